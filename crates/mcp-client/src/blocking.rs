@@ -6,14 +6,38 @@ use mcp_protocol::{
     model::{CallToolResult, GetPromptResult, Prompt, ReadResourceResult, Resource, Tool},
 };
 use std::{collections::BTreeMap, future::Future, sync::Arc};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 /// A connection whose methods wait. It has a runtime of its own, of one thread, which answers the server
 /// between calls too. It must not be used from asynchronous code.
 #[derive(Clone, Debug)]
 pub struct Connection {
     connection: crate::Connection,
-    runtime: Arc<Runtime>,
+    runtime: Arc<Running>,
+}
+
+/// A runtime that closes its connection before it ends.
+#[derive(Debug)]
+struct Running {
+    connection: crate::Connection,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else {
+            return;
+        };
+        let connection = self.connection.clone();
+        match Handle::try_current() {
+            Err(_) => runtime.block_on(connection.close()),
+            // Asynchronous code must not wait here.
+            Ok(_) => {
+                connection.shared().close("it was closed");
+                runtime.shutdown_background();
+            }
+        }
+    }
 }
 
 impl Connection {
@@ -30,10 +54,14 @@ impl Connection {
             .build()
             .map_err(|error| Error::closed(format!("no thread can be started: {error}")))?;
         let connection = runtime.block_on(crate::Connection::open(dial, options))?;
-        let runtime = Arc::new(runtime);
+        let runtime = Some(runtime);
+        let running = connection.clone();
         Ok(Self {
             connection,
-            runtime,
+            runtime: Arc::new(Running {
+                connection: running,
+                runtime,
+            }),
         })
     }
 
@@ -45,7 +73,10 @@ impl Connection {
 
     /// Waits for a future of the connection's.
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
-        self.runtime.block_on(future)
+        let runtime = self.runtime.runtime.as_ref();
+        runtime
+            .expect("is there until it is dropped")
+            .block_on(future)
     }
 
     /// All tools.
@@ -111,12 +142,8 @@ impl Connection {
         self.wait(self.connection.prompt(name, arguments))
     }
 
-    /// As [`Connection::close`](crate::Connection::close).
+    /// As [`Connection::close`](crate::Connection::close). Dropping the last clone does the same.
     pub fn close(self) {
-        let Self {
-            connection,
-            runtime,
-        } = self;
-        runtime.block_on(connection.close());
+        self.wait(self.connection.clone().close());
     }
 }

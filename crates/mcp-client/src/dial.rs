@@ -4,7 +4,7 @@ use crate::{
     wire::child::ChildProgram,
     wire::http::HttpLink,
     wire::lines,
-    wire::link::{Duplex, Link},
+    wire::link::{Duplex, End, Link},
     wire::old_sse,
     wire::shared::Shared,
     wire::websocket,
@@ -125,14 +125,16 @@ impl Dial {
                 drop(stream);
                 let stream = taken.ok_or_else(|| Error::closed("a pair can be dialled once"))?;
                 let (reader, writer) = tokio::io::split(stream);
-                let (out, writing) = lines::write(writer);
+                let patience = shared.bounds.close_patience;
+                let (out, writing) = lines::write(&shared.bounds, writer);
                 let shared = Arc::clone(shared);
                 let reading = tokio::spawn(async move {
                     let error = lines::read(&shared, reader).await;
                     shared.close(&error.to_string());
                 });
-                let tasks = vec![reading.abort_handle(), writing];
-                Ok(Link::Duplex(Duplex::new(out, tasks, None)))
+                let end = End::Within(patience);
+                let duplex = Duplex::new(out, reading.abort_handle(), Some(writing), end);
+                Ok(Link::Duplex(duplex))
             }
             Self::Url(url) => url.open(shared).await,
         }

@@ -3,12 +3,15 @@ use jsonrpc_core::ErrorObject;
 use mcp_protocol::client::{EncodeError, ResultError, ServerError};
 use std::{io, time::Duration};
 
+/// Most characters that an error quotes of one of the server's.
+const MAX_BRIEF: usize = 1000;
+
 /// Reason why a request of ours has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The server has answered with a JSON-RPC error.
-    #[error("the server answered: {} ({})", error.message, error.code.0)]
+    #[error("the server answered: {} ({})", brief(&error.message), error.code.0)]
     Server {
         /// The error as it was sent.
         error: ErrorObject,
@@ -108,6 +111,15 @@ pub enum Error {
     },
 }
 
+/// As much of a text of the server's as an error quotes; the whole is in the error's field.
+fn brief(text: &str) -> String {
+    let mut brief: String = text.chars().take(MAX_BRIEF).collect();
+    if brief.len() < text.len() {
+        brief.push('…');
+    }
+    brief
+}
+
 fn last_words(text: &str) -> String {
     match text.trim() {
         "" => String::new(),
@@ -133,6 +145,18 @@ impl Error {
             ),
             _ => true,
         }
+    }
+
+    /// True if the server may be one that speaks another revision than it was spoken to in.
+    pub(crate) fn is_disagreement(&self) -> bool {
+        matches!(
+            self,
+            Self::Server { .. }
+                | Self::NoCommonVersion { .. }
+                | Self::Status { .. }
+                | Self::Protocol(_)
+                | Self::Result(_)
+        )
     }
 
     pub(crate) fn closed(reason: impl Into<String>) -> Self {

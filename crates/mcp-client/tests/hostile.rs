@@ -154,7 +154,10 @@ async fn calls_that_are_answered_badly() {
         ("error_is_text", "`tools/call` was not answered"),
         ("no_version_member", "`tools/call` was not answered"),
         ("progress_without_end", "`max_notifications` (1000)"),
-        ("asks_without_end", "`tools/call` was not answered"),
+        (
+            "asks_without_end",
+            "the server does not read what it is answered",
+        ),
         ("batch_of_rubbish", "`tools/call` was not answered"),
         ("waits", "`tools/call` was not answered"),
     ])

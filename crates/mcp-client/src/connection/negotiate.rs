@@ -7,7 +7,7 @@ use mcp_protocol::{
     client::{Answer, Discovered, ServerError},
     model::{ClientNotification, ClientRequest, Implementation, Initialize},
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// Result of the probe.
 enum Found {
@@ -27,9 +27,7 @@ impl Connection {
             },
             Speak::Remembered(version) if version.era() == Era::Legacy => {
                 match self.initialize(version).await {
-                    Err(
-                        Error::Server { .. } | Error::NoCommonVersion { .. } | Error::Status { .. },
-                    ) => self.probe().await,
+                    Err(error) if error.is_disagreement() => self.probe().await,
                     told => told,
                 }
             }
@@ -37,7 +35,7 @@ impl Connection {
         }
     }
 
-    async fn probe(&self) -> Result<(), Error> {
+    pub(super) async fn probe(&self) -> Result<(), Error> {
         let speaks = Agreed::on(ProtocolVersion::NEWEST);
         self.shared().agree(speaks);
         let bounds = &self.options().bounds;
@@ -82,12 +80,12 @@ impl Connection {
 
     async fn discover(&self) -> Result<Found, Error> {
         let options = CallOptions::default();
-        let until = self.until(&options);
+        let deadline = self.deadline(&options);
         let mut repeated = false;
         loop {
             let version = ProtocolVersion::NEWEST;
             let asked = self
-                .once(version, &ClientRequest::Discover, &options, until)
+                .once(version, &ClientRequest::Discover, &options, deadline)
                 .await;
             return match asked {
                 Ok(answered) => match answered.answer {
@@ -140,15 +138,17 @@ impl Connection {
 
     /// Opens a legacy session, in `version` or what the server makes of it.
     pub(crate) async fn initialize(&self, version: ProtocolVersion) -> Result<(), Error> {
-        self.shared().agree(Agreed::on(version));
+        if self.shared().version() != version {
+            self.shared().agree(Agreed::on(version));
+        }
         let request = ClientRequest::Initialize(Initialize {
             protocol_version: version.as_str().to_owned(),
             capabilities: self.options().handlers.capabilities(),
             client_info: self.options().client_info.clone(),
         });
         let options = CallOptions::default();
-        let until = Instant::now() + self.options().bounds.timeout;
-        let answered = self.once(version, &request, &options, until).await?;
+        let deadline = self.deadline(&options);
+        let answered = self.once(version, &request, &options, deadline).await?;
         let Answer::Initialize(told) = answered.answer else {
             return Err(Error::Protocol(
                 "`initialize` was answered with something else".to_owned(),
@@ -180,9 +180,7 @@ impl Connection {
             instructions: told.instructions,
         });
         self.notify(&ClientNotification::Initialized).await?;
-        if let Some(link) = self.shared().link().http() {
-            link.listen(self.shared());
-        }
+        self.hear();
         Ok(())
     }
 }

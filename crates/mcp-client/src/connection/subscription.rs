@@ -1,15 +1,20 @@
-use crate::{Connection, Error, connection::Flight, wire::shared::Listener};
+use crate::{Connection, Error, connection::requests::Flight, wire::shared::Listener};
 use mcp_protocol::model::{ServerNotification, SubscriptionFilter};
 use std::{
     fmt,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use tokio::{sync::mpsc, time::timeout};
 
 /// Changes that a server tells of, until it is dropped.
 pub struct Subscription {
     connection: Connection,
-    listener: Arc<Listener>,
+    /// For comparison alone: the one that is held by the connection has the other end of `heard`.
+    listener: Weak<Listener>,
+    dropped: Arc<AtomicU64>,
     heard: mpsc::Receiver<ServerNotification>,
     flight: Option<Flight>,
     accepted: SubscriptionFilter,
@@ -26,33 +31,40 @@ impl fmt::Debug for Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if self.flight.is_none() {
-            self.connection.shared().unlisten(&self.listener);
-            let uris = self.listener.filter.resource_subscriptions.clone();
+            self.connection
+                .shared()
+                .end_listeners(|it| std::ptr::eq(it, self.listener.as_ptr()));
+            let uris = std::mem::take(&mut self.accepted.resource_subscriptions);
             self.connection.unsubscribe(uris);
         }
     }
 }
 
 impl Subscription {
-    /// Waits for the acknowledgement.
-    pub(crate) async fn modern(
-        connection: Connection,
-        flight: Flight,
-        listener: Arc<Listener>,
+    /// What `listener` will hear; all that was asked for counts as accepted.
+    pub(crate) fn new(
+        connection: &Connection,
+        listener: &Arc<Listener>,
         heard: mpsc::Receiver<ServerNotification>,
-    ) -> Result<Self, Error> {
-        let mut subscription = Self {
-            accepted: SubscriptionFilter::default(),
-            connection,
-            listener,
+    ) -> Self {
+        Self {
+            accepted: listener.filter.clone(),
+            connection: connection.clone(),
+            dropped: Arc::clone(&listener.dropped),
+            listener: Arc::downgrade(listener),
             heard,
-            flight: Some(flight),
-        };
-        let within = subscription.connection.options().bounds.timeout;
-        match timeout(within, subscription.next()).await {
+            flight: None,
+        }
+    }
+
+    /// Waits for the acknowledgement of a modern server.
+    pub(crate) async fn acknowledged(mut self, flight: Flight) -> Result<Self, Error> {
+        self.flight = Some(flight);
+        let within = self.connection.options().bounds.timeout;
+        match timeout(within, self.next()).await {
             Ok(Ok(Some(ServerNotification::SubscriptionsAcknowledged { accepted }))) => {
-                subscription.accepted = accepted;
-                Ok(subscription)
+                self.accepted = accepted;
+                Ok(self)
             }
             Ok(Ok(_)) => Err(Error::Protocol(
                 "it does not acknowledge the subscription".to_owned(),
@@ -61,22 +73,8 @@ impl Subscription {
             Err(_) => Err(Error::TimedOut {
                 method: "subscriptions/listen",
                 within,
-                note: subscription.connection.shared().note(),
+                note: self.connection.shared().note(),
             }),
-        }
-    }
-
-    pub(crate) fn legacy(
-        connection: Connection,
-        listener: Arc<Listener>,
-        heard: mpsc::Receiver<ServerNotification>,
-    ) -> Self {
-        Self {
-            accepted: listener.filter.clone(),
-            connection,
-            listener,
-            heard,
-            flight: None,
         }
     }
 
@@ -89,7 +87,7 @@ impl Subscription {
     /// Changes that were not kept, because too many waited to be read.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.listener.dropped.load(Ordering::Relaxed)
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// The next change; `None` when the server has ended the subscription.
@@ -121,16 +119,12 @@ impl Subscription {
                     Err(_) => Err(Error::closed("it was closed")),
                 },
             },
-            None => loop {
-                // A legacy connection that ends drops its listeners, but this one holds its own.
-                let pause = std::time::Duration::from_millis(500);
-                match timeout(pause, self.heard.recv()).await {
-                    Ok(change) => return Ok(change),
-                    Err(_) if self.connection.is_closed() => {
-                        return Err(Error::closed("it was closed"));
-                    }
-                    Err(_) => {}
-                }
+            None => match self.heard.recv().await {
+                Some(change) => Ok(Some(change)),
+                None => match self.connection.shared().reason() {
+                    Some(ended) => Err(ended),
+                    None => Ok(None),
+                },
             },
         }
     }

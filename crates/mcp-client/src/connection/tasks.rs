@@ -1,6 +1,6 @@
 //! Calls that go on as tasks.
 
-use crate::{CallOptions, Connection, Error};
+use crate::{CallOptions, Connection, Error, connection::requests::Deadline};
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use mcp_protocol::{
     Era, Method,
@@ -8,7 +8,7 @@ use mcp_protocol::{
     model::{CallToolResult, ClientRequest, InputRetry, Task, TaskState, UpdateTask},
 };
 use std::{collections::BTreeSet, time::Duration};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, timeout_at};
 
 /// The pause between two questions for a task, if the server does not name one.
 const POLL: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ impl Connection {
         &self,
         task: Task,
         options: &CallOptions,
-        until: Instant,
+        deadline: Deadline,
     ) -> Result<CallToolResult, Error> {
         let mut cancels = Cancels {
             connection: self.clone(),
@@ -61,7 +61,7 @@ impl Connection {
             // The server answers when there is a result, and asks by requests of its own meanwhile.
             Era::Legacy => {
                 let request = ClientRequest::AwaitTask(task.id);
-                match self.request_until(request, options, until).await {
+                match self.request_until(request, options, deadline).await {
                     Ok(Answer::CallTool(result)) => Ok(result),
                     Ok(_) => Err(Error::Protocol(
                         "a task has a result of another kind".to_owned(),
@@ -69,9 +69,9 @@ impl Connection {
                     Err(error) => Err(error),
                 }
             }
-            Era::Modern => timeout_at(until, self.poll(task, options, until))
+            Era::Modern => timeout_at(deadline.at, self.poll(task, options, deadline))
                 .await
-                .unwrap_or_else(|_| Err(self.timed_out(Method::GetTask, until))),
+                .unwrap_or_else(|_| Err(self.timed_out(Method::GetTask, deadline))),
         };
         if matches!(waiting, Ok(_) | Err(Error::Server { .. })) {
             cancels.task = None;
@@ -83,7 +83,7 @@ impl Connection {
         &self,
         mut task: Task,
         options: &CallOptions,
-        until: Instant,
+        deadline: Deadline,
     ) -> Result<CallToolResult, Error> {
         let version = self.shared().version();
         let mut answered = BTreeSet::new();
@@ -94,7 +94,7 @@ impl Connection {
                 sleep(pause.clamp(SHORTEST, LONGEST)).await;
             }
             let asked = ClientRequest::GetTask(task.id.clone());
-            let Answer::Task(now) = self.request_until(asked, options, until).await? else {
+            let Answer::Task(now) = self.request_until(asked, options, deadline).await? else {
                 return Err(Error::Protocol(
                     "a task was answered with something else".to_owned(),
                 ));
@@ -147,7 +147,7 @@ impl Connection {
                             state: None,
                         },
                     });
-                    self.request_until(update, options, until).await?;
+                    self.request_until(update, options, deadline).await?;
                     first = true;
                 }
             }

@@ -7,7 +7,7 @@
 use crate::{
     Bounds, Error,
     wire::lines,
-    wire::link::{Duplex, Link},
+    wire::link::{Duplex, End, Link},
     wire::shared::Shared,
 };
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -162,7 +162,7 @@ pub(crate) fn start(shared: &Arc<Shared>, program: &ChildProgram) -> Result<Link
     let (phase, closing) = watch::channel(Phase::Running);
     let kept = Arc::new(Mutex::new(VecDeque::new()));
     let keeping = tokio::spawn(keep(stderr, Arc::clone(&kept), shared.bounds.max_stderr));
-    let (out, writing) = lines::write(stdin);
+    let (out, writing) = lines::write(&shared.bounds, stdin);
     let handle = ChildHandle {
         phase: phase.clone(),
         stderr: kept,
@@ -186,7 +186,7 @@ pub(crate) fn start(shared: &Arc<Shared>, program: &ChildProgram) -> Result<Link
         }
     });
     let keeping = keeping.abort_handle();
-    let tasks = vec![reading.abort_handle(), writing.clone(), keeping.clone()];
+    let (read, writing) = (reading.abort_handle(), writing.abort_handle());
     let bounds = shared.bounds.clone();
     tokio::spawn(async move {
         let status = watch_over(child, &mut group, closing, &bounds, &writing).await;
@@ -200,7 +200,12 @@ pub(crate) fn start(shared: &Arc<Shared>, program: &ChildProgram) -> Result<Link
         keeping.abort();
         reading.abort();
     });
-    Ok(Link::Duplex(Duplex::new(out, tasks, Some(handle))))
+    Ok(Link::Duplex(Duplex::new(
+        out,
+        read,
+        None,
+        End::Child(handle),
+    )))
 }
 
 /// Waits for the end of the child; closes it as the protocol says when that is wanted: its input, then

@@ -6,7 +6,8 @@ use crate::{
     wire::shared::{Shared, quoted},
     wire::sse::Events,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
 };
@@ -26,10 +27,13 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// The pause before a stream is resumed, if the server does not name one.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Most bytes of an answer that only says what is wrong.
+/// Bytes after which no more is read of an answer that only says what is wrong.
 const MAX_COMPLAINT: usize = 64 << 10;
 /// Most bytes of a session's id.
 const MAX_SESSION_ID: usize = 4096;
+
+/// Opens another session in place of the one that the server has forgotten.
+pub(crate) type Lost = Arc<dyn Fn(HeaderValue) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// One endpoint.
 pub(crate) struct HttpLink {
@@ -157,11 +161,10 @@ impl HttpLink {
             return self.follow(shared, response.into_body(), id, version).await;
         }
         let is_json = is_json(response.headers());
-        let max = match status.is_success() {
-            true => shared.bounds.max_message,
-            false => MAX_COMPLAINT,
+        let body = match status.is_success() {
+            true => response.into_body().rest(shared.bounds.max_message).await?,
+            false => beginning(response.into_body()).await,
         };
-        let body = response.into_body().rest(max).await?;
         let told = deliver_body(shared, &body, id);
         match told {
             Ok(()) => Ok(()),
@@ -255,8 +258,9 @@ impl HttpLink {
         }
     }
 
-    /// Opens the stream on which a legacy server sends what belongs to no request, if it has one.
-    pub(crate) fn listen(self: &Arc<Self>, shared: &Arc<Shared>) {
+    /// Opens the stream on which a legacy server sends what belongs to no request, if it has one. When that
+    /// says that the session is forgotten, `lost` is called until it has opened another.
+    pub(crate) fn listen(self: &Arc<Self>, shared: &Arc<Shared>, lost: Lost) {
         let (link, carrier) = (Arc::clone(self), Arc::clone(shared));
         let task = tokio::spawn(async move {
             let version = carrier.version();
@@ -274,8 +278,20 @@ impl HttpLink {
                             return;
                         }
                     }
+                    Err(Error::Status { status: 404, .. }) => {
+                        let Some(session) = link.session() else {
+                            return;
+                        };
+                        // In a task of its own: the next session ends this one.
+                        let _ = tokio::spawn(lost(session)).await;
+                    }
                     // It has no such stream, or does not let us have it.
-                    Err(Error::Status { .. } | Error::Unauthorized { .. }) => return,
+                    Err(
+                        Error::Status {
+                            status: 300..=499, ..
+                        }
+                        | Error::Unauthorized { .. },
+                    ) => return,
                     Err(_) => {}
                 }
                 failures = if started.elapsed() < PAUSE {
@@ -447,11 +463,21 @@ fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error
 }
 
 async fn complaint(status: StatusCode, response: Response<BodyStream>) -> Error {
-    let body = response.into_body().rest(MAX_COMPLAINT).await;
     Error::Status {
         status: status.as_u16(),
-        body: body.map(|it| quoted(&it)).unwrap_or_default(),
+        body: quoted(&beginning(response.into_body()).await),
     }
+}
+
+/// As much of a body as is wanted of one that only says what is wrong.
+pub(crate) async fn beginning(mut body: BodyStream) -> Bytes {
+    let mut bytes = BytesMut::new();
+    while bytes.len() < MAX_COMPLAINT
+        && let Ok(Some(chunk)) = body.chunk().await
+    {
+        bytes.extend_from_slice(&chunk);
+    }
+    bytes.freeze()
 }
 
 fn content_type(headers: &HeaderMap) -> &str {

@@ -1,24 +1,28 @@
 //! Messages as lines over a pair of byte streams.
 
-use crate::{Error, wire::link::QUEUE, wire::shared::Shared};
-use bytes::{Bytes, BytesMut};
+use crate::{Bounds, Error, wire::link::Outbox, wire::shared::Shared};
+use bytes::BytesMut;
 use std::sync::Arc;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    sync::mpsc,
-    task::AbortHandle,
+    task::JoinHandle,
 };
+
+/// Bytes from which on no further message is added to a write.
+const MAX_WRITE: usize = 64 << 10;
 
 /// Starts a task that writes lines; it ends, and drops `writer`, when the queue is closed.
 pub(crate) fn write(
+    bounds: &Bounds,
     mut writer: impl AsyncWrite + Send + Unpin + 'static,
-) -> (mpsc::Sender<Bytes>, AbortHandle) {
-    let (out, mut queue) = mpsc::channel::<Bytes>(QUEUE);
+) -> (Outbox, JoinHandle<()>) {
+    let (out, mut queue) = Outbox::new(bounds);
     let task = tokio::spawn(async move {
         let mut buffer = BytesMut::new();
         while let Some(message) = queue.recv().await {
             let mut next = Some(message);
-            while let Some(message) = next {
+            let mut places = Vec::new();
+            while let Some((message, place)) = next {
                 // Arguments pass through as they were written; a line must be one.
                 buffer.extend(
                     message
@@ -26,7 +30,11 @@ pub(crate) fn write(
                         .map(|it| if *it == b'\n' { b' ' } else { *it }),
                 );
                 buffer.extend_from_slice(b"\n");
-                next = queue.try_recv().ok();
+                places.push(place);
+                next = match buffer.len() < MAX_WRITE {
+                    true => queue.try_recv().ok(),
+                    false => None,
+                };
             }
             if writer.write_all(&buffer).await.is_err() || writer.flush().await.is_err() {
                 break;
@@ -34,7 +42,7 @@ pub(crate) fn write(
             buffer.clear();
         }
     });
-    (out, task.abort_handle())
+    (out, task)
 }
 
 /// Reads lines to the end; why it was the end.

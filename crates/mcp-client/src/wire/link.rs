@@ -1,27 +1,86 @@
 //! The way out: messages on a duplex connection, or HTTP requests of their own.
 
-use crate::{Error, wire::child::ChildHandle, wire::http::HttpLink, wire::shared::Shared};
+use crate::{Bounds, Error, wire::child::ChildHandle, wire::http::HttpLink, wire::shared::Shared};
 use bytes::{Bytes, BytesMut};
 use jsonrpc_core::{Message, encode};
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
-use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::{AbortHandle, JoinHandle},
+    time::Instant,
+};
 
-/// Most messages that wait to be written on a duplex connection.
-pub(crate) const QUEUE: usize = 64;
+/// Most requests that wait to be written on a duplex connection; further ones wait for a place.
+const QUEUE: usize = 64;
 
 pub(crate) enum Link {
     Duplex(Duplex),
     Http(Arc<HttpLink>),
 }
 
+/// The way to the task that writes. Messages are written in the order in which they are queued, so that no
+/// cancellation overtakes its request.
+#[derive(Clone)]
+pub(crate) struct Outbox {
+    queue: mpsc::UnboundedSender<Queued>,
+    requests: Arc<Semaphore>,
+    replies: Arc<Semaphore>,
+}
+
+/// A message, and its place among those that wait.
+pub(crate) type Queued = (Bytes, OwnedSemaphorePermit);
+
+impl Outbox {
+    pub(crate) fn new(bounds: &Bounds) -> (Self, mpsc::UnboundedReceiver<Queued>) {
+        let (queue, queued) = mpsc::unbounded_channel();
+        // Each request under way can be cancelled, and each question answered, while nothing is written.
+        let replies = bounds.max_open.saturating_add(bounds.max_questions);
+        let outbox = Self {
+            queue,
+            requests: Arc::new(Semaphore::new(QUEUE)),
+            replies: Arc::new(Semaphore::new(replies.clamp(QUEUE, 1 << 20))),
+        };
+        (outbox, queued)
+    }
+
+    /// Waits for a place; false if the connection has ended.
+    async fn request(self, message: Bytes) -> bool {
+        let place = self.requests.acquire_owned().await;
+        place.is_ok_and(|place| self.queue.send((message, place)).is_ok())
+    }
+
+    /// False if there is no place.
+    fn reply(&self, message: Bytes) -> bool {
+        match Arc::clone(&self.replies).try_acquire_owned() {
+            // A connection that has ended needs no reply.
+            Ok(place) => {
+                let _ = self.queue.send((message, place));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
 /// A connection that carries all messages both ways.
 pub(crate) struct Duplex {
-    out: Mutex<Option<mpsc::Sender<Bytes>>>,
-    tasks: Vec<AbortHandle>,
-    child: Option<ChildHandle>,
+    out: Mutex<Option<Outbox>>,
+    reading: AbortHandle,
+    writing: Mutex<Option<JoinHandle<()>>>,
+    end: End,
+}
+
+/// The way in which a connection ends.
+pub(crate) enum End {
+    /// As a child does.
+    Child(ChildHandle),
+    /// What is queued is written in so long.
+    Within(Duration),
 }
 
 /// A message on its way, and what its way needs to know.
@@ -38,20 +97,52 @@ pub(crate) struct Out {
 
 impl Duplex {
     pub(crate) fn new(
-        out: mpsc::Sender<Bytes>,
-        tasks: Vec<AbortHandle>,
-        child: Option<ChildHandle>,
+        out: Outbox,
+        reading: AbortHandle,
+        writing: Option<JoinHandle<()>>,
+        end: End,
     ) -> Self {
         Self {
             out: Mutex::new(Some(out)),
-            tasks,
-            child,
+            reading,
+            writing: Mutex::new(writing),
+            end,
         }
     }
 
-    fn out(&self) -> Option<mpsc::Sender<Bytes>> {
+    fn out(&self) -> Option<Outbox> {
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.clone()
+    }
+
+    fn writing(&self) -> Option<JoinHandle<()>> {
+        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        writing.take()
+    }
+
+    fn shut(&self) {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(out.take());
+        match &self.end {
+            End::Child(child) => child.close(),
+            End::Within(patience) => {
+                self.reading.abort();
+                let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(writing) = writing.as_ref().map(JoinHandle::abort_handle) else {
+                    return;
+                };
+                match Handle::try_current() {
+                    Ok(runtime) => {
+                        let patience = *patience;
+                        runtime.spawn(async move {
+                            tokio::time::sleep(patience).await;
+                            writing.abort();
+                        });
+                    }
+                    Err(_) => writing.abort(),
+                }
+            }
+        }
     }
 }
 
@@ -61,8 +152,11 @@ impl Link {
         match self {
             Self::Duplex(duplex) => {
                 let ended = || Error::closed("it was closed");
-                let queue = duplex.out().ok_or_else(ended)?;
-                queue.send(written(&out.message)).await.map_err(|_| ended())
+                let outbox = duplex.out().ok_or_else(ended)?;
+                match outbox.request(written(&out.message)).await {
+                    true => Ok(()),
+                    false => Err(ended()),
+                }
             }
             Self::Http(link) => {
                 let id = out.id;
@@ -83,13 +177,13 @@ impl Link {
         }
     }
 
-    /// Sends what is not waited for: an answer, a cancellation. It is dropped if nothing can be sent now.
+    /// Sends what is not waited for: an answer, a cancellation. A server that reads none of them is left.
     pub(crate) fn reply(&self, shared: &Arc<Shared>, message: Message) {
         match self {
             Self::Duplex(duplex) => {
-                let sent = duplex.out().map(|out| out.try_send(written(&message)));
-                if !matches!(sent, Some(Ok(()))) {
-                    tracing::debug!("a message was dropped, since the server does not read");
+                let outbox = duplex.out();
+                if outbox.is_some_and(|it| !it.reply(written(&message))) {
+                    shared.close("the server does not read what it is answered");
                 }
             }
             Self::Http(link) => {
@@ -116,26 +210,23 @@ impl Link {
     /// Begins to close: a child's input is closed, tasks are ended.
     pub(crate) fn shut(&self) {
         match self {
-            Self::Duplex(duplex) => {
-                let mut out = duplex.out.lock().unwrap_or_else(PoisonError::into_inner);
-                out.take();
-                match &duplex.child {
-                    Some(child) => child.close(),
-                    None => duplex.tasks.iter().for_each(AbortHandle::abort),
-                }
-            }
+            Self::Duplex(duplex) => duplex.shut(),
             Self::Http(link) => link.shut(),
         }
     }
 
-    /// Waits until a child has ended, or a legacy session was given back.
+    /// Waits until a child has ended, what is queued was written, or a legacy session was given back.
     pub(crate) async fn closed(&self, shared: &Shared) {
         match self {
-            Self::Duplex(duplex) => {
-                if let Some(child) = &duplex.child {
-                    child.ended().await;
+            Self::Duplex(duplex) => match &duplex.end {
+                End::Child(child) => child.ended().await,
+                End::Within(_) => {
+                    if let Some(writing) = duplex.writing() {
+                        // It has ended, or was given up.
+                        let _ = writing.await;
+                    }
                 }
-            }
+            },
             Self::Http(link) => link.give_back(shared).await,
         }
     }
@@ -144,7 +235,8 @@ impl Link {
     pub(crate) fn stderr(&self) -> String {
         match self {
             Self::Duplex(Duplex {
-                child: Some(child), ..
+                end: End::Child(child),
+                ..
             }) => child.stderr(),
             _ => String::new(),
         }

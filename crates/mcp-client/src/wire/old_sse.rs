@@ -2,8 +2,8 @@
 
 use crate::{
     Error,
-    wire::http::{HttpLink, is_stream, same_origin},
-    wire::link::{Duplex, Link, QUEUE},
+    wire::http::{HttpLink, beginning, is_stream, same_origin},
+    wire::link::{Duplex, End, Link, Outbox},
     wire::shared::{Shared, quoted},
     wire::sse::Events,
 };
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use http_client::BodyStream;
 use std::sync::Arc;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 
 /// Opens the stream, waits for the place to post to, and starts the tasks that read and write.
 pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, Error> {
@@ -21,7 +21,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
         .await?;
     let status = response.status().as_u16();
     if !response.status().is_success() || !is_stream(response.headers()) {
-        let body = response.into_body().rest(4096).await.unwrap_or_default();
+        let body = beginning(response.into_body()).await;
         let body = format!("no stream of events: {}", quoted(&body));
         return Err(Error::Status { status, body });
     }
@@ -42,11 +42,11 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
     })?;
     let poster = link.at(url);
 
-    let (out, mut queue) = mpsc::channel::<Bytes>(QUEUE);
+    let (out, mut queue) = Outbox::new(&shared.bounds);
     let writing = tokio::spawn({
         let shared = Arc::clone(shared);
         async move {
-            while let Some(message) = queue.recv().await {
+            while let Some((message, _place)) = queue.recv().await {
                 let until = Instant::now() + shared.bounds.timeout;
                 let headers = HeaderMap::new();
                 let sent = poster
@@ -69,8 +69,9 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
             shared.close(&error.to_string());
         }
     });
-    let tasks = vec![writing.abort_handle(), reading.abort_handle()];
-    Ok(Link::Duplex(Duplex::new(out, tasks, None)))
+    let end = End::Within(shared.bounds.close_patience);
+    let duplex = Duplex::new(out, reading.abort_handle(), Some(writing), end);
+    Ok(Link::Duplex(duplex))
 }
 
 async fn endpoint(

@@ -58,7 +58,8 @@ pub(crate) type Changes = mpsc::Sender<ServerNotification>;
 
 /// One request that is under way.
 pub(crate) struct Open {
-    pub(crate) answer: oneshot::Sender<Outcome>,
+    /// `None` once it was told of an error, and is still to be cancelled.
+    pub(crate) answer: Option<oneshot::Sender<Outcome>>,
     pub(crate) progress: Option<Progress>,
     pub(crate) changes: Option<Arc<Listener>>,
     pub(crate) notifications: u64,
@@ -70,7 +71,7 @@ pub(crate) struct Open {
 pub(crate) struct Listener {
     pub(crate) filter: SubscriptionFilter,
     pub(crate) changes: Changes,
-    pub(crate) dropped: AtomicU64,
+    pub(crate) dropped: Arc<AtomicU64>,
 }
 
 impl Listener {
@@ -192,6 +193,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn under_way(&self) -> usize {
+        self.state().open.len()
+    }
+
     pub(crate) fn is_open(&self, id: i64) -> bool {
         self.state().open.contains_key(&id)
     }
@@ -216,10 +221,20 @@ impl Shared {
         true
     }
 
+    /// Ends a request with an error. One that the server may still be working on stays entered until it is
+    /// forgotten, and is cancelled then.
     pub(crate) fn fail(&self, id: i64, error: Error) {
-        if let Some(open) = self.state().open.remove(&id) {
+        let mut state = self.state();
+        let answer = match &error {
+            Error::Bound { .. } | Error::Protocol(_) => {
+                state.open.get_mut(&id).and_then(|it| it.answer.take())
+            }
+            _ => state.open.remove(&id).and_then(|it| it.answer),
+        };
+        drop(state);
+        if let Some(answer) = answer {
             // Nobody waits any more, which is no concern of the server's.
-            let _ = open.answer.send(Err(error));
+            let _ = answer.send(Err(error));
         }
     }
 
@@ -227,10 +242,15 @@ impl Shared {
         self.state().listeners.push(listener);
     }
 
-    pub(crate) fn unlisten(&self, listener: &Arc<Listener>) {
-        self.state()
-            .listeners
-            .retain(|it| !Arc::ptr_eq(it, listener));
+    /// Forgets listeners; their subscriptions end.
+    pub(crate) fn end_listeners(&self, which: impl Fn(&Listener) -> bool) {
+        self.state().listeners.retain(|it| !which(it));
+    }
+
+    /// The error of a connection that has ended.
+    pub(crate) fn reason(&self) -> Option<Error> {
+        let closed = self.state().closed.clone();
+        closed.map(|(reason, stderr)| Error::Closed { reason, stderr })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -261,7 +281,9 @@ impl Shared {
                 task.abort();
             }
             let (reason, stderr) = (reason.clone(), stderr.clone());
-            let _ = open.answer.send(Err(Error::Closed { reason, stderr }));
+            if let Some(answer) = open.answer {
+                let _ = answer.send(Err(Error::Closed { reason, stderr }));
+            }
         }
         if let Some(link) = self.link.get() {
             link.shut();
@@ -337,7 +359,9 @@ impl Shared {
             };
         };
         drop(state);
-        let _ = open.answer.send(Ok(response.outcome));
+        if let Some(answer) = open.answer {
+            let _ = answer.send(Ok(response.outcome));
+        }
         Ok(())
     }
 
@@ -378,13 +402,10 @@ impl Shared {
                 if let Some(open) = state.open.get_mut(id) {
                     open.notifications += 1;
                     if self.bounds.max_notifications < open.notifications {
-                        let most = self.bounds.max_notifications;
-                        let open = state.open.remove(id);
+                        let id = *id;
                         drop(state);
-                        if let Some(open) = open {
-                            let error = Error::bound("max_notifications", most);
-                            let _ = open.answer.send(Err(error));
-                        }
+                        let most = self.bounds.max_notifications;
+                        self.fail(id, Error::bound("max_notifications", most));
                         return Ok(());
                     }
                     progress.clone_from(&open.progress);

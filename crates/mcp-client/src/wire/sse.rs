@@ -18,10 +18,14 @@ pub(crate) struct Events {
     buffer: BytesMut,
     current: Event,
     has_data: bool,
+    /// Bytes at the beginning of the buffer that have no end of a line.
+    searched: usize,
     max: usize,
     at_start: bool,
     after_return: bool,
-    /// The id of the last event that had one.
+    /// The id that the unfinished event has named.
+    id: Option<String>,
+    /// The id of the last event that had one. An event that was cut off has none: it is to be sent again.
     pub(crate) last_id: Option<String>,
     /// The pause that the server has asked for.
     pub(crate) retry: Option<Duration>,
@@ -39,9 +43,11 @@ impl Events {
             buffer: BytesMut::new(),
             current: Event::default(),
             has_data: false,
+            searched: 0,
             max,
             at_start: true,
             after_return: false,
+            id: None,
             last_id: None,
             retry: None,
         }
@@ -70,16 +76,15 @@ impl Events {
             if !self.buffer.is_empty() {
                 self.after_return = false;
             }
-            let end = self
-                .buffer
-                .iter()
-                .position(|it| matches!(it, b'\n' | b'\r'));
-            let Some(end) = end else {
+            let rest = &self.buffer[self.searched..];
+            let Some(end) = rest.iter().position(|it| matches!(it, b'\n' | b'\r')) else {
+                self.searched = self.buffer.len();
                 return match self.max < self.buffer.len() {
                     true => Err(TooLong),
                     false => Ok(None),
                 };
             };
+            let end = std::mem::take(&mut self.searched) + end;
             let mut line = self.buffer.split_to(end + 1);
             self.after_return = line.last() == Some(&b'\r');
             line.truncate(end);
@@ -88,6 +93,7 @@ impl Events {
             }
             if line.is_empty() {
                 let event = std::mem::take(&mut self.current);
+                self.last_id = self.id.take().or(self.last_id.take());
                 if std::mem::take(&mut self.has_data) {
                     return Ok(Some(event));
                 }
@@ -116,8 +122,9 @@ impl Events {
                 self.current.data.extend_from_slice(value);
             }
             b"event" => self.current.name = String::from_utf8_lossy(value).into_owned(),
-            b"id" if !value.contains(&0) && value.len() <= MAX_ID => {
-                self.last_id = Some(String::from_utf8_lossy(value).into_owned());
+            // One that could not be sent back in a header is as good as none.
+            b"id" if value.len() <= MAX_ID && !value.iter().any(u8::is_ascii_control) => {
+                self.id = Some(String::from_utf8_lossy(value).into_owned());
             }
             b"retry" => {
                 let digits = std::str::from_utf8(value)

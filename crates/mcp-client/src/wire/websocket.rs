@@ -2,7 +2,7 @@
 
 use crate::{
     Authorize, Error,
-    wire::link::{Duplex, Link, QUEUE},
+    wire::link::{Duplex, End, Link, Outbox},
     wire::shared::{Shared, quoted},
 };
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header, uri::Scheme};
 use http_client::Client;
 use std::sync::Arc;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 use tokio_tungstenite::{
     client_async_with_config,
     tungstenite::{Message, handshake::client::generate_key, protocol::WebSocketConfig},
@@ -34,9 +34,9 @@ pub(crate) async fn open(
         note: String::new(),
     })??;
     let (mut sink, mut stream) = socket.split();
-    let (out, mut queue) = mpsc::channel::<Bytes>(QUEUE);
+    let (out, mut queue) = Outbox::new(&shared.bounds);
     let writing = tokio::spawn(async move {
-        while let Some(message) = queue.recv().await {
+        while let Some((message, _place)) = queue.recv().await {
             let Ok(text) = message.try_into() else {
                 continue;
             };
@@ -61,6 +61,7 @@ pub(crate) async fn open(
                         let why = quoted(close.reason.as_bytes());
                         break format!("the server has closed it ({}: {why})", close.code);
                     }
+                    Some(Ok(Message::Close(None))) => break "the server has closed it".to_owned(),
                     Some(Ok(Message::Binary(_))) => break "it has sent binary data".to_owned(),
                     Some(Ok(_)) => {}
                     Some(Err(error)) => break error.to_string(),
@@ -70,8 +71,9 @@ pub(crate) async fn open(
             shared.close(&reason);
         }
     });
-    let tasks = vec![writing.abort_handle(), reading.abort_handle()];
-    Ok(Link::Duplex(Duplex::new(out, tasks, None)))
+    let end = End::Within(shared.bounds.close_patience);
+    let duplex = Duplex::new(out, reading.abort_handle(), Some(writing), end);
+    Ok(Link::Duplex(duplex))
 }
 
 type Socket = tokio_tungstenite::WebSocketStream<http_client::Connection>;

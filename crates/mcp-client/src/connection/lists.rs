@@ -1,0 +1,140 @@
+//! Lists, read to their end.
+
+use crate::{CallOptions, Connection, Error};
+use mcp_protocol::{
+    Era, MirroredParams,
+    client::Answer,
+    model::{ClientRequest, ListResources, Page, Prompt, Resource, ResourceTemplate, Tool},
+};
+use std::{
+    collections::HashMap,
+    sync::{MutexGuard, PoisonError},
+};
+
+impl Connection {
+    /// All tools. Over HTTP, tools of the modern era whose `x-mcp-header` annotations break the rules are
+    /// left out, as the revision demands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], also when the list has more pages or items than the bounds allow.
+    pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
+        let mut tools = self
+            .all(
+                |cursor| ClientRequest::ListTools(Page { cursor }),
+                |answer| match answer {
+                    Answer::ListTools(page) => Some((page.tools, page.next_cursor)),
+                    _ => None,
+                },
+            )
+            .await?;
+        if self.shared().link().http().is_some() && self.shared().version().era() == Era::Modern {
+            let mut mirrored = HashMap::new();
+            tools.retain(|tool| {
+                let schema = tool.input_schema.parse::<serde_json::Value>();
+                let params = match schema.map(|it| MirroredParams::of_schema(&it)) {
+                    Ok(Ok(params)) => params,
+                    Ok(Err(error)) => {
+                        tracing::warn!(tool = tool.name, %error, "a tool was left out");
+                        return false;
+                    }
+                    Err(_) => return false,
+                };
+                if !params.is_empty() {
+                    mirrored.insert(tool.name.clone(), params);
+                }
+                true
+            });
+            *self.mirrored() = mirrored;
+        }
+        Ok(tools)
+    }
+
+    pub(super) fn mirrored(&self) -> MutexGuard<'_, HashMap<String, MirroredParams>> {
+        self.0
+            .mirrored
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All resources.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::tools`].
+    pub async fn resources(&self) -> Result<Vec<Resource>, Error> {
+        let ask = |cursor| {
+            ClientRequest::ListResources(ListResources {
+                cursor,
+                ..ListResources::default()
+            })
+        };
+        self.all(ask, |answer| match answer {
+            Answer::ListResources(page) => Some((page.resources, page.next_cursor)),
+            _ => None,
+        })
+        .await
+    }
+
+    /// All templates of resources.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::tools`].
+    pub async fn resource_templates(&self) -> Result<Vec<ResourceTemplate>, Error> {
+        let ask = |cursor| ClientRequest::ListResourceTemplates(Page { cursor });
+        self.all(ask, |answer| match answer {
+            Answer::ListResourceTemplates(page) => {
+                Some((page.resource_templates, page.next_cursor))
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    /// All prompts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::tools`].
+    pub async fn prompts(&self) -> Result<Vec<Prompt>, Error> {
+        let ask = |cursor| ClientRequest::ListPrompts(Page { cursor });
+        self.all(ask, |answer| match answer {
+            Answer::ListPrompts(page) => Some((page.prompts, page.next_cursor)),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Reads a list to its end.
+    pub(crate) async fn all<T>(
+        &self,
+        ask: impl Fn(Option<String>) -> ClientRequest,
+        page: impl Fn(Answer) -> Option<(Vec<T>, Option<String>)>,
+    ) -> Result<Vec<T>, Error> {
+        let bounds = &self.options().bounds;
+        let options = CallOptions::default();
+        let deadline = self.deadline(&options);
+        let mut items = Vec::new();
+        let mut cursor = None;
+        for _ in 0..bounds.max_pages {
+            let answer = self
+                .request_until(ask(cursor.clone()), &options, deadline)
+                .await?;
+            let unfit = || Error::Protocol("a list was answered with something else".to_owned());
+            let (more, next) = page(answer).ok_or_else(unfit)?;
+            items.extend(more);
+            if bounds.max_items < items.len() {
+                return Err(Error::bound("max_items", bounds.max_items as u64));
+            }
+            match next {
+                None => return Ok(items),
+                Some(next) if Some(&next) == cursor.as_ref() => {
+                    return Err(Error::Protocol("a page leads to itself".to_owned()));
+                }
+                next => cursor = next,
+            }
+        }
+        Err(Error::bound("max_pages", bounds.max_pages as u64))
+    }
+}

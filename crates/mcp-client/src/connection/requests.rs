@@ -1,0 +1,313 @@
+//! Requests that are under way, and the rounds in which one is answered.
+
+use crate::{
+    CallOptions, Connection, Error,
+    wire::link::Out,
+    wire::shared::{Listener, Open, Outcome, Shared},
+};
+use jsonrpc_core::{Id, Message, RawJson};
+use mcp_protocol::{
+    Era, Method, ProtocolVersion,
+    client::{
+        Answer, Answered, OutgoingMeta, ServerError, decode_result, encode_client_notification,
+        encode_input_response, encode_request, mirrored_headers,
+    },
+    model::{
+        ClientCapabilities, ClientNotification, ClientRequest, InputRequest, InputRequired,
+        InputRetry,
+    },
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
+
+/// The time that a request has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    pub(crate) within: Duration,
+}
+
+impl Deadline {
+    pub(crate) fn within(within: Duration) -> Self {
+        // More than a timer can count to is as good as for ever.
+        let at = Instant::now() + within.min(Duration::from_secs(365 * 86_400));
+        Self { at, within }
+    }
+}
+
+/// A request that is under way. Dropping it cancels the request.
+pub(crate) struct Flight {
+    shared: Arc<Shared>,
+    pub(crate) id: i64,
+    kind: Method,
+    version: ProtocolVersion,
+    sent: bool,
+    pub(crate) answer: oneshot::Receiver<Outcome>,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if !self.shared.forget(self.id) || !self.sent || self.kind == Method::Initialize {
+            return;
+        }
+        let link = self.shared.link();
+        // Over HTTP, the modern era cancels by closing the connection, which is done.
+        if link.http().is_some() && self.version.era() == Era::Modern {
+            return;
+        }
+        let cancelled = ClientNotification::Cancelled {
+            request: Id::Number(self.id),
+            reason: None,
+        };
+        if let Ok(notification) = encode_client_notification(self.version, &cancelled) {
+            link.reply(&self.shared, Message::Notification(notification));
+        }
+    }
+}
+
+impl Connection {
+    /// Sends a request in revision `version`, without waiting for the answer.
+    pub(crate) async fn start(
+        &self,
+        version: ProtocolVersion,
+        request: &ClientRequest,
+        options: &CallOptions,
+        deadline: Deadline,
+        changes: Option<Arc<Listener>>,
+    ) -> Result<Flight, Error> {
+        let shared = self.shared();
+        let id = shared.next_id();
+        let meta = OutgoingMeta {
+            client_info: Some(self.options().client_info.clone()),
+            capabilities: match version.era() {
+                Era::Modern => self.capabilities(),
+                Era::Legacy => ClientCapabilities::default(),
+            },
+            log_level: self.options().log_level,
+            progress_token: options.progress.as_ref().map(|_| Id::Number(id)),
+            entries: options.meta.clone(),
+        };
+        let outgoing = encode_request(version, request, &meta)?;
+        let mut headers = Vec::new();
+        if shared.link().http().is_some() {
+            let mirrored = mirrored_headers(version, request);
+            headers.extend(
+                mirrored
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value.into_owned())),
+            );
+            if let ClientRequest::CallTool(call) = request
+                && version.era() == Era::Modern
+            {
+                let mirrored = self.mirrored();
+                let params = mirrored.get(&call.name);
+                headers.extend(
+                    params
+                        .map(|it| it.headers_of(&call.arguments))
+                        .unwrap_or_default(),
+                );
+            }
+        }
+        let (answer, answered) = oneshot::channel();
+        shared.open(
+            id,
+            Open {
+                answer: Some(answer),
+                progress: options.progress.clone(),
+                changes,
+                notifications: 0,
+                task: None,
+            },
+        )?;
+        let mut flight = Flight {
+            shared: Arc::clone(shared),
+            id,
+            kind: outgoing.kind,
+            version,
+            sent: false,
+            answer: answered,
+        };
+        let out = Out {
+            message: Message::Request(outgoing.into_request(Id::Number(id))),
+            id: Some(id),
+            headers,
+            until: deadline.at,
+            opens: matches!(request, ClientRequest::Initialize(_)),
+        };
+        match timeout_at(deadline.at, shared.link().send(shared, out)).await {
+            Ok(sent) => sent?,
+            Err(_) => return Err(self.timed_out(flight.kind, deadline)),
+        }
+        flight.sent = true;
+        Ok(flight)
+    }
+
+    pub(crate) fn timed_out(&self, kind: Method, deadline: Deadline) -> Error {
+        Error::TimedOut {
+            method: kind.name(),
+            within: deadline.within,
+            note: self.shared().note(),
+        }
+    }
+
+    /// Waits for the answer to what was started.
+    pub(crate) async fn finish(
+        &self,
+        mut flight: Flight,
+        deadline: Deadline,
+    ) -> Result<Answered, Error> {
+        let outcome = match timeout_at(deadline.at, &mut flight.answer).await {
+            Ok(Ok(outcome)) => outcome?,
+            Ok(Err(_)) => return Err(Error::closed("it was closed")),
+            Err(_) => return Err(self.timed_out(flight.kind, deadline)),
+        };
+        match outcome {
+            Ok(result) => Ok(decode_result(flight.version, flight.kind, &result)?),
+            Err(error) => Err(Error::Server {
+                meaning: ServerError::of(flight.version, &error),
+                error,
+            }),
+        }
+    }
+
+    pub(crate) async fn once(
+        &self,
+        version: ProtocolVersion,
+        request: &ClientRequest,
+        options: &CallOptions,
+        deadline: Deadline,
+    ) -> Result<Answered, Error> {
+        let flight = self
+            .start(version, request, options, deadline, None)
+            .await?;
+        self.finish(flight, deadline).await
+    }
+
+    pub(crate) fn deadline(&self, options: &CallOptions) -> Deadline {
+        Deadline::within(options.timeout.unwrap_or(self.options().bounds.timeout))
+    }
+
+    /// Sends a request of any kind and waits for its answer. What the server asks on the way is answered
+    /// by the handlers, a legacy session that was lost is opened anew once, and headers that were out of
+    /// date are brought up to date once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when there is no result.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
+    pub async fn request(
+        &self,
+        request: ClientRequest,
+        options: &CallOptions,
+    ) -> Result<Answer, Error> {
+        let deadline = self.deadline(options);
+        self.request_until(request, options, deadline).await
+    }
+
+    pub(crate) async fn request_until(
+        &self,
+        mut request: ClientRequest,
+        options: &CallOptions,
+        deadline: Deadline,
+    ) -> Result<Answer, Error> {
+        let (mut reopened, mut listed) = (false, false);
+        let mut rounds = 0;
+        loop {
+            let version = self.shared().version();
+            let session = self.shared().link().http().and_then(|it| it.session());
+            let required = match self.once(version, &request, options, deadline).await {
+                Ok(answered) => match answered.answer {
+                    Answer::InputRequired(required) => required,
+                    answer => return Ok(answer),
+                },
+                Err(Error::SessionLost) if !reopened => {
+                    reopened = true;
+                    let reopening = timeout_at(deadline.at, self.reopen(session)).await;
+                    reopening.map_err(|_| self.timed_out(Method::of(&request), deadline))??;
+                    continue;
+                }
+                Err(Error::Server {
+                    meaning: ServerError::HeaderMismatch,
+                    ..
+                }) if !listed && matches!(request, ClientRequest::CallTool(_)) => {
+                    listed = true;
+                    let listing = timeout_at(deadline.at, Box::pin(self.tools())).await;
+                    listing.map_err(|_| self.timed_out(Method::of(&request), deadline))??;
+                    continue;
+                }
+                Err(error) if !reopened && self.may_speak_otherwise(version, &error) => {
+                    reopened = true;
+                    let probing = timeout_at(deadline.at, self.renegotiate(version)).await;
+                    match probing {
+                        Ok(true) => continue,
+                        _ => return Err(error),
+                    }
+                }
+                Err(error) => return Err(error),
+            };
+            rounds += 1;
+            if self.options().bounds.max_rounds < rounds {
+                let most = self.options().bounds.max_rounds as u64;
+                return Err(Error::bound("max_rounds", most));
+            }
+            let retry = timeout_at(deadline.at, self.answers(version, required)).await;
+            let retry = retry.map_err(|_| self.timed_out(Method::of(&request), deadline))??;
+            match &mut request {
+                ClientRequest::CallTool(call) => call.retry = retry,
+                ClientRequest::GetPrompt(get) => get.retry = retry,
+                ClientRequest::ReadResource(read) => read.retry = retry,
+                _ => return Err(Error::Protocol("it asks where it must not".to_owned())),
+            }
+        }
+    }
+
+    async fn answers(
+        &self,
+        version: ProtocolVersion,
+        required: InputRequired,
+    ) -> Result<InputRetry, Error> {
+        Ok(InputRetry {
+            responses: self.answer_all(version, required.requests).await?,
+            state: required.state,
+        })
+    }
+
+    /// Has the handlers answer questions of a modern server's.
+    pub(crate) async fn answer_all(
+        &self,
+        version: ProtocolVersion,
+        questions: BTreeMap<String, InputRequest>,
+    ) -> Result<BTreeMap<String, RawJson>, Error> {
+        let declared = self.options().handlers.capabilities();
+        let mut responses = BTreeMap::new();
+        for (key, question) in questions {
+            if !question.is_declared_by(&declared) {
+                let text = format!("it asks for {}, which was not declared", question.method());
+                return Err(Error::Protocol(text));
+            }
+            let answer = self.options().handlers.answer(question).await;
+            let answer = answer.map_err(Error::Unanswered)?;
+            responses.insert(key, encode_input_response(version, &answer)?);
+        }
+        Ok(responses)
+    }
+
+    pub(crate) async fn notify(&self, notification: &ClientNotification) -> Result<(), Error> {
+        let shared = self.shared();
+        let notification = encode_client_notification(shared.version(), notification)?;
+        let out = Out {
+            message: Message::Notification(notification),
+            id: None,
+            headers: Vec::new(),
+            until: Deadline::within(self.options().bounds.timeout).at,
+            opens: false,
+        };
+        shared.link().send(shared, out).await
+    }
+}
