@@ -5,7 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Private networks, and hosts in such, that may be reached although they are private. By default
 /// there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AllowPrivate(Vec<Allowance>);
+pub struct AllowPrivate {
+    allowed: Vec<Allowance>,
+    setting: Option<&'static str>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Allowance {
@@ -39,7 +42,23 @@ impl AllowPrivate {
             .into_iter()
             .map(read)
             .collect::<Result<_, _>>()
-            .map(Self)
+            .map(|allowed| Self {
+                allowed,
+                setting: None,
+            })
+    }
+
+    /// The same, read from the setting of this name, which errors name as the cure.
+    #[must_use]
+    pub fn of_setting(self, name: &'static str) -> Self {
+        Self {
+            setting: Some(name),
+            ..self
+        }
+    }
+
+    pub(crate) fn setting(&self) -> Option<&'static str> {
+        self.setting
     }
 
     /// Returns true if the client may connect to `address`, one of `host`'s addresses.
@@ -49,7 +68,7 @@ impl AllowPrivate {
             return false;
         }
         is_public(address)
-            || self.0.iter().any(|allowance| match allowance {
+            || self.allowed.iter().any(|allowance| match allowance {
                 Allowance::Network { base, bits } => contains(*base, *bits, address),
                 Allowance::Host(name) => {
                     name.eq_ignore_ascii_case(host) && !hands_out_credentials(address)

@@ -367,11 +367,8 @@ fn check_headers<B>(response: &Response<B>) -> Result<(), SendError> {
 fn forbidden(error: &(dyn Error + 'static)) -> Option<SendError> {
     let mut cause = Some(error);
     while let Some(inner) = cause {
-        if let Some(ConnectError::Private { host, address }) = inner.downcast_ref() {
-            let (host, address) = (host.clone(), *address);
-            return Some(SendError::Forbidden(
-                ConnectError::Private { host, address }.into(),
-            ));
+        if let Some(private @ ConnectError::Private { .. }) = inner.downcast_ref() {
+            return Some(SendError::Forbidden(private.to_string().into()));
         }
         cause = inner.source();
     }

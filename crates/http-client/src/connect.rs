@@ -1,6 +1,6 @@
 //! Connections to addresses that were checked.
 
-use crate::{Reach, host};
+use crate::{Reach, host, reach::cure};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -33,10 +33,14 @@ pub enum ConnectError {
         error: io::Error,
     },
     #[error(
-        "`{host}` is at {address}, in a network that is not public; `services.allow_private` does \
-         not name it"
+        "`{host}` is at {address}, in a network that is not public{}",
+        cure(*setting)
     )]
-    Private { host: String, address: IpAddr },
+    Private {
+        host: String,
+        address: IpAddr,
+        setting: Option<&'static str>,
+    },
     #[error("`{host}` does not accept connections")]
     Refused {
         host: String,
@@ -67,7 +71,11 @@ impl Connector {
         // One bad address among good ones is no accident, and nobody knows which one comes next.
         if let Some(refused) = refused {
             let address = refused.ip();
-            return Err(ConnectError::Private { host, address });
+            return Err(ConnectError::Private {
+                host,
+                address,
+                setting: self.reach.private_setting(),
+            });
         }
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         let mut waiting = addresses.into_iter().take(MAX_ADDRESSES);

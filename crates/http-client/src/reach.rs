@@ -23,10 +23,21 @@ pub enum HostError {
     NotAllowed(String, &'static str),
     /// A host in a network that is not public.
     #[error(
-        "the host `{0}` is in a network that is not public; name it in `services.allow_private` if \
-         it may be reached"
+        "the host `{host}` is in a network that is not public{}",
+        cure(*setting)
     )]
-    Private(String),
+    Private {
+        /// The host.
+        host: String,
+        /// The setting that can name it.
+        setting: Option<&'static str>,
+    },
+}
+
+/// The part of an error that says where a private network is allowed.
+pub(crate) fn cure(setting: Option<&'static str>) -> String {
+    let cure = |name| format!("; name it in `{name}` if it may be reached");
+    setting.map(cure).unwrap_or_default()
 }
 
 impl Default for Reach {
@@ -48,9 +59,10 @@ impl Reach {
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let is_local = host == "localhost" || host.ends_with(".localhost");
         match host.parse().ok().or(is_local.then_some(loopback)) {
-            Some(address) if !self.allows(host, address) => {
-                Err(HostError::Private(host.to_owned()))
-            }
+            Some(address) if !self.allows(host, address) => Err(HostError::Private {
+                host: host.to_owned(),
+                setting: self.private_setting(),
+            }),
             _ => Ok(()),
         }
     }
@@ -58,10 +70,17 @@ impl Reach {
     pub(crate) fn check_name(&self, host: &str) -> Result<(), HostError> {
         match self {
             Self::Named(hosts, _) if !hosts.contains(host) => {
-                let list = "services.allowed_hosts";
+                let list = hosts.setting().unwrap_or("the allowed hosts");
                 Err(HostError::NotAllowed(host.to_owned(), list))
             }
             Self::Any | Self::Public(_) | Self::Named(..) => Ok(()),
+        }
+    }
+
+    pub(crate) fn private_setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Any => None,
+            Self::Public(private) | Self::Named(_, private) => private.setting(),
         }
     }
 

@@ -292,3 +292,32 @@ async fn a_client_goes_no_further_than_its_reach() {
         assert_eq!(seen.try_recv().is_ok(), is_reached, "{reach:?} {host}");
     }
 }
+
+#[tokio::test]
+async fn a_refusal_names_the_setting_of_whoever_made_the_client() {
+    let none = AllowPrivate::default();
+    for (private, cure) in [
+        (none.clone(), "in a network that is not public"),
+        (
+            none.of_setting("upstreams.x.allow_private"),
+            "not public; name it in `upstreams.x.allow_private` if it may be reached",
+        ),
+    ] {
+        let reach = Reach::Public(private);
+        let checked = reach.check("127.0.0.1").unwrap_err().to_string();
+        let client = client(|options| options.reach = reach.clone());
+        let request = Request::get("http://localhost:1/").body(Bytes::new());
+        let error = client.send(request.unwrap()).await.unwrap_err();
+        let sent = std::error::Error::source(&error).unwrap().to_string();
+        for told in [checked, sent] {
+            assert!(told.contains(cure), "{told}");
+            assert_eq!(told.contains("name it in"), cure.contains("name it in"));
+        }
+    }
+    let named = Reach::Named(
+        HostList::new(["a.example"]).of_setting("hosts"),
+        AllowPrivate::default(),
+    );
+    let told = named.check("b.example").unwrap_err().to_string();
+    assert_eq!(told, "the host `b.example` is not in `hosts`");
+}

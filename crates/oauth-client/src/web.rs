@@ -11,6 +11,9 @@ pub(crate) const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
 /// Time for one exchange.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
+const PRIVATE: &str =
+    "it is in a network that is not public, and `Options::allow_private` does not name it";
+
 /// Sends to addresses that servers name. Nothing is sent in the clear, redirects are not followed, and no
 /// private network is reached that the options do not allow.
 #[derive(Clone, Debug)]
@@ -72,7 +75,7 @@ impl Web {
             return Err(refused("it is not https"));
         }
         let checked = self.client.check_host(parsed.host());
-        checked.map_err(|_| refused("it is in a network that is not public"))?;
+        checked.map_err(|_| refused(PRIVATE))?;
         Ok(parsed)
     }
 
@@ -109,7 +112,7 @@ impl Web {
             SendError::Forbidden(_) => AuthorizationError::Address {
                 address: address.to_string(),
                 named_by: "the server or its authorization server",
-                why: "it is in a network that is not public",
+                why: PRIVATE,
             },
             error => AuthorizationError::Send {
                 address: address.without_query(),

@@ -47,7 +47,8 @@ impl Services {
     pub(super) fn prepare(config: &Config) -> Result<Self, Failure> {
         let settings = config.services.clone();
         let private = AllowPrivate::parse(&settings.allow_private)?;
-        let hosts = HostList::new(&settings.allowed_hosts);
+        let private = private.of_setting("services.allow_private");
+        let hosts = HostList::new(&settings.allowed_hosts).of_setting("services.allowed_hosts");
         let reach = match hosts.is_empty() {
             true => Reach::Public(private),
             false => Reach::Named(hosts, private),

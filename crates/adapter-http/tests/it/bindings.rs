@@ -227,8 +227,9 @@ fn refused(client: &Client, change: Value) -> BindingError {
 fn what_cannot_be_bound_is_told_before_anybody_calls_it() {
     let options = ClientOptions {
         reach: Reach::Named(
-            HostList::new(["example.com", "127.0.0.1", "localhost"]),
-            AllowPrivate::default(),
+            HostList::new(["example.com", "127.0.0.1", "localhost"])
+                .of_setting("services.allowed_hosts"),
+            AllowPrivate::default().of_setting("services.allow_private"),
         ),
         ..ClientOptions::default()
     };
@@ -292,7 +293,10 @@ fn what_cannot_be_bound_is_told_before_anybody_calls_it() {
         );
         assert_eq!(
             error,
-            BindingError::Host(HostError::Private(private.to_owned()))
+            BindingError::Host(HostError::Private {
+                host: private.to_owned(),
+                setting: Some("services.allow_private"),
+            })
         );
     }
 }

@@ -45,7 +45,10 @@ async fn the_operator_can_name_what_may_be_reached() {
 /// Only the operator is told of the address; the caller learns that the tool could not run.
 #[tokio::test]
 async fn the_refusal_names_the_address_to_the_operator() {
-    let client = client_with(|options| options.reach = Reach::default());
+    let client = client_with(|options| {
+        let none = AllowPrivate::default().of_setting("services.allow_private");
+        options.reach = Reach::Public(none);
+    });
     let binding = json!({
         "type": "http", "method": "GET", "url": "http://2130706433/",
         "retry": {"max_attempts": 1},
