@@ -1,0 +1,381 @@
+//! The token in use: kept, read from the store, and renewed.
+
+use super::{Inner, Live, Obtained, State, Wanted, store_error};
+use crate::{
+    AuthorizationError, Challenge, Credentials, Grant, Tokens,
+    clock::now,
+    dpop::Prover,
+    token::{self, ClientAt, ClientProof, Given},
+};
+use http::HeaderValue;
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// A token is renewed so many seconds before it ends, or a fifth of its life if that is less.
+const MARGIN_SECONDS: u64 = 60;
+/// After a renewal that failed for the moment, the token is used for so long before the next try.
+const RETRY: Duration = Duration::from_secs(10);
+
+impl Inner {
+    pub(super) fn known(&self) -> Option<Option<Arc<Live>>> {
+        self.live
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The serial of the token, if there is one that has not ended.
+    pub(super) fn serial(&self) -> Option<u64> {
+        let live = self.known().flatten();
+        live.filter(|it| now() < it.ends_at).map(|it| it.serial)
+    }
+
+    /// The token to use, or none if there is none without a challenge.
+    pub(super) async fn ready(self: &Arc<Self>) -> Result<Option<Arc<Live>>, AuthorizationError> {
+        if let Some(known) = self.known()
+            && usable(known.as_deref())
+        {
+            return Ok(known);
+        }
+        self.obtain(Wanted::Ready).await?;
+        Ok(self.known().flatten().filter(|live| now() < live.ends_at))
+    }
+
+    /// Gets what is wanted in a task of its own. `None` if somebody else has got it meanwhile.
+    pub(super) async fn obtain(
+        self: &Arc<Self>,
+        wanted: Wanted,
+    ) -> Result<Option<Obtained>, AuthorizationError> {
+        let inner = Arc::clone(self);
+        let before = self.asked.load(Ordering::Acquire);
+        let task = tokio::spawn(async move {
+            let mut state = inner.state.lock().await;
+            let has_it = match &wanted {
+                Wanted::Ready => inner.known().is_some_and(|known| usable(known.as_deref())),
+                Wanted::Instead { serial, .. } => inner.serial() != *serial,
+            };
+            if has_it {
+                return Ok(None);
+            }
+            // Those who have waited for an attempt that failed do not each make another.
+            if let Some(failed) = &state.failed
+                && inner.asked.load(Ordering::Acquire) != before
+            {
+                return Err(failed.clone());
+            }
+            let obtained = match wanted {
+                Wanted::Ready => inner.prepare(&mut state).await,
+                Wanted::Instead {
+                    challenge,
+                    may_refresh,
+                    more,
+                    ..
+                } => {
+                    let obtained = inner.replace(&mut state, &challenge, may_refresh, more);
+                    obtained.await.map(Some)
+                }
+            };
+            state.failed = obtained.as_ref().err().cloned();
+            inner.asked.fetch_add(1, Ordering::AcqRel);
+            obtained
+        });
+        match task.await {
+            Ok(obtained) => obtained,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(AuthorizationError::Login(
+                    "the program is ending".to_owned(),
+                )),
+            },
+        }
+    }
+
+    pub(super) async fn stored(&self) -> Result<Vec<Credentials>, AuthorizationError> {
+        let stored = self.options.store.load(&self.key).await;
+        stored.map_err(|error| store_error(&*error))
+    }
+
+    /// Reads the store, and renews a token that ends.
+    pub(super) async fn prepare(
+        &self,
+        state: &mut State,
+    ) -> Result<Option<Obtained>, AuthorizationError> {
+        // Another process may have done it already.
+        let mut stored = self.stored().await?;
+        if let Some(at) = stored.iter().position(|it| it.tokens.is_some()) {
+            stored.swap(0, at);
+        }
+        let wanted_issuer = self.options.client.issuer.as_ref();
+        let stored = stored
+            .into_iter()
+            .find(|it| match (&state.credentials, wanted_issuer) {
+                (Some(credentials), _) => it.issuer == credentials.issuer,
+                (None, issuer) => issuer.is_none_or(|issuer| *issuer == it.issuer),
+            });
+        if let Some(stored) = stored
+            && state
+                .credentials
+                .as_ref()
+                .is_none_or(|mine| is_newer(&stored, mine))
+        {
+            self.adopt(state, stored);
+        }
+        self.publish(state);
+        if self.known().is_some_and(|known| usable(known.as_deref())) {
+            return Ok(None);
+        }
+        if state.not_before.is_some_and(|at| Instant::now() < at) {
+            return Ok(None);
+        }
+        let renewed = match self.renew(state).await {
+            Ok(Some(obtained)) => return Ok(Some(obtained)),
+            Ok(None) => self.grant_again(state).await,
+            Err(error) => Err(error),
+        };
+        match renewed {
+            Err(error) if error.is_temporary() => {
+                let live = self.known().flatten();
+                if live.is_none_or(|live| live.ends_at <= now()) {
+                    return Err(error);
+                }
+                tracing::warn!(%error, server = self.key, "the token cannot be renewed yet");
+                state.not_before = Some(Instant::now() + RETRY);
+                self.publish(state);
+                Ok(None)
+            }
+            renewed => renewed,
+        }
+    }
+
+    /// A new token from a grant that needs nobody and ended.
+    pub(super) async fn grant_again(
+        &self,
+        state: &mut State,
+    ) -> Result<Option<Obtained>, AuthorizationError> {
+        let has_ended = state
+            .credentials
+            .as_ref()
+            .is_some_and(|it| it.tokens.is_some());
+        if matches!(self.options.grant, Grant::Login(_) | Grant::Stored) || !has_ended {
+            return Ok(None);
+        }
+        let challenge = Challenge::default();
+        let obtained = self.replace(state, &challenge, false, Vec::new());
+        obtained.await.map(Some)
+    }
+
+    pub(super) fn adopt(&self, state: &mut State, credentials: Credentials) {
+        let kept = credentials
+            .tokens
+            .as_ref()
+            .and_then(|it| it.dpop_key.as_ref());
+        let same = |prover: &Arc<Prover>| Some(&prover.to_keep()) == kept;
+        if !state.prover.as_ref().is_some_and(same)
+            && let Some(prover) = kept.and_then(Prover::from_kept)
+        {
+            state.prover = Some(Arc::new(prover));
+        }
+        state.serial += 1;
+        state.credentials = Some(credentials);
+    }
+
+    /// Makes what is in `state` what requests use.
+    pub(super) fn publish(&self, state: &mut State) {
+        let tokens = state.credentials.as_ref().and_then(|it| it.tokens.as_ref());
+        let live = tokens.and_then(|tokens| {
+            let is_bound = tokens.dpop_key.is_some();
+            let prover = state.prover.clone().filter(|_| is_bound);
+            if is_bound && prover.is_none() {
+                return None;
+            }
+            let scheme = if is_bound { "DPoP" } else { "Bearer" };
+            let header = format!("{scheme} {}", tokens.access_token.reveal());
+            let mut header = HeaderValue::try_from(header).ok()?;
+            header.set_sensitive(true);
+            let lasts = tokens.expires_in.unwrap_or(u64::MAX);
+            let margin = MARGIN_SECONDS.min(lasts / 5);
+            let ends_at = tokens.issued_at.saturating_add(lasts);
+            let waits = state.not_before.filter(|at| Instant::now() < *at);
+            let renew_at = ends_at.saturating_sub(margin);
+            let is_personal = matches!(self.options.grant, Grant::Login(_) | Grant::Stored);
+            Some(Arc::new(Live {
+                serial: state.serial,
+                header,
+                renew_at: match waits {
+                    Some(_) => (now() + RETRY.as_secs()).min(ends_at),
+                    None => renew_at,
+                },
+                ends_at,
+                renewable: tokens.refresh_token.is_some() || !is_personal,
+                requested: tokens.requested.clone(),
+                prover,
+                token: tokens.access_token.clone(),
+            }))
+        });
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Some(live);
+    }
+
+    pub(super) async fn save(&self, state: &mut State) -> Result<(), AuthorizationError> {
+        if let Some(credentials) = &mut state.credentials {
+            credentials.saved_at = now();
+            let saved = self.options.store.save(credentials).await;
+            saved.map_err(|error| store_error(&*error))?;
+        }
+        Ok(())
+    }
+
+    /// Uses the refresh token. `None` if there is none, or it is not taken any more.
+    pub(super) async fn renew(
+        &self,
+        state: &mut State,
+    ) -> Result<Option<Obtained>, AuthorizationError> {
+        let Some(credentials) = &state.credentials else {
+            return Ok(None);
+        };
+        let parts = (credentials.tokens.as_ref(), &credentials.token_endpoint);
+        let (Some(tokens), Some(endpoint)) = parts else {
+            return Ok(None);
+        };
+        let Some(refresh) = tokens.refresh_token.clone() else {
+            return Ok(None);
+        };
+        let (requested, resource) = (tokens.requested.clone(), credentials.resource.clone());
+        let Some(client) = self.client_of(credentials, tokens) else {
+            return Ok(None);
+        };
+        let endpoint = self
+            .web
+            .check(endpoint, "the authorization server's metadata")?;
+        let mut fields = vec![
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh.reveal()),
+        ];
+        fields.extend(resource.as_deref().map(|it| ("resource", it)));
+        let prover = state.prover.clone().filter(|_| tokens.dpop_key.is_some());
+        let issuer = credentials.issuer.clone();
+        let asked = token::ask(
+            &self.web,
+            &endpoint,
+            &issuer,
+            &client,
+            &fields,
+            prover.as_deref(),
+        );
+        match asked.await {
+            Ok(mut given) => {
+                given.refresh_token.get_or_insert(refresh);
+                self.keep(state, given, &client, requested, prover.as_ref())
+                    .await?;
+                Ok(Some(Obtained::Renewed))
+            }
+            Err(error) if error.is_temporary() => Err(error),
+            Err(error) => {
+                // Of two processes with one refresh token only the first can use it.
+                let stored = self.stored().await?;
+                let stored = stored.into_iter().find(|it| it.issuer == issuer);
+                let mine = state.credentials.as_ref();
+                if let (Some(stored), Some(mine)) = (stored, mine)
+                    && stored.tokens.is_some()
+                    && is_newer(&stored, mine)
+                {
+                    self.adopt(state, stored);
+                    self.publish(state);
+                    return Ok(Some(Obtained::Renewed));
+                }
+                tracing::info!(%error, server = self.key, "the refresh token is not taken any more");
+                if let Some(credentials) = &mut state.credentials {
+                    // The access token lasts until it ends, and its scopes are asked for again.
+                    if let Some(tokens) = &mut credentials.tokens {
+                        tokens.refresh_token = None;
+                    }
+                    if error.is_code("invalid_client") {
+                        credentials.registration = None;
+                    }
+                }
+                self.save(state).await?;
+                self.publish(state);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The client that `tokens` belong to, if it is still the configured one.
+    pub(super) fn client_of(&self, credentials: &Credentials, tokens: &Tokens) -> Option<ClientAt> {
+        let configured = &self.options.client;
+        let registration = credentials.registration.as_ref();
+        let registration = registration.filter(|it| it.client_id == tokens.client_id);
+        let is_configured = [&configured.id, &configured.metadata_url]
+            .into_iter()
+            .any(|it| it.as_ref() == Some(&tokens.client_id));
+        if registration.is_none() && !is_configured {
+            return None;
+        }
+        let secret = match registration {
+            Some(registration) => registration.client_secret.as_ref(),
+            None => configured.secret.as_ref(),
+        };
+        let method = credentials.auth_method.as_deref().unwrap_or("none");
+        Some(ClientAt {
+            id: tokens.client_id.clone(),
+            proof: ClientProof::named(method, secret, configured.key.as_ref())?,
+        })
+    }
+
+    /// Keeps what a token endpoint gave.
+    pub(super) async fn keep(
+        &self,
+        state: &mut State,
+        given: Given,
+        client: &ClientAt,
+        requested: Vec<String>,
+        prover: Option<&Arc<Prover>>,
+    ) -> Result<(), AuthorizationError> {
+        let Some(credentials) = &mut state.credentials else {
+            return Ok(());
+        };
+        let unusable = |why: &str| AuthorizationError::Token {
+            address: credentials.token_endpoint.clone().unwrap_or_default(),
+            code: String::new(),
+            why: why.to_owned(),
+        };
+        let is_bound = match given.token_type.to_ascii_lowercase().as_str() {
+            "bearer" | "" if prover.is_some() => {
+                return Err(unusable(
+                    "the token is not bound to the client's key (DPoP)",
+                ));
+            }
+            "bearer" | "" => false,
+            "dpop" if prover.is_some() => true,
+            _ => return Err(unusable("the token is of a type that is not known here")),
+        };
+        credentials.auth_method = Some(client.proof.name().to_owned());
+        credentials.tokens = Some(Tokens {
+            expires_in: given.expires_in(),
+            access_token: given.access_token,
+            refresh_token: given.refresh_token,
+            issued_at: now(),
+            requested,
+            client_id: client.id.clone(),
+            dpop_key: prover.filter(|_| is_bound).map(|it| it.to_keep()),
+        });
+        state.prover = prover.cloned();
+        state.not_before = None;
+        state.serial += 1;
+        self.publish(state);
+        self.save(state).await
+    }
+}
+
+/// Returns true if no token need be asked for: there is one that lasts, or there is none to be renewed.
+pub(super) fn usable(live: Option<&Live>) -> bool {
+    live.is_none_or(|live| now() < live.renew_at || (!live.renewable && now() < live.ends_at))
+}
+
+/// Returns true if `stored` has another token than `mine` and was kept later.
+pub(super) fn is_newer(stored: &Credentials, mine: &Credentials) -> bool {
+    let token = |it: &Credentials| it.tokens.as_ref().map(|it| it.access_token.clone());
+    mine.saved_at <= stored.saved_at && token(mine) != token(stored)
+}
