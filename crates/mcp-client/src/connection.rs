@@ -16,7 +16,7 @@ use crate::{
 use mcp_protocol::{Era, MirroredParams, model::ClientCapabilities};
 use session::Session;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 use tokio::sync::Mutex as AsyncMutex;
@@ -30,10 +30,19 @@ pub struct Connection(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) options: Options,
-    /// Headers that repeat arguments, by tool; from the last list.
-    mirrored: Mutex<HashMap<String, MirroredParams>>,
+    /// Facts of the last list of tools that calls depend on.
+    listed: Mutex<Listed>,
     /// State that a new legacy session must be told again.
     session: AsyncMutex<Session>,
+}
+
+/// Facts of a list of tools.
+#[derive(Debug, Default)]
+struct Listed {
+    /// Headers that repeat arguments, by tool (2026-07-28).
+    mirrored: HashMap<String, MirroredParams>,
+    /// Tools that can be called as tasks alone (2025-11-25).
+    tasks: HashSet<String>,
 }
 
 impl Drop for Inner {
@@ -68,7 +77,7 @@ impl Connection {
         let connection = Self(Arc::new(Inner {
             shared,
             options,
-            mirrored: Mutex::default(),
+            listed: Mutex::default(),
             session: AsyncMutex::default(),
         }));
         connection.negotiate().await?;

@@ -184,7 +184,8 @@ impl UrlDial {
                 websocket::open(shared, &client, &url, &self.headers, authorize.as_ref()).await
             }
             Some("http" | "https") => {
-                let link = HttpLink::new(client, url, self.headers.clone(), authorize);
+                let link =
+                    HttpLink::new(&shared.bounds, client, url, self.headers.clone(), authorize);
                 match self.transport {
                     HttpTransport::Sse => old_sse::open(shared, link).await,
                     _ => Ok(Link::Http(Arc::new(link))),

@@ -257,3 +257,83 @@ async fn a_child_ends_when_this_process_is_killed() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test]
+async fn a_child_inherits_what_is_named_and_nothing_else() {
+    const WITNESS: &str = "MCP_CLIENT_TEST_CANARY";
+    if std::env::var_os(WITNESS).is_none() {
+        // Environment variables of this process cannot be changed safely, so another one is started.
+        let tested = "a_child_inherits_what_is_named_and_nothing_else";
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", tested])
+            .env(WITNESS, "secret")
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .env("LD_LIBRARY_PATH", "/secret")
+            .status();
+        assert!(status.unwrap().success());
+        return;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/connections/child.py");
+    let dial = Dial::Child(mcp_client::ChildProgram {
+        program: "/bin/sh".into(),
+        arguments: vec![
+            "-c".into(),
+            format!("env >&2; exec python3 {script}").into(),
+        ],
+        environment: vec![
+            ("GIVEN".into(), "1".into()),
+            ("HOME".into(), "/given".into()),
+        ],
+        directory: Some("/".into()),
+    });
+    let connection = Connection::open(&dial, options()).await.unwrap();
+    let arguments = RawJson::from_bytes(r#"{"at":0}"#.into()).unwrap();
+    let call = CallOptions::default();
+    let result = connection
+        .call("environment", arguments, &call)
+        .await
+        .unwrap();
+    let mcp_protocol::model::Content::Text { text, .. } = &result.content[0] else {
+        panic!("{result:?}");
+    };
+    let told: serde_json::Value = serde_json::from_str(text).unwrap();
+    let stderr = connection.stderr();
+    let names = stderr.lines().filter_map(|it| Some(it.split_once('=')?.0));
+    // The shell has some of its own.
+    let of_shell = ["GIVEN", "PWD", "OLDPWD", "SHLVL", "_"];
+    let allowed = |it: &&str| of_shell.contains(it) || mcp_client::INHERITED.contains(it);
+    let foreign: Vec<_> = names.clone().filter(|it| !allowed(it)).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+    assert!(names.into_iter().any(|it| it == "GIVEN"), "{stderr}");
+    assert!(!stderr.contains("secret"), "{stderr}");
+    assert_eq!(told["home"], "/given");
+    assert_eq!(told["group"], true, "it leads a process group of its own");
+    assert_eq!(told["place"], "/");
+    connection.close().await;
+}
+
+#[tokio::test]
+async fn standard_error_is_kept_to_its_bound_and_quoted_from_its_end() {
+    let script = "head -c 3000000 /dev/zero | tr '\\0' e >&2; echo the last line >&2; exit 9";
+    let mut options = options();
+    options.bounds.max_stderr = 10_000;
+    let dial = Dial::child("/bin/sh", ["-c", script]);
+    let error = Connection::open(&dial, options);
+    let error = error.await.unwrap_err().to_string();
+    assert!(error.contains("exit status: 9"), "{error}");
+    assert!(error.ends_with("the last line"), "{error}");
+    assert!(error.len() < 3000);
+
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile.py");
+    let shell =
+        format!("head -c 3000000 /dev/zero | tr '\\0' e >&2; exec python3 {script} modern_honest");
+    let mut options = self::options();
+    options.bounds.max_stderr = 10_000;
+    options.speak = Speak::Only(ProtocolVersion::V2026_07_28);
+    let connection = Connection::open(&Dial::child("/bin/sh", ["-c", &shell]), options)
+        .await
+        .unwrap();
+    let kept = connection.stderr();
+    assert!((1..=10_000).contains(&kept.len()), "{}", kept.len());
+    connection.close().await;
+}

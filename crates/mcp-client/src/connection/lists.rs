@@ -1,15 +1,15 @@
 //! Lists, read to their end.
 
+use super::{Listed, requests::Deadline};
 use crate::{CallOptions, Connection, Error};
 use mcp_protocol::{
     Era, MirroredParams,
     client::Answer,
-    model::{ClientRequest, ListResources, Page, Prompt, Resource, ResourceTemplate, Tool},
+    model::{
+        ClientRequest, ListResources, Page, Prompt, Resource, ResourceTemplate, TaskSupport, Tool,
+    },
 };
-use std::{
-    collections::HashMap,
-    sync::{MutexGuard, PoisonError},
-};
+use std::sync::{MutexGuard, PoisonError};
 
 impl Connection {
     /// All tools. Over HTTP, tools of the modern era whose `x-mcp-header` annotations break the rules are
@@ -19,8 +19,14 @@ impl Connection {
     ///
     /// [`Error`], also when the list has more pages or items than the bounds allow.
     pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
+        self.tools_until(self.deadline(&CallOptions::default()))
+            .await
+    }
+
+    pub(super) async fn tools_until(&self, deadline: Deadline) -> Result<Vec<Tool>, Error> {
         let mut tools = self
-            .all(
+            .all_until(
+                deadline,
                 |cursor| ClientRequest::ListTools(Page { cursor }),
                 |answer| match answer {
                     Answer::ListTools(page) => Some((page.tools, page.next_cursor)),
@@ -28,8 +34,9 @@ impl Connection {
                 },
             )
             .await?;
-        if self.shared().link().http().is_some() && self.shared().version().era() == Era::Modern {
-            let mut mirrored = HashMap::new();
+        let version = self.shared().version();
+        let mut listed = Listed::default();
+        if self.shared().link().http().is_some() && version.era() == Era::Modern {
             tools.retain(|tool| {
                 let schema = tool.input_schema.parse::<serde_json::Value>();
                 let params = match schema.map(|it| MirroredParams::of_schema(&it)) {
@@ -41,20 +48,23 @@ impl Connection {
                     Err(_) => return false,
                 };
                 if !params.is_empty() {
-                    mirrored.insert(tool.name.clone(), params);
+                    listed.mirrored.insert(tool.name.clone(), params);
                 }
                 true
             });
-            *self.mirrored() = mirrored;
         }
+        if self.has_legacy_tasks() {
+            let required = tools
+                .iter()
+                .filter(|it| it.task_support == TaskSupport::Required);
+            listed.tasks = required.map(|it| it.name.clone()).collect();
+        }
+        *self.listed() = listed;
         Ok(tools)
     }
 
-    pub(super) fn mirrored(&self) -> MutexGuard<'_, HashMap<String, MirroredParams>> {
-        self.0
-            .mirrored
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn listed(&self) -> MutexGuard<'_, Listed> {
+        self.0.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All resources.
@@ -107,14 +117,23 @@ impl Connection {
     }
 
     /// Reads a list to its end.
-    pub(crate) async fn all<T>(
+    pub(super) async fn all<T>(
         &self,
+        ask: impl Fn(Option<String>) -> ClientRequest,
+        page: impl Fn(Answer) -> Option<(Vec<T>, Option<String>)>,
+    ) -> Result<Vec<T>, Error> {
+        let deadline = self.deadline(&CallOptions::default());
+        self.all_until(deadline, ask, page).await
+    }
+
+    async fn all_until<T>(
+        &self,
+        deadline: Deadline,
         ask: impl Fn(Option<String>) -> ClientRequest,
         page: impl Fn(Answer) -> Option<(Vec<T>, Option<String>)>,
     ) -> Result<Vec<T>, Error> {
         let bounds = &self.options().bounds;
         let options = CallOptions::default();
-        let deadline = self.deadline(&options);
         let mut items = Vec::new();
         let mut cursor = None;
         for _ in 0..bounds.max_pages {

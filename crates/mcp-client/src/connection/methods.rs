@@ -3,11 +3,11 @@
 use crate::{CallOptions, Connection, Error};
 use jsonrpc_core::RawJson;
 use mcp_protocol::{
-    Era,
-    client::Answer,
+    Era, ProtocolVersion,
+    client::{Answer, ServerError},
     model::{
         CallTool, CallToolResult, ClientRequest, Complete, Completion, GetPrompt, GetPromptResult,
-        InputRetry, ReadResource, ReadResourceResult,
+        InputRetry, ReadResource, ReadResourceResult, TaskRequest,
     },
 };
 use std::collections::BTreeMap;
@@ -27,7 +27,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Calls a tool, and waits for its result: also if the server makes a task of the call.
+    /// Calls a tool, and waits for its result: also if the server makes a task of the call. A tool that can be
+    /// called as a task alone (2025-11-25) is called as one; for that the tools are listed, if need be.
     ///
     /// # Errors
     ///
@@ -43,18 +44,57 @@ impl Connection {
         options: &CallOptions,
     ) -> Result<CallToolResult, Error> {
         let deadline = self.deadline(options);
-        let call = ClientRequest::CallTool(CallTool {
+        let mut call = CallTool {
             name: tool.into(),
             arguments,
             ..CallTool::default()
-        });
-        match self.request_until(call, options, deadline).await? {
+        };
+        let answer = match self.has_legacy_tasks() {
+            false => {
+                let call = ClientRequest::CallTool(call);
+                self.request_until(call, options, deadline).await?
+            }
+            true => {
+                let as_task = |call: &CallTool| {
+                    let listed = self.listed();
+                    let is_task = listed.tasks.contains(&call.name);
+                    is_task.then(TaskRequest::default)
+                };
+                call.task = as_task(&call);
+                let first = ClientRequest::CallTool(call.clone());
+                match self.request_until(first, options, deadline).await {
+                    Err(Error::Server {
+                        meaning: ServerError::MethodNotFound,
+                        error,
+                    }) if call.task.is_none() => {
+                        self.tools_until(deadline).await?;
+                        call.task = as_task(&call);
+                        if call.task.is_none() {
+                            let meaning = ServerError::MethodNotFound;
+                            return Err(Error::Server { error, meaning });
+                        }
+                        let call = ClientRequest::CallTool(call);
+                        self.request_until(call, options, deadline).await?
+                    }
+                    answer => answer?,
+                }
+            }
+        };
+        match answer {
             Answer::CallTool(result) => Ok(result),
             Answer::CreateTask(task) => self.wait_for_task(task, options, deadline).await,
             _ => Err(Error::Protocol(
                 "a call was answered with something else".to_owned(),
             )),
         }
+    }
+
+    /// True if calls can be tasks of 2025-11-25.
+    pub(super) fn has_legacy_tasks(&self) -> bool {
+        let agreed = self.agreed();
+        self.options().tasks
+            && agreed.version == ProtocolVersion::V2025_11_25
+            && agreed.offer.has_legacy_tasks()
     }
 
     /// Reads a resource.

@@ -102,8 +102,8 @@ impl Connection {
             if let ClientRequest::CallTool(call) = request
                 && version.era() == Era::Modern
             {
-                let mirrored = self.mirrored();
-                let params = mirrored.get(&call.name);
+                let listed = self.listed();
+                let params = listed.mirrored.get(&call.name);
                 headers.extend(
                     params
                         .map(|it| it.headers_of(&call.arguments))
@@ -237,8 +237,7 @@ impl Connection {
                     ..
                 }) if !listed && matches!(request, ClientRequest::CallTool(_)) => {
                     listed = true;
-                    let listing = timeout_at(deadline.at, Box::pin(self.tools())).await;
-                    listing.map_err(|_| self.timed_out(Method::of(&request), deadline))??;
+                    Box::pin(self.tools_until(deadline)).await?;
                     continue;
                 }
                 Err(error) if !reopened && self.may_speak_otherwise(version, &error) => {

@@ -1,8 +1,8 @@
 //! Streamable HTTP, of both eras.
 
 use crate::{
-    Authorize, Error,
-    wire::link::{Out, written},
+    Authorize, Bounds, Error,
+    wire::link::{Out, replies, written},
     wire::shared::{Shared, quoted},
     wire::sse::Events,
 };
@@ -19,16 +19,20 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
+/// Most replies that are being sent at once.
+const REPLYING: usize = 16;
 /// The pause before a stream is resumed, if the server does not name one.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Bytes after which no more is read of an answer that only says what is wrong.
 const MAX_COMPLAINT: usize = 64 << 10;
+/// Time for such an answer.
+const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
 /// Most bytes of a session's id.
 const MAX_SESSION_ID: usize = 4096;
 
@@ -41,6 +45,9 @@ pub(crate) struct HttpLink {
     pub(crate) url: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) authorize: Option<Arc<dyn Authorize>>,
+    /// Places for replies that wait, and for those that are being sent.
+    pub(crate) replies: Arc<Semaphore>,
+    pub(crate) replying: Semaphore,
     session: Mutex<Option<HeaderValue>>,
     listening: Mutex<Option<AbortHandle>>,
 }
@@ -55,6 +62,7 @@ impl fmt::Debug for HttpLink {
 
 impl HttpLink {
     pub(crate) fn new(
+        bounds: &Bounds,
         client: Client,
         url: Uri,
         headers: HeaderMap,
@@ -65,6 +73,8 @@ impl HttpLink {
             url,
             headers,
             authorize,
+            replies: replies(bounds),
+            replying: Semaphore::new(REPLYING),
             session: Mutex::default(),
             listening: Mutex::default(),
         }
@@ -472,11 +482,15 @@ async fn complaint(status: StatusCode, response: Response<BodyStream>) -> Error 
 /// As much of a body as is wanted of one that only says what is wrong.
 pub(crate) async fn beginning(mut body: BodyStream) -> Bytes {
     let mut bytes = BytesMut::new();
-    while bytes.len() < MAX_COMPLAINT
-        && let Ok(Some(chunk)) = body.chunk().await
-    {
-        bytes.extend_from_slice(&chunk);
-    }
+    let reading = async {
+        while bytes.len() < MAX_COMPLAINT
+            && let Ok(Some(chunk)) = body.chunk().await
+        {
+            bytes.extend_from_slice(&chunk);
+        }
+    };
+    // The status is known, and says more than that the time is over.
+    let _ = tokio::time::timeout(COMPLAINT_PATIENCE, reading).await;
     bytes.freeze()
 }
 

@@ -18,6 +18,15 @@ use tokio::{
 /// Most requests that wait to be written on a duplex connection; further ones wait for a place.
 const QUEUE: usize = 64;
 
+const UNREAD: &str = "the server does not read what it is answered";
+
+/// Places for replies that wait to be sent: each request under way can be cancelled, and each question
+/// answered, while the server takes nothing.
+pub(crate) fn replies(bounds: &Bounds) -> Arc<Semaphore> {
+    let most = bounds.max_open.saturating_add(bounds.max_questions);
+    Arc::new(Semaphore::new(most.clamp(QUEUE, 1 << 20)))
+}
+
 pub(crate) enum Link {
     Duplex(Duplex),
     Http(Arc<HttpLink>),
@@ -38,12 +47,10 @@ pub(crate) type Queued = (Bytes, OwnedSemaphorePermit);
 impl Outbox {
     pub(crate) fn new(bounds: &Bounds) -> (Self, mpsc::UnboundedReceiver<Queued>) {
         let (queue, queued) = mpsc::unbounded_channel();
-        // Each request under way can be cancelled, and each question answered, while nothing is written.
-        let replies = bounds.max_open.saturating_add(bounds.max_questions);
         let outbox = Self {
             queue,
             requests: Arc::new(Semaphore::new(QUEUE)),
-            replies: Arc::new(Semaphore::new(replies.clamp(QUEUE, 1 << 20))),
+            replies: replies(bounds),
         };
         (outbox, queued)
     }
@@ -183,11 +190,15 @@ impl Link {
             Self::Duplex(duplex) => {
                 let outbox = duplex.out();
                 if outbox.is_some_and(|it| !it.reply(written(&message))) {
-                    shared.close("the server does not read what it is answered");
+                    shared.close(UNREAD);
                 }
             }
             Self::Http(link) => {
                 let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+                    return;
+                };
+                let Ok(place) = Arc::clone(&link.replies).try_acquire_owned() else {
+                    shared.close(UNREAD);
                     return;
                 };
                 let (link, shared) = (Arc::clone(link), Arc::clone(shared));
@@ -199,6 +210,8 @@ impl Link {
                     opens: false,
                 };
                 runtime.spawn(async move {
+                    let _place = place;
+                    let _turn = link.replying.acquire().await;
                     if let Err(error) = link.exchange(&shared, out).await {
                         tracing::debug!(%error, "the server did not take a message");
                     }

@@ -64,5 +64,5 @@ for line in sys.stdin:
             while True:
                 send({"jsonrpc": "2.0", "id": "q", "method": "ping"})
         elif tool == "environment":
-            text(number, json.dumps({"names": sorted(os.environ), "group": os.getpgrp() == os.getpid(), "place": os.getcwd()}))
+            text(number, json.dumps({"group": os.getpgrp() == os.getpid(), "home": os.environ.get("HOME"), "place": os.getcwd()}))
     sys.stdout.flush()

@@ -239,6 +239,11 @@ async fn statuses_and_redirections() {
                         .await
                 }
                 "nothing" => talk.respond(200, "", "").await,
+                "a slow complaint" => {
+                    talk.raw("HTTP/1.1 502 X\r\nconnection: close\r\n\r\nbad ga")
+                        .await;
+                    talk.gone().await;
+                }
                 "taken" => talk.respond(202, "", "").await,
                 "no content" => talk.respond(204, "", "").await,
                 "an image" => {
@@ -269,6 +274,7 @@ async fn statuses_and_redirections() {
         &[
             ("a page", "it sent what is no message: <h1>Welcome</h1>"),
             ("an error page", "HTTP 500: <h1>Sorry</h1>"),
+            ("a slow complaint", "HTTP 502: bad ga"),
             ("nothing", "it sent what is no message"),
             ("taken", "answered with HTTP 202 and nothing else"),
             ("no content", "answered with HTTP 204 and nothing else"),
@@ -490,7 +496,7 @@ async fn lists_over_http_that_do_not_end() {
                     page(Vec::new(), if at { "b" } else { "a" }.to_owned())
                 }
                 "list: items" => page((0..2000).map(tool).collect(), id.to_string()),
-                "list: a long cursor" => page(Vec::new(), format!("{id}{}", "x".repeat(900_000))),
+                "list: a long cursor" => page(Vec::new(), format!("{id}{}", "x".repeat(50_000))),
                 _ => unreachable!("{how}"),
             };
             talk.json(&asked.answer(page)).await;
