@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use operator::request::{
     ApprovalsCommand, ClientConfig, DOCTOR_CODES, Doctor, EXIT_CODES, GovernanceCommand,
-    KeysCommand, LedgerCommand, ReportFormat, SessionsCommand, Settings, ToolCall, View,
+    KeysCommand, LedgerCommand, PromptsCommand, ReportFormat, SessionsCommand, Settings, ToolCall,
+    View,
 };
 use operator::terminal::ColorWhen;
 
@@ -113,6 +114,9 @@ pub(crate) enum Command {
     /// Looks at the resources on offer
     #[command(subcommand)]
     Resources(ResourcesCommand),
+    /// Looks at prompts from files, compares their versions, and puts one in force
+    #[command(subcommand)]
+    Prompts(PromptsCommand),
     /// Looks into the record of every call
     #[command(subcommand)]
     Ledger(LedgerCommand),

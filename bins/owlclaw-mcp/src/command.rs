@@ -23,6 +23,7 @@ const TOOLS: &[&str] = &[
     "app",
     "commands",
     "governance",
+    "prompts",
     "python",
     "resources",
     "services",
@@ -112,14 +113,16 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
             let loaded = load_for(settings, RESOURCES)?;
             let log = Log::start(&loaded.config.logging);
             let filter = ResourceFilter { category, tag };
-            let rows =
+            let (rows, problems) =
                 server::resources_list(loaded.config, view.client, filter).map_err(Stop::Failed)?;
             log.flush();
+            complain(&problems);
             match view.format {
                 ListFormat::Json => print_json(&rows),
                 ListFormat::Table => print(&operator::resources_table(&rows)),
             }
         }
+        Command::Prompts(command) => operator::prompts(command),
         Command::Ledger(command) => operator::ledger(command),
         Command::Governance(command) => operator::governance(command),
         Command::Approvals(command) => operator::approvals(command),

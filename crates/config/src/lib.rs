@@ -55,8 +55,8 @@ pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
 pub use self::sections::tls::{ForwardedHeader, Tls};
 pub use self::sections::websocket::WebSocket;
 pub use self::sections::{
-    BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput,
-    LogRequests, Logging, Resources, Tools, Transport,
+    BrokenPrompt, BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel,
+    LogOutput, LogRequests, Logging, Prompts, Resources, Tools, Transport,
 };
 pub use self::show::Setting;
 pub use self::show::editor::schema;
@@ -277,6 +277,7 @@ fn merge(
         Ok(mut config) => {
             let paths = [&mut config.ledger.path].into_iter();
             let paths = paths.chain(&mut config.resources.skills_dir);
+            let paths = paths.chain(&mut config.prompts.dir);
             for path in paths.chain(&mut config.tasks.path) {
                 *path = environment::absolute(base, &path);
             }

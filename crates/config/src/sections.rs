@@ -70,6 +70,8 @@ pub struct Config {
     pub tasks: Tasks,
     /// Listing and reading skills.
     pub resources: Resources,
+    /// Prompts from files.
+    pub prompts: Prompts,
     /// Permissions, limits and budgets of clients.
     pub governance: Governance,
     /// The record of every call.
@@ -409,6 +411,42 @@ pub struct Resources {
     /// The category of skills that stand directly in the directory. Without one, its base name.
     #[schemars(extend("format" = "name"))]
     pub root_category: Option<String>,
+}
+
+/// Prompts from files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Prompts {
+    /// The directory with the prompts: `NAME.md`, or `NAME/VERSION.md` where several versions are kept.
+    /// Without one, there are none from files.
+    #[schemars(extend("format" = "path"))]
+    pub dir: Option<PathBuf>,
+    /// Follow changes of the directory.
+    pub watch: bool,
+    /// Treatment of a prompt whose version in force cannot be used.
+    pub broken: BrokenPrompt,
+}
+
+impl Default for Prompts {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            watch: true,
+            broken: BrokenPrompt::Refuse,
+        }
+    }
+}
+
+/// Treatment of a prompt whose version in force cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BrokenPrompt {
+    /// Every use is refused until its file is mended.
+    #[default]
+    Refuse,
+    /// What was in force when this process could last use the prompt stays so. After a restart every use is
+    /// refused.
+    LastGood,
 }
 
 impl Default for Resources {

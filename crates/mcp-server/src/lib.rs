@@ -67,7 +67,7 @@ pub use crate::{
         tool_source::{NotOffered, SourceTools, ToolSource},
     },
     options::Options,
-    pipeline::recorded::redactor_of_this_process,
+    pipeline::recorded::{PROMPT_VERSION, redactor_of_this_process},
     tasks::{
         registry::{TaskOptions, Tasks},
         runner::{CallEnd, RunHere, TaskCall, TaskRunner},

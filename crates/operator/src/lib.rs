@@ -9,6 +9,7 @@ mod keys;
 mod listing;
 mod operator;
 mod output;
+mod prompts;
 #[allow(
     missing_docs,
     reason = "the command line shows comments of these types as its help"
@@ -29,4 +30,5 @@ pub use output::{
     CALL, FAILED, Stop, UNUSABLE, complain, load, load_for, print, print_bytes, print_json, source,
     try_load, usable,
 };
+pub use prompts::prompts;
 pub use sessions::sessions;

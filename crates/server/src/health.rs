@@ -6,13 +6,14 @@ use mcp_server::Health;
 use serde_json::json;
 use transport_http::PlainResponse;
 
-use super::{application, identity, rules, sessions, standing, store, tls};
+use super::{application, identity, prompts, rules, sessions, standing, store, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 8] = [
+const SPARED: [&str; 9] = [
     application::CODE,
     identity::COMPONENT,
     identity::KEYS,
+    prompts::COMPONENT,
     rules::COMPONENT,
     sessions::COMPONENT,
     standing::COMPONENT,

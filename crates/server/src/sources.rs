@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::Failure;
 use crate::application::Application;
 use crate::commands::Commands;
+use crate::prompts::PromptFiles;
 use crate::services::{Bindings, Services};
 
 /// All sources of tools, ready to be called.
@@ -55,6 +56,9 @@ impl Sources {
         all.push(Arc::new(commands));
         all.push(Arc::clone(&services) as Arc<dyn ToolSource>);
         all.extend(given);
+        if let Some(prompts) = PromptFiles::open(config)? {
+            all.push(Arc::new(prompts));
+        }
         all.push(Arc::new(Bindings(services)));
         let sources = Self {
             all,

@@ -30,6 +30,7 @@ mod listings;
 mod logs;
 mod metrics;
 mod plain_reads;
+mod prompts;
 mod redaction;
 mod restart;
 mod rules;

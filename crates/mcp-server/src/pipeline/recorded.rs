@@ -17,6 +17,7 @@ use crate::{
     },
 };
 use governance::{Micros, ReservationName};
+use jsonrpc_core::RawJson;
 use ledger::{
     Account, BeginError, CallId, Claim, End, Finished, OpenCall, Outcome, Recorder, Start,
 };
@@ -24,6 +25,9 @@ use mcp_protocol::model::ReadResourceResult;
 use mcp_service::{RequestCx, Service};
 use redaction::{Redactor, Spec};
 use std::sync::Arc;
+
+/// Member of the `_meta` of a prompt with the version that was filled in.
+pub const PROMPT_VERSION: &str = "io.owlclaw/version";
 
 /// Records every admitted invocation: that it begins before it runs, and how it ended before it is
 /// answered, given up ones too.
@@ -240,10 +244,18 @@ impl OpenEntry<'_> {
                     ..ended(Outcome::Succeeded)
                 })
             }
-            Ok(Invoked::Prompt(result)) => finish(&End {
-                result: &serde_json::json!({ "messages": result.messages.len() }).to_string(),
-                ..ended(Outcome::Succeeded)
-            }),
+            Ok(Invoked::Prompt(result)) => {
+                let messages = result.messages.len();
+                let version = result.meta.get(PROMPT_VERSION).map(RawJson::as_str);
+                let recorded = match version {
+                    Some(version) => format!(r#"{{"messages":{messages},"version":{version}}}"#),
+                    None => format!(r#"{{"messages":{messages}}}"#),
+                };
+                finish(&End {
+                    result: &redactor.json(capability, &recorded),
+                    ..ended(Outcome::Succeeded)
+                })
+            }
             Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => finish(&End {
                 result: &redactor.json(capability, &recorded_needs(needed)),
                 ..ended(Outcome::Succeeded)

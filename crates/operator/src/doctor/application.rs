@@ -1,5 +1,6 @@
 //! Checks of the tools' sources: Python, the application, programs, services, skills.
 
+use adapter_prompts::PromptCatalog;
 use config::{Config, Loaded, Problem, Severity};
 use server::Finding;
 use server::{self, Survey};
@@ -36,6 +37,7 @@ pub(super) fn findings(loaded: &Loaded, imports: bool) -> Vec<Finding> {
         }
     };
     findings.push(skills(&survey));
+    findings.extend(prompts(config));
     findings.push(tools(&survey));
     let told = |area| move |problem: &Problem| super::of_problem(area, problem);
     findings.extend(survey.problems.tools.iter().map(told("tools")));
@@ -66,6 +68,33 @@ fn skills(survey: &Survey) -> Finding {
         false => Finding::warning(AREA, message),
     };
     finding.hint("mend what is listed; the tool of a skill that cannot be used is held back")
+}
+
+/// The finding about prompts from files, if a directory of them is configured.
+fn prompts(config: &Config) -> Option<Finding> {
+    const AREA: &str = "prompts";
+    let options = match server::prompt_options(config) {
+        Ok(options) => options?,
+        Err(failure) => {
+            let finding = Finding::error(AREA, server::with_causes(&*failure));
+            return Some(finding.hint("make the directory, or correct `prompts.dir`"));
+        }
+    };
+    let catalog = PromptCatalog::scan(&options);
+    let (count, held) = (catalog.iter().count(), catalog.held().count());
+    let problems = catalog.problems();
+    let said = format!("{count} prompts, of which {held} are held back");
+    if problems.is_empty() {
+        return Some(Finding::ok(AREA, said));
+    }
+    let lines = problems.iter();
+    let lines: Vec<_> = lines.map(|it| format!("{it} ({})", it.hint)).collect();
+    let message = format!("{said}\n{}", lines.join("\n"));
+    let finding = match held {
+        0 => Finding::warning(AREA, message),
+        _ => Finding::error(AREA, message),
+    };
+    Some(finding.hint("mend what is listed; every use of a prompt that is held back is refused"))
 }
 
 fn python(config: &Config) -> Finding {

@@ -6,6 +6,7 @@ mod client_config;
 mod doctor;
 mod inspect;
 mod keys;
+mod prompts;
 mod sessions;
 pub(crate) mod when;
 
@@ -22,6 +23,7 @@ pub use inspect::{
     LinesFormat, Page, RowsFormat, StateName, Stretch, What, Whose,
 };
 pub use keys::{KeyPlace, KeysCommand};
+pub use prompts::PromptsCommand;
 pub use sessions::{RunningServer, SessionsCommand, Which};
 pub use when::{Lifetime, When};
 
