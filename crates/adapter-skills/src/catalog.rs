@@ -43,6 +43,8 @@ pub struct SkillCatalog {
     incomplete: Option<Hold>,
     /// Tools whose skill has a key that nothing reads where all others limit calls.
     unread: BTreeMap<String, Hold>,
+    /// Skills that are not served because another one, which says the same of its tool, has their name.
+    duplicates: Vec<Hold>,
     /// Tools whose skill was deleted.
     gone: BTreeMap<String, PathBuf>,
     /// Tools whose skill was there for an earlier process; nothing else is known of it.
@@ -81,6 +83,7 @@ impl PartialEq for SkillCatalog {
             && self.alike == other.alike
             && self.incomplete == other.incomplete
             && self.unread == other.unread
+            && self.duplicates == other.duplicates
             && self.gone == other.gone
             && self.remembered == other.remembered
     }
@@ -124,6 +127,7 @@ impl SkillCatalog {
             unfit,
             incomplete,
             unread,
+            duplicates,
         } = scanned;
         skills.sort_by(|a, b| a.uri.cmp(&b.uri));
         let mut by_uri = HashMap::new();
@@ -164,6 +168,7 @@ impl SkillCatalog {
             by_uri,
             incomplete,
             unread: unread.into_iter().rev().collect(),
+            duplicates,
             ..Self::default()
         };
         for skill in &catalog.skills {
@@ -363,6 +368,12 @@ impl SkillCatalog {
                 let is_governed = self.rules.contains_key(tool);
                 self.incomplete.as_ref().filter(|_| !is_governed)
             })
+    }
+
+    /// Skills that are not served because another one, which says the same of its tool, has their name.
+    #[must_use]
+    pub fn duplicates(&self) -> &[Hold] {
+        &self.duplicates
     }
 
     /// The key in the skill of `tool` that nothing reads, where all others limit calls, if there is one.

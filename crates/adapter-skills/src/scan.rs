@@ -103,6 +103,8 @@ pub(crate) struct Scanned {
     pub(crate) incomplete: Option<Hold>,
     /// Tools whose skill has a key that nothing reads where all others limit calls.
     pub(crate) unread: Vec<(String, Hold)>,
+    /// Skills that are not served because another one has their name.
+    pub(crate) duplicates: Vec<Hold>,
 }
 
 /// A file that cannot be used as the skill that its author meant.
@@ -150,6 +152,7 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
         unfit: Vec::new(),
         unread: Vec::new(),
     };
+    let mut duplicates = Vec::new();
     for problem in scan.problems.iter() {
         // A skill may be behind each, under the name that can be seen.
         if matches!(
@@ -189,7 +192,11 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
             };
             // Which of the two governs is not known; if they say the same, that does not matter.
             match kept.frontmatter.owlclaw == skill.frontmatter.owlclaw {
-                true => scan.report(path, kind),
+                true => {
+                    let problem = Problem::new(path, kind);
+                    duplicates.push(Hold::new(&problem));
+                    scan.problems.push(problem);
+                }
                 false => scan.unfit(path, kind, claimed()),
             }
         } else if let Some(kept) = uris.get(&skill.uri) {
@@ -212,6 +219,7 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
         unfit,
         incomplete: incomplete.map(Hold::new),
         unread,
+        duplicates,
     }
 }
 

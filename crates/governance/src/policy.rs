@@ -207,6 +207,13 @@ impl Policy {
         self.rules_of(caller.into()).view
     }
 
+    /// The limits of `caller` itself: of its tool calls, and of what it reads.
+    #[must_use]
+    pub fn limits<'c>(&self, caller: impl Into<Caller<'c>>) -> (Quota, RateLimits) {
+        let rules = self.rules_of(caller.into());
+        (rules.quota, rules.rates(Kind::Resource))
+    }
+
     /// Tests if `capability` exists for `caller`.
     #[must_use]
     pub fn visible<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str) -> bool {

@@ -26,10 +26,20 @@ impl<Q: QuotaStore> McpServer<Q> {
     pub async fn usage_json(&self) -> Result<Value, UnavailableError> {
         let now_us = self.now_us();
         let usage = self.governor().usage(timestamp(now_us)).await?;
+        let policy = self.governor().policy();
         let usage: Vec<_> = usage
             .into_iter()
             .map(|it| {
+                let (quota, reads) = policy.limits(&*it.principal);
                 json!({
+                    "limits": {
+                        "monthly_budget": quota.monthly_budget.map(|it| it.to_string()),
+                        "calls_minute": quota.max_calls_per_minute,
+                        "calls_day": quota.max_calls_per_day,
+                        "cost_per_call": quota.max_cost_per_call.map(|it| it.to_string()),
+                        "reads_minute": reads.per_minute,
+                        "reads_day": reads.per_day,
+                    },
                     "principal": it.principal,
                     "spent": it.spent.to_string(),
                     "calls_minute": it.calls_minute,

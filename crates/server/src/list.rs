@@ -168,7 +168,8 @@ pub(super) fn told(problems: &[adapter_skills::Problem], is_strict: bool) -> Vec
     told.collect()
 }
 
-/// The resources that `client` may see and `filter` lets through; all of them without either.
+/// The resources that `client` may see and `filter` lets through, all of them without either; and the
+/// problems of skills, which may be missing for them.
 ///
 /// # Errors
 ///
@@ -177,7 +178,7 @@ pub fn resources_list(
     config: Config,
     client: Option<String>,
     filter: ResourceFilter,
-) -> Result<Vec<ResourceRow>, Failure> {
+) -> Result<(Vec<ResourceRow>, Vec<Problem>), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -191,9 +192,6 @@ pub fn resources_list(
         runtime.block_on(app.shutdown());
     }
     let (catalog, problems) = SkillCatalog::scan(&scan);
-    for problem in problems {
-        tracing::warn!(%problem, "a skill is not as it should be");
-    }
     let policy = policy::policy(
         &config,
         &catalog,
@@ -220,7 +218,7 @@ pub fn resources_list(
             last_modified: skill.last_modified().map(rfc3339).unwrap_or_default(),
             tags: skill.tags().to_vec(),
         });
-    Ok(rows.collect())
+    Ok((rows.collect(), told(&problems, false)))
 }
 
 fn rfc3339(time: SystemTime) -> String {

@@ -128,7 +128,8 @@ impl Standing {
     }
 }
 
-/// Every tool whose skill cannot be used or is gone, and every one that is not on offer.
+/// Every tool whose skill cannot be used or is gone, every one that is not on offer, and every skill whose
+/// name another one has.
 pub(super) fn problems(
     config: &Config,
     catalog: &SkillCatalog,
@@ -172,7 +173,9 @@ pub(super) fn problems(
         warning(format!("the tool `{tool}`{place} cannot be offered: {why}"))
             .hint("mend what it says where the tool comes from")
     });
-    let all = incomplete.into_iter().chain(held);
+    let duplicates = catalog.duplicates().iter();
+    let duplicates = duplicates.map(|it| warning(it.problem.clone()).hint(it.hint));
+    let all = incomplete.into_iter().chain(held).chain(duplicates);
     all.chain(gone).chain(lost).collect()
 }
 

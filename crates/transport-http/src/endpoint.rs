@@ -1,7 +1,7 @@
 //! Routes of the endpoint: from a request to a response.
 
 use crate::{
-    error_response::{Handled, method_not_allowed, refusal, refuse},
+    error_response::{Handled, PlainResponse, method_not_allowed, refusal, refuse},
     headers::Headers,
     limits::idle::Busy,
     old_sse,
@@ -23,6 +23,7 @@ use http::{
 };
 use http_body::Body as _;
 use hyper::body::Incoming;
+use mcp_protocol::TraceContext;
 use mcp_service::{McpService, Principal};
 use std::{convert::Infallible, sync::Arc};
 
@@ -62,12 +63,13 @@ where
     let max = caller.options().limits.max_header_bytes;
     if parts.version == Version::HTTP_2 && max < head_length(parts) {
         let why = format!("the head of the request is too long; at most {max} bytes are accepted");
-        return respond::plain(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
+        let refused = refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why);
+        return respond::plain(logged(caller, parts, refused));
     }
     let headers = Headers::read(&parts.headers);
     let origin = match caller.listening.guard.check(&parts.uri, &headers) {
         Ok(origin) => origin,
-        Err(refused) => return respond::plain(*refused),
+        Err(refused) => return respond::plain(logged(caller, parts, *refused)),
     };
     let options = caller.options();
     let handled = match parts.method {
@@ -84,12 +86,43 @@ where
         Method::DELETE => end_session(caller, parts, &headers).await,
         _ => Err(method_not_allowed(cors::METHODS)),
     };
-    let mut response = handled.unwrap_or_else(|refused| respond::plain(*refused));
+    let mut response =
+        handled.unwrap_or_else(|refused| respond::plain(logged(caller, parts, *refused)));
     if let Some(origin) = origin.filter(|_| options.cors) {
         cors::allow(&mut response, origin, &parts.method);
     }
     response
 }
+
+/// A refusal of HTTP itself, of which no line about a request of the protocol tells, once it is in the log.
+/// Nothing of what the client has sent is in the line but its method and path, cut.
+fn logged<S>(caller: &ConnectionCx<S>, parts: &Parts, refused: PlainResponse) -> PlainResponse {
+    const MAX_PATH_CHARS: usize = 200;
+    if tracing::enabled!(target: REQUESTS, tracing::Level::WARN) {
+        let path: String = parts.uri.path().chars().take(MAX_PATH_CHARS).collect();
+        let body: Option<serde_json::Value> = serde_json::from_slice(refused.body()).ok();
+        let error = body.as_ref().and_then(|it| it.pointer("/error/message"));
+        tracing::warn!(
+            target: REQUESTS,
+            http_method = parts.method.as_str(),
+            path,
+            status = refused.status().as_u16(),
+            peer = caller.peer.address().map(|it| it.to_string()),
+            error = error.and_then(serde_json::Value::as_str),
+            trace_id = parts
+                .headers
+                .get(TRACEPARENT)
+                .and_then(|it| TraceContext::parse(it.to_str().ok()?, None))
+                .map(|it| it.trace_id_text()),
+            "request refused by HTTP"
+        );
+    }
+    refused
+}
+
+/// Target of lines about requests.
+const REQUESTS: &str = "owlclaw_mcp::requests";
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Length of the head of an HTTP/2 request, as RFC 9113 §6.5.2 counts.
 fn head_length(parts: &Parts) -> usize {

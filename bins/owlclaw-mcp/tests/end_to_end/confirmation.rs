@@ -206,6 +206,10 @@ async fn an_operator_decides_over_http_with_the_token_alone() {
     let row = rows.iter().find(|it| it["capability"] == "tool/append");
     let row = row.unwrap_or_else(|| panic!("{stats}"));
     assert_eq!(row["succeeded"], 1, "{row}");
+    let usage = stats["usage"].as_array().unwrap();
+    let limits = &usage[0]["limits"];
+    assert_eq!(limits["monthly_budget"], "500", "{stats}");
+    assert_eq!(limits["calls_minute"], 1_000_000, "{stats}");
     assert_eq!(row["refused"]["confirmation"], 2, "{row}");
     let (_, all) = operators(&server, "GET", "/approvals?state=used", Some(TOKEN)).await;
     assert_eq!(all["approvals"][0]["decided_by"], "operator:boss", "{all}");

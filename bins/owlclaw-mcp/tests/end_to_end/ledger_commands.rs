@@ -488,6 +488,14 @@ async fn use_is_summed_up_and_rules_are_explained() {
     };
     assert_eq!(of("rich", "tool/echo")["succeeded"], 1);
     assert_eq!(of("rich", "tool/echo")["cost"], "0.25");
+    // What the client may use stands beside what it has used.
+    for (limit, expected) in [
+        ("monthly_budget", &json!("500")),
+        ("max_calls_per_day", &json!(1_000_000)),
+        ("max_calls_per_minute", &json!(1_000_000)),
+    ] {
+        assert_eq!(&of("rich", "tool/echo")[limit], expected, "{limit}");
+    }
     assert_eq!(of("rich", "tool/fail")["failed"], 1);
     let refused = of("poor", "tool/append");
     assert_eq!(refused["refused_by_reason"], json!({"permission": 1}));

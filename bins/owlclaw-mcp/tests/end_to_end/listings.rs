@@ -1,6 +1,7 @@
 //! `tools list` and `resources list`: what clients would see, on the command line.
 
 use serde_json::{Value, json};
+use testkit::{HttpClient, HttpRequest};
 
 use crate::support::{Said, Site, run};
 
@@ -149,4 +150,34 @@ async fn a_listing_is_possible_while_the_server_runs() {
     testkit::Conversation::open(&mut server, "2025-06-18").await;
     let tools = rows(&run(site.command(&["tools", "list", "--format", "json"])).await);
     assert!(!tools.is_empty());
+}
+
+#[tokio::test]
+async fn a_skill_whose_name_another_one_has_is_told_of() {
+    let site = shop();
+    site.skill("copies", "counting", "");
+    let said = run(site.command(&["resources", "list"])).await;
+    assert_eq!(said.code, Some(0));
+    assert!(
+        !said.output.contains("skill://stock/counting"),
+        "{}",
+        said.output
+    );
+    let told = "stock/counting/SKILL.md: not served, because the name `counting` is taken by";
+    assert!(said.messages.contains(told), "{}", said.messages);
+    assert!(
+        said.messages.contains("rename or remove one of the two"),
+        "{}",
+        said.messages
+    );
+    let server = site.http().await;
+    let answer = HttpClient::new(server.address())
+        .exchange(&HttpRequest::get("/health"))
+        .await;
+    assert_eq!(answer.status, 200, "no reason to look elsewhere");
+    let health = answer.json();
+    let parts = health["components"].as_array().unwrap();
+    let offer = parts.iter().find(|it| it["name"] == "offer").unwrap();
+    assert_eq!(offer["ok"], false, "{health}");
+    assert!(offer["detail"].as_str().unwrap().contains(told), "{offer}");
 }

@@ -1,7 +1,9 @@
 //! Log entries for requests, decisions and failures (R9.8, R11.2 to R11.5, R11.9).
 
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, HttpClient, HttpServer, StdioServer, wait_until};
+use testkit::{
+    Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, StdioServer, wait_until,
+};
 
 use crate::support::{END, Site, call, log};
 
@@ -233,4 +235,85 @@ async fn which_lines_there_are_is_for_the_operator_to_say() {
         let seen = of_calls(&requests);
         assert_eq!(seen.len(), expected, "{logging}: {seen:#?}");
     }
+}
+
+#[tokio::test]
+async fn all_lines_of_a_request_and_its_record_have_one_trace_id_without_a_collector() {
+    let site = Site::new(json!({}));
+    let calls = [
+        ("echo", json!({"text": "a"})),
+        ("echo", json!({"text": "b"})),
+        ("no_such_tool", json!({})),
+    ];
+    let (requests, decisions) = lines_of(&site, &calls).await;
+    let trace_of = |line: &Value| line["trace_id"].as_str().unwrap_or_default().to_owned();
+    for line in requests.iter().chain(&decisions) {
+        assert_eq!(trace_of(line).len(), 32, "{line}");
+    }
+    let of_calls = of_calls(&requests);
+    let traces: Vec<_> = of_calls.iter().map(|line| trace_of(line)).collect();
+    assert_eq!(traces.len(), 3, "{requests:?}");
+    assert_ne!(traces[0], traces[1], "each request has its own");
+    let decided: Vec<_> = decisions.iter().map(trace_of).collect();
+    assert_eq!(decided, traces);
+    let recorded = site.calls().into_iter();
+    let recorded: Vec<_> = recorded.filter_map(|it| it.started.trace_id).collect();
+    assert_eq!(recorded, traces);
+}
+
+#[tokio::test]
+async fn a_request_that_http_refuses_has_a_line() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let client = HttpClient::new(server.address());
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for (request, status) in [
+        (
+            HttpRequest::get("/nowhere").header("traceparent", trace),
+            404,
+        ),
+        (
+            HttpRequest::get("/mcp").header("origin", "https://evil.example"),
+            403,
+        ),
+        (HttpRequest::new("PUT", "/mcp"), 405),
+        (HttpRequest::get("/mcp"), 400),
+    ] {
+        let answer = client.exchange(&request).await;
+        assert_eq!(answer.status, status);
+    }
+    let lines = || {
+        let all = log(&server.stderr());
+        let refused = all.into_iter();
+        let refused = refused.filter(|it| it["message"] == "request refused by HTTP");
+        refused.collect::<Vec<_>>()
+    };
+    wait_until("there are four lines", GENEROUS, || lines().len() == 4).await;
+    let lines = lines();
+    let told = |line: &Value| (line["status"].as_u64(), line["path"].clone());
+    let told: Vec<_> = lines.iter().map(told).collect();
+    let expected = [
+        (404, "/nowhere"),
+        (403, "/mcp"),
+        (405, "/mcp"),
+        (400, "/mcp"),
+    ];
+    assert_eq!(
+        told,
+        expected.map(|(status, path)| (Some(status), json!(path)))
+    );
+    assert_eq!(lines[0]["trace_id"], "0af7651916cd43dd8448eb211c80319c");
+    assert!(
+        lines
+            .iter()
+            .all(|it| it["level"] == "WARN" && it["peer"].is_string()),
+        "{lines:?}"
+    );
+    assert!(
+        lines[0]["error"]
+            .as_str()
+            .unwrap()
+            .contains("there is nothing here"),
+        "{lines:?}"
+    );
 }

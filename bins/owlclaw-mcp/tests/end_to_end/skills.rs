@@ -12,7 +12,7 @@ use proptest::{
     test_runner::{Config, RngSeed, TestRunner},
 };
 use serde_json::{Value, json};
-use testkit::{Conversation, LinePeer, MODERN, StdioServer};
+use testkit::{Conversation, LinePeer, MODERN, REVISIONS, StdioServer};
 
 use crate::support::{Site, log, names};
 
@@ -442,9 +442,16 @@ async fn the_list_tells_when_a_skill_was_changed() {
         .unwrap();
     let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(951_825_600);
     file.set_modified(noon).unwrap();
-    let mut server = site.stdio();
-    server.open(MODERN).await;
-    let listed = server.request("resources/list", json!({})).await;
-    let annotations = &listed.result()["resources"][0]["annotations"];
-    assert_eq!(annotations["lastModified"], "2000-02-29T12:00:00Z");
+    for version in REVISIONS {
+        let mut server = site.stdio();
+        server.open(version).await;
+        let listed = server.request("resources/list", json!({})).await;
+        let listed = &listed.result()["resources"][0];
+        let told = &listed["_meta"]["io.owlclaw/skill"]["lastModified"];
+        assert_eq!(told, "2000-02-29T12:00:00Z", "{version}");
+        if version >= "2025-06-18" {
+            let annotations = &listed["annotations"];
+            assert_eq!(annotations["lastModified"], "2000-02-29T12:00:00Z");
+        }
+    }
 }

@@ -11,7 +11,13 @@ use jsonrpc_core::{Id, RawJson};
 use mcp_protocol::{Method, TraceContext};
 use mcp_service::{Answered, RequestCx};
 use redaction::Redactor;
-use std::time::Duration;
+use std::{
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 /// The most bytes of parameters in a line; the ledger has more of them.
 const MAX_PARAMS_BYTES: usize = 1_024;
@@ -166,7 +172,10 @@ pub(crate) fn answered_by_engine(severity: Severity, answered: &Answered<'_>, re
         code,
         error_type = code.map(|_| "protocol"),
         error = message,
-        trace_id = answered.trace.map(TraceContext::trace_id_text),
+        trace_id = answered
+            .trace
+            .map(TraceContext::trace_id_text)
+            .or_else(|| Some(made_up_trace()?.trace_id_text())),
         "request"
     );
 }
@@ -255,6 +264,24 @@ pub(super) fn task_ended(
 /// The id as its sender wrote it, cut: it may be megabytes long.
 fn id_of(id: &Id) -> String {
     shortened(&id.to_string(), MAX_ID_BYTES)
+}
+
+/// A place in a trace of its own, which nobody records: a random half that is this process's, and a
+/// number.
+pub(crate) fn made_up_trace() -> Option<TraceContext> {
+    static PROCESS: LazyLock<[u8; 8]> = LazyLock::new(|| {
+        let mut half = [0; 8];
+        // Without randomness the number alone tells requests of this process apart.
+        let _ = getrandom::fill(&mut half);
+        half[0] |= 1;
+        half
+    });
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&*PROCESS);
+    id[8..].copy_from_slice(&number);
+    TraceContext::new(id, number, 0)
 }
 
 fn trace_of(cx: &RequestCx) -> Option<String> {

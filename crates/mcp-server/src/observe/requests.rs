@@ -4,7 +4,7 @@ use crate::{
     invocation::{call_report::CallReport, verdict::Severity},
     observe::{
         calls::Observer,
-        log::{RequestLine, answered_by_engine},
+        log::{RequestLine, answered_by_engine, made_up_trace},
     },
 };
 use jsonrpc_core::{ErrorCode, RawJson};
@@ -12,7 +12,7 @@ use mcp_protocol::Method;
 use mcp_protocol::model::{ClientRequest, Page, ServerResult};
 use mcp_service::{Answered, McpError, Observe, RequestCx, Service};
 use serde_json::json;
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 /// Counts and logs every request, refused ones and given up ones too.
 #[derive(Debug)]
@@ -41,6 +41,13 @@ where
             true => described(&request),
             false => (None, None),
         };
+        if is_logged && cx.trace().is_none() {
+            // All lines about the request, its calls and its record have one trace id, with or without a
+            // collector.
+            if let Some(place) = made_up_trace() {
+                cx.enter_span(place, Arc::new(()));
+            }
+        }
         let seen = Seen {
             observer: &self.observer,
             cx,

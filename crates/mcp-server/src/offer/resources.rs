@@ -190,6 +190,8 @@ fn entry(skill: &Arc<Skill>) -> ResourceEntry {
             "category": skill.category(),
             "tags": skill.tags(),
             "etag": skill.etag(),
+            // Revisions before 2025-06-18 have no annotation for it.
+            "lastModified": skill.last_modified().and_then(rfc3339),
             "author": front.author,
             "version": front.version,
             "industry": front.industry,

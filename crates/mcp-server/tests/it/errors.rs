@@ -1,6 +1,7 @@
 //! Errors are well-formed, with the right code and id (Property 5, R9).
 
 use crate::house::{SPOKEN, Setup, block_on, has_batches};
+use mcp_protocol::{Method, ProtocolVersion};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use testkit::{Conversation, MODERN, succeeded};
@@ -234,9 +235,17 @@ proptest! {
                 client.send(&request).await;
                 let answer = client.receive_answer(&id).await;
                 assert_eq!(answer["jsonrpc"], "2.0");
+                let spoken: ProtocolVersion = if version == "1.0" { "2024-11-05" } else { version }.parse().unwrap();
+                let exists = Method::named(&method).is_some_and(|it| it.exists_in(spoken));
+                if request["params"].is_object() || request.get("params").is_none() {
+                    // Of what does not exist there is nothing else to say, and of what does never this.
+                    assert_eq!(answer["error"]["code"] == -32601, !exists, "{request} {answer}");
+                }
                 if let Some(error) = answer.get("error") {
                     let code = error["code"].as_i64().unwrap();
                     check(&answer, code, &id);
+                    let is_known = [-32700, -32600, -32601, -32602, -32001, -32002, -32022].contains(&code);
+                    assert!(is_known, "{request} {answer}");
                     assert_ne!(code, -32603, "a peer's doing is no fault of ours: {request} {answer}");
                 }
             }

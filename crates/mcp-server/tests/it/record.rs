@@ -383,6 +383,49 @@ async fn take(house: &House, client: &mut Client, step: &Step, open: &mut Vec<Va
     }
 }
 
+/// Each entry is of a call that was made, with its client, tool and arguments, and says what came of it;
+/// and each call that was waited for is there.
+fn check_facts(script: &[(bool, Step)], record: &[Call]) {
+    let mut made: Vec<(&str, &str, Value, bool)> = Vec::new();
+    for (first, step) in script {
+        let client = if *first { "anna" } else { "bert" };
+        match step {
+            Step::Call(tool, arguments) => made.push((client, *tool, arguments.clone(), true)),
+            Step::Wait(micros) => {
+                let arguments = micros.map_or(json!({}), |it| json!({ "micros": it }));
+                made.push((client, "wait", arguments, false));
+            }
+            Step::Cancel(_) | Step::Open => {}
+        }
+    }
+    for call in record {
+        let tool = call.started.capability.strip_prefix("tool/").unwrap();
+        let arguments: Value = serde_json::from_str(&call.started.arguments.text).unwrap();
+        let client = call.started.principal.as_str();
+        let found = made
+            .iter()
+            .position(|it| it.0 == client && it.1 == tool && it.2 == arguments);
+        let found = found.unwrap_or_else(|| panic!("nobody made {call:?}"));
+        made.swap_remove(found);
+        let ended = &call.ended;
+        match ended.outcome {
+            Outcome::Succeeded => assert!(!ended.result.text.is_empty(), "{call:?}"),
+            Outcome::Failed => {
+                let says_why = ended.message.is_some() || !ended.result.text.is_empty();
+                assert!(says_why, "{call:?}");
+            }
+            Outcome::Denied { .. } | Outcome::Invalid => {
+                assert!(ended.error_code.is_some(), "{call:?}");
+                assert_eq!(ended.cost_micros, 0, "{call:?}");
+            }
+            _ => {}
+        }
+        assert!(ended.duration_us < 60_000_000, "{call:?}");
+    }
+    let lost: Vec<_> = made.iter().filter(|it| it.3).collect();
+    assert!(lost.is_empty(), "not on record: {lost:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(160))]
 
@@ -436,6 +479,7 @@ proptest! {
             let record = house.record().await;
             let asked = script.iter().filter(|(_, step)| matches!(step, Step::Call(..) | Step::Wait(_)));
             assert!(record.len() <= asked.count());
+            check_facts(&script, &record);
             // One that was taken back while its start was being stored has begun and never ran.
             let ran = record.iter().filter(|call| {
                 !matches!(

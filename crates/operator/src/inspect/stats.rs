@@ -1,7 +1,9 @@
 //! Calls in numbers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use governance::Policy;
 use ledger::{Bucket, Statistics, StatisticsQuery, statistics, system_now_us};
 use serde_json::{Value, json};
 
@@ -18,7 +20,7 @@ const DAY_US: u64 = 86_400_000_000;
 /// Days summed up by default.
 const DEFAULT_DAYS: u64 = 7;
 
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 21] = [
     "client",
     "capability",
     "since",
@@ -37,9 +39,12 @@ const COLUMNS: [&str; 18] = [
     "p50_ms",
     "p95_ms",
     "p99_ms",
+    "monthly_budget",
+    "max_calls_per_minute",
+    "max_calls_per_day",
 ];
 
-const SHOWN: [(&str, &str); 10] = [
+const SHOWN: [(&str, &str); 12] = [
     ("client", "CLIENT"),
     ("capability", "CAPABILITY"),
     ("since", "SINCE"),
@@ -50,6 +55,8 @@ const SHOWN: [(&str, &str); 10] = [
     ("cost", "COST"),
     ("p50_ms", "P50 MS"),
     ("p95_ms", "P95 MS"),
+    ("monthly_budget", "BUDGET"),
+    ("max_calls_per_day", "MAX PER DAY"),
 ];
 
 /// `governance stats`.
@@ -75,15 +82,25 @@ pub(crate) fn stats(
         },
     };
     let rows = statistics(&mut *open_reader(config)?, query)?;
+    // The limits of each client beside what it has used, as the rules in the configuration have them.
+    let rules = &config.governance.rules;
+    let policy = Policy::new(rules.spec(BTreeMap::new()))?;
     let sheet = Sheet {
         columns: &COLUMNS,
         shown: &SHOWN,
-        rows: rows.iter().map(row).collect(),
+        rows: rows.iter().map(|it| row(it, &policy)).collect(),
     };
     Ok(sheet.print(format)?)
 }
 
-fn row(it: &Statistics) -> Row {
+fn row(it: &Statistics, policy: &Policy) -> Row {
+    let (quota, reads) = policy.limits(&*it.principal);
+    let is_tool = it.capability.starts_with("tool/");
+    let (minute, day) = match is_tool {
+        true => (quota.max_calls_per_minute, quota.max_calls_per_day),
+        false => (reads.per_minute, reads.per_day),
+    };
+    let budget = quota.monthly_budget.filter(|_| is_tool);
     let tally = &it.tally;
     let percentile = |percent| {
         let duration: Option<Duration> = tally.durations.percentile(percent);
@@ -109,5 +126,8 @@ fn row(it: &Statistics) -> Row {
         percentile(50),
         percentile(95),
         percentile(99),
+        json!(budget.map(|it| it.to_string())),
+        json!(minute),
+        json!(day),
     ]
 }
