@@ -79,6 +79,8 @@ pub struct Seed<'a> {
     pub calls: u32,
     /// Cost of all of them.
     pub cost: Micros,
+    /// Cost of the dearest of them.
+    pub dearest: Micros,
 }
 
 /// A call counted in memory.
@@ -173,7 +175,8 @@ impl MemoryQuota {
                 }
                 self.add(&charges)
             });
-            lock(&meter).seed(&charges, estimate, seed.at, seed.calls);
+            let costs = (estimate, seed.dearest);
+            lock(&meter).seed(&charges, costs, seed.at, seed.calls);
         }
         self.forget(policy.calendar(), now);
     }

@@ -315,11 +315,12 @@ impl Meter {
     }
 
     /// Counts what happened before this process began.
-    /// The cost in `charges` is that of all `calls`; one was expected to cost `estimate`.
+    /// The cost in `charges` is that of all `calls`; one was expected to cost `estimate`, and the
+    /// `dearest` cost that.
     pub(crate) fn seed(
         &mut self,
         charges: &Charges<'_>,
-        estimate: Micros,
+        (estimate, dearest): (Micros, Micros),
         at: Timestamp,
         calls: u32,
     ) {
@@ -329,12 +330,10 @@ impl Meter {
         self.count(charges, at_ms, calls);
         if self.month.start <= at || charges.now < at {
             self.spent = self.spent.saturating_add(charges.cost);
-            // Of several calls only the sum is known, and so the least that the dearest has cost.
-            let each = Micros(charges.cost.0.div_ceil(u64::from(calls.max(1))));
-            if estimate < each
+            if estimate < dearest
                 && let Some(tool) = self.tool(charges)
             {
-                self.note_cost(&tool, each);
+                self.note_cost(&tool, dearest);
             }
         }
     }

@@ -409,6 +409,7 @@ fn a_restart_knows_what_calls_have_cost() {
         at: Timestamp(JANUARY),
         calls: 2,
         cost: Micros(81),
+        dearest: Micros(80),
     };
     let now = Timestamp(JANUARY + SECOND);
     governor.quota().seed(&governor.policy(), now, [seed]);
@@ -418,7 +419,7 @@ fn a_restart_knows_what_calls_have_cost() {
     };
     let denial = admit(&governor, unknown).unwrap_err();
     assert_eq!(denial.reason, Reason::Budget);
-    assert_eq!(denial.remaining.held, Some(Micros(41)));
+    assert_eq!(denial.remaining.held, Some(Micros(80)));
 }
 
 #[test]
@@ -620,6 +621,7 @@ fn seeds_make_a_restart_free_nothing() {
         at: Timestamp(JANUARY - ago_ms),
         calls,
         cost: Micros(cost),
+        dearest: Micros(cost),
     };
     let seeds = [
         seed(30 * SECOND, 1, 10),
@@ -721,6 +723,7 @@ fn a_restart_finds_room_for_all_who_count_and_for_nobody_else() {
         at: Timestamp(at),
         calls: 1,
         cost: Micros(cost),
+        dearest: Micros(cost),
     };
     // More than fit: of two something counts, of the others nothing does any more.
     let seeds = [
@@ -995,6 +998,7 @@ fn a_restart_cuts_no_cooldown_short_that_began_in_another_month() {
         at: policy.counts_since(Timestamp(now + SECOND)),
         calls: 1,
         cost: Micros(1),
+        dearest: Micros(1),
     };
     quota.seed(&policy, Timestamp(now), [used]);
     let governor = Governor::new(policy, Arc::new(quota));
@@ -1061,6 +1065,7 @@ fn every_use_begins_a_cooldown_and_an_earlier_one_shortens_none() {
         at: Timestamp(at),
         calls: 1,
         cost: Micros::ZERO,
+        dearest: Micros::ZERO,
     };
     let now = JANUARY + 15 * SECOND;
     let seeds = [used(JANUARY + 10 * SECOND), used(JANUARY)];
@@ -1148,19 +1153,20 @@ fn only_what_has_cost_more_than_expected_is_held_for_the_next() {
     settle(&by_dear_calls, 11);
     assert_eq!(held(&by_dear_calls, "a"), Some(Micros(11)));
     // The same after a restart.
-    for (cost, expected) in [(20, Micros::ZERO), (21, Micros(11))] {
+    for (dearest, expected) in [(10, Micros::ZERO), (11, Micros(11))] {
         let seed = Seed {
             principal: "a",
             capability: "tool/x",
             kind: Kind::Tool,
             at: Timestamp(JANUARY),
             calls: 2,
-            cost: Micros(cost),
+            cost: Micros(1 + dearest),
+            dearest: Micros(dearest),
         };
         let seeded = governor(limited.clone());
         let policy = seeded.policy();
         seeded.quota().seed(&policy, Timestamp(JANUARY), [seed]);
-        assert_eq!(held(&seeded, "a"), Some(expected), "{cost}");
+        assert_eq!(held(&seeded, "a"), Some(expected), "{dearest}");
     }
     // Where no budget limits a call, nothing is remembered of its cost.
     let unlimited = governor(PolicySpec::default());
@@ -1186,6 +1192,7 @@ fn what_is_dated_after_a_clock_that_was_set_back_is_spent() {
             at: Timestamp(at),
             calls: 1,
             cost: Micros(20),
+            dearest: Micros(20),
         };
         governor
             .quota()

@@ -347,6 +347,8 @@ pub struct Usage {
     pub cost_micros: u64,
     /// Estimates of open ones, which are in `cost_micros`.
     pub open_micros: u64,
+    /// Cost of the dearest of the calls; open ones at their estimates.
+    pub dearest_micros: u64,
 }
 
 /// Numbers of items in a ledger.

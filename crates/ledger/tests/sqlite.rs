@@ -365,25 +365,29 @@ fn usage_is_what_quotas_must_remember() {
         .await;
         let running = recorder.begin(&start(280, "b", "tool/x")).await.unwrap();
         let mut reader = LedgerReader::open(&path).unwrap();
-        let row = |principal: &str, capability: &str, latest_us, calls, cost_micros| Usage {
-            principal: principal.to_owned(),
-            kind: Kind::Tool,
-            capability: capability.to_owned(),
-            latest_us,
-            calls,
-            cost_micros,
-            open_micros: if latest_us == 280 && calls == 1 {
-                cost_micros
-            } else {
-                0
-            },
-        };
+        let row =
+            |principal: &str, capability: &str, latest_us, calls, cost_micros, dearest_micros| {
+                Usage {
+                    principal: principal.to_owned(),
+                    kind: Kind::Tool,
+                    capability: capability.to_owned(),
+                    latest_us,
+                    calls,
+                    cost_micros,
+                    open_micros: if latest_us == 280 && calls == 1 {
+                        cost_micros
+                    } else {
+                        0
+                    },
+                    dearest_micros,
+                }
+            };
         let bucket = Duration::from_micros(100);
         let expected = [
-            row("a", "tool/x", 150, 2, 3),
-            row("a", "tool/x", 250, 1, 4),
-            row("a", "tool/y", 260, 1, 5),
-            row("b", "tool/x", 280, 1, 10),
+            row("a", "tool/x", 150, 2, 3, 3),
+            row("a", "tool/x", 250, 1, 4, 4),
+            row("a", "tool/y", 260, 1, 5, 5),
+            row("b", "tool/x", 280, 1, 10, 10),
         ];
         assert_eq!(reader.usage_since(100, bucket).unwrap(), expected);
         assert_eq!(
@@ -393,8 +397,8 @@ fn usage_is_what_quotas_must_remember() {
         drop(running);
         close(&recorder).await;
         let whole = reader.usage_since(0, Duration::MAX).unwrap();
-        assert_eq!(whole[0], row("a", "tool/x", 250, 3, 7));
-        assert_eq!(whole[2], row("b", "tool/x", 280, 2, 19));
+        assert_eq!(whole[0], row("a", "tool/x", 250, 3, 7, 4));
+        assert_eq!(whole[2], row("b", "tool/x", 280, 2, 19, 10));
     });
 }
 

@@ -856,7 +856,7 @@ const TAMPERINGS: &[Tampering] = &[
         sums_differ(
             connection,
             "INSERT INTO usage_day SELECT day + 9, principal, kind, capability, latest_us, used_calls,
-                used_micros, tally FROM usage_day LIMIT 1",
+                used_micros, dearest_micros, tally FROM usage_day LIMIT 1",
         )
     }),
     (
@@ -866,6 +866,16 @@ const TAMPERINGS: &[Tampering] = &[
             sums_differ(
                 connection,
                 "UPDATE usage_day SET used_calls = used_calls - 1",
+            )
+        },
+    ),
+    (
+        "the dearest call is made a cheap one",
+        ALONE,
+        |_, connection| {
+            sums_differ(
+                connection,
+                "UPDATE usage_day SET dearest_micros = dearest_micros - 1",
             )
         },
     ),

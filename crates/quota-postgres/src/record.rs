@@ -77,6 +77,8 @@ pub struct Recorded {
     pub ended: Micros,
     /// Estimated cost of those that have not.
     pub open: Micros,
+    /// Cost of the dearest of them; of an open one its estimate.
+    pub dearest: Micros,
 }
 
 /// A counter that is lower than the record.
@@ -188,6 +190,7 @@ impl RecordedUse {
             calls,
             ended,
             open,
+            dearest,
         } = call;
         let number = i64::try_from(calls).unwrap_or(i64::MAX);
         let scope = match kind {
@@ -205,11 +208,9 @@ impl RecordedUse {
         if is_of_month && cost != Micros::ZERO {
             spent.ended = spent.ended.saturating_add(ended);
             spent.open = spent.open.saturating_add(open);
-            // Of several calls only the sum is known, and so the least that the dearest has cost.
-            let each = cost.0.div_ceil(calls.max(1));
-            if policy.estimate(&capability, kind).0 < each {
-                let dearest = self.dearest.entry((principal, capability)).or_default();
-                *dearest = each.max(*dearest);
+            if policy.estimate(&capability, kind) < dearest {
+                let known = self.dearest.entry((principal, capability)).or_default();
+                *known = dearest.0.max(*known);
             }
         }
     }

@@ -146,6 +146,7 @@ pub(crate) fn recorded_use(
         calls: used.calls,
         ended: Micros(used.cost_micros.saturating_sub(used.open_micros)),
         open: Micros(used.open_micros),
+        dearest: Micros(used.dearest_micros),
     });
     Ok(RecordedUse::new(policy, now, calls))
 }

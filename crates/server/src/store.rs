@@ -409,6 +409,7 @@ pub(super) fn seed(
         at: Timestamp(used.latest_us / 1_000),
         calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
         cost: Micros(used.cost_micros),
+        dearest: Micros(used.dearest_micros),
     });
     quota.seed(policy, now, seeds);
     Ok(())

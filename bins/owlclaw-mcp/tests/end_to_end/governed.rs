@@ -5,7 +5,7 @@ use testkit::{
     Conversation, GENEROUS, HttpClient, HttpServer, MODERN, Reply, failure_of, wait_until,
 };
 
-use crate::support::{END, Site, call, names, outcome, text};
+use crate::support::{END, Site, call, names, outcome, run, text};
 
 /// A reader who may do little and a boss who may spend.
 fn shop() -> Site {
@@ -274,6 +274,28 @@ async fn costs_of_calls_that_are_given_up_are_charged() {
         ("denied", 0),
     ];
     assert_eq!(costs, expected.map(|(end, cost)| (end.to_owned(), cost)));
+}
+
+/// Cheap calls beside a dear one do not make it forgotten, by a restart or by `governance explain`.
+#[tokio::test]
+async fn the_dearest_call_is_known_after_a_restart() {
+    let site = Site::new(json!({"governance": {"default_quota": {"monthly_budget": "1.00"}}}));
+    let mut server = site.stdio_as("ana");
+    server.open("2025-06-18").await;
+    for usd in ["0.01", "0.60"] {
+        let spent = spend(&mut server, usd).await;
+        assert_eq!(spent.result()["isError"], Value::Null, "{spent:?}");
+    }
+    drop(server);
+    let words = "governance explain --as ana --tool spend --args {\"usd\":\"0.01\"} --format json";
+    let words: Vec<_> = words.split(' ').collect();
+    let said = run(site.command(&words)).await;
+    let explained: Value = serde_json::from_str(&said.output).unwrap();
+    assert_eq!(explained["reason"], "budget", "{explained}");
+    let mut server = site.stdio_as("ana");
+    server.open("2025-06-18").await;
+    let refused = spend(&mut server, "0.01").await;
+    assert_eq!(reason(&refused), "budget", "{refused:?}");
 }
 
 #[tokio::test]

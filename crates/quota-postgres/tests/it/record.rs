@@ -89,6 +89,7 @@ impl Book {
             calls: 1,
             ended: Micros::ZERO,
             open: charges.cost,
+            dearest: charges.cost,
         });
         calls.len() - 1
     }
@@ -97,6 +98,7 @@ impl Book {
         let mut calls = self.calls.lock().unwrap();
         calls[place].ended = cost;
         calls[place].open = Micros::ZERO;
+        calls[place].dearest = cost;
     }
 
     /// Makes a whole call that costs 10.

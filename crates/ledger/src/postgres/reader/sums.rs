@@ -43,7 +43,8 @@ pub(super) async fn usage(
         .query(
             "SELECT principal, kind, capability, max(started_us), count(*),
                 least(sum(coalesce(cost_micros, estimated_cost_micros)), 9e18)::bigint,
-                least(coalesce(sum(estimated_cost_micros) FILTER (WHERE outcome IS NULL), 0), 9e18)::bigint
+                least(coalesce(sum(estimated_cost_micros) FILTER (WHERE outcome IS NULL), 0), 9e18)::bigint,
+                max(coalesce(cost_micros, estimated_cost_micros))
              FROM owlclaw_ledger.call
              WHERE started_us >= $1 AND started_us < $2
                 AND (outcome IS NULL OR outcome <> 'denied')
@@ -62,6 +63,7 @@ pub(super) async fn usage(
             calls: number(row, 4)?,
             cost_micros: number(row, 5)?,
             open_micros: number(row, 6)?,
+            dearest_micros: number(row, 7)?,
         })
     };
     rows.iter().map(usage).collect()

@@ -25,6 +25,7 @@ pub(crate) struct Used {
     pub(crate) latest_us: i64,
     pub(crate) calls: i64,
     pub(crate) cost_micros: i64,
+    pub(crate) dearest_micros: i64,
 }
 
 impl Used {
@@ -34,6 +35,7 @@ impl Used {
                 latest_us: started_us as i64,
                 calls: 1,
                 cost_micros: cost_micros as i64,
+                dearest_micros: cost_micros as i64,
             });
         }
     }
@@ -42,6 +44,7 @@ impl Used {
         self.latest_us = self.latest_us.max(other.latest_us);
         self.calls = self.calls.saturating_add(other.calls);
         self.cost_micros = self.cost_micros.saturating_add(other.cost_micros);
+        self.dearest_micros = self.dearest_micros.max(other.dearest_micros);
     }
 }
 
@@ -64,11 +67,11 @@ impl Sums {
 /// Adds to what is stored.
 pub(super) fn add_up(connection: &Connection, sums: Sums) -> rusqlite::Result<()> {
     let mut select = connection.prepare_cached(
-        "SELECT latest_us, used_calls, used_micros, tally FROM usage_day
+        "SELECT latest_us, used_calls, used_micros, dearest_micros, tally FROM usage_day
          WHERE day = ?1 AND principal = ?2 AND kind = ?3 AND capability = ?4",
     )?;
     let mut replace = connection.prepare_cached(
-        "INSERT OR REPLACE INTO usage_day VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT OR REPLACE INTO usage_day VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?;
     let folded: i64 = connection
         .prepare_cached("SELECT folded FROM indexed")?
@@ -84,8 +87,9 @@ pub(super) fn add_up(connection: &Connection, sums: Sums) -> rusqlite::Result<()
                     latest_us: row.get(0)?,
                     calls: row.get(1)?,
                     cost_micros: row.get(2)?,
+                    dearest_micros: row.get(3)?,
                 };
-                Ok((used, row.get(3)?))
+                Ok((used, row.get(4)?))
             })
             .optional()?;
         if let Some((stored_used, stored)) = stored {
@@ -99,6 +103,7 @@ pub(super) fn add_up(connection: &Connection, sums: Sums) -> rusqlite::Result<()
             latest_us,
             calls,
             cost_micros,
+            dearest_micros,
         } = used;
         replace.execute(params![
             day,
@@ -108,6 +113,7 @@ pub(super) fn add_up(connection: &Connection, sums: Sums) -> rusqlite::Result<()
             latest_us,
             calls,
             cost_micros,
+            dearest_micros,
             tally.encode()
         ])?;
     }

@@ -1,10 +1,11 @@
 use rusqlite::Connection;
+use std::ops::RangeInclusive;
 
 /// The version of the tables below. Another one in a file makes it be indexed anew.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
-/// The version that has all of this but the sums.
-const WITHOUT_SUMS: i64 = 2;
+/// The first version whose rows of calls are those below; later ones differ in the sums alone.
+const FIRST_WITH_THESE_ROWS: i64 = 2;
 
 /// The columns of `call`, which the index to what is not yet indexed has as well. A place is a
 /// group, and where in its body an entry begins and how long it is.
@@ -79,7 +80,7 @@ pub(crate) fn tables(schema: &str) -> String {
 /// indexed, `calls` how many calls are.
 ///
 /// A tally is of all calls that have ended; `used_calls` and `used_micros` are without those that
-/// were refused, `latest_us` is when the last of them began. The days before `folded` are summed up
+/// were refused, `dearest_micros` is the cost of the dearest of them, and `latest_us` is when the last of them began. The days before `folded` are summed up
 /// in months, too: a day only when another begins, so that most calls change the sum of a day alone.
 fn sums(schema: &str) -> String {
     format!(
@@ -98,6 +99,7 @@ fn sums(schema: &str) -> String {
             latest_us INTEGER NOT NULL,
             used_calls INTEGER NOT NULL,
             used_micros INTEGER NOT NULL,
+            dearest_micros INTEGER NOT NULL,
             tally BLOB NOT NULL,
             PRIMARY KEY (day, principal, kind, capability)
          ) STRICT, WITHOUT ROWID;
@@ -116,33 +118,39 @@ fn sums(schema: &str) -> String {
 
 /// Returns true if the file's index is one that this program knows.
 pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
-    has_version(connection, VERSION)
+    has_version(connection, VERSION..=VERSION)
 }
 
-fn has_version(connection: &Connection, version: i64) -> rusqlite::Result<bool> {
-    let versions: i64 = connection.query_row(
+fn has_version(connection: &Connection, versions: RangeInclusive<i64>) -> rusqlite::Result<bool> {
+    let columns: i64 = connection.query_row(
         "SELECT count(*) FROM pragma_table_info('indexed', 'main')
          WHERE name = 'version'",
         [],
         |row| row.get(0),
     )?;
-    if versions == 0 {
+    if columns == 0 {
         return Ok(false);
     }
-    connection.query_row("SELECT version = ?1 FROM main.indexed", [version], |row| {
-        row.get(0)
-    })
+    connection.query_row(
+        "SELECT version BETWEEN ?1 AND ?2 FROM main.indexed",
+        [versions.start(), versions.end()],
+        |row| row.get(0),
+    )
 }
 
-/// Makes the tables of the index, in place of those of another version. Of the last version the
-/// rows are kept and only summed up anew.
+/// Makes the tables of the index, in place of those of another version. Of versions whose rows
+/// are the same these are kept, and only summed up anew.
 pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     if is_current(connection)? {
         return Ok(());
     }
-    if has_version(connection, WITHOUT_SUMS)? {
+    if has_version(connection, FIRST_WITH_THESE_ROWS..=VERSION)? {
         let through = super::indexed_through(connection)?;
-        connection.execute_batch("DROP TABLE main.usage_day; DROP TABLE main.indexed;")?;
+        connection.execute_batch(
+            "DROP TABLE main.usage_day;
+             DROP TABLE IF EXISTS main.usage_month;
+             DROP TABLE main.indexed;",
+        )?;
         connection.execute_batch(&sums("main"))?;
         connection.execute(
             "UPDATE indexed SET through = ?1, calls = (SELECT count(*) FROM call)",

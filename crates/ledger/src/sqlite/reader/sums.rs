@@ -54,10 +54,11 @@ pub(super) fn usage(
     };
     let columns = "principal, kind, capability, started_us AS latest_us, 1 AS calls,
         coalesce(cost_micros, estimated_cost_micros) AS cost_micros,
-        iif(outcome IS NULL, estimated_cost_micros, 0) AS open_micros";
+        iif(outcome IS NULL, estimated_cost_micros, 0) AS open_micros,
+        coalesce(cost_micros, estimated_cost_micros) AS dearest_micros";
     let sql = format!(
         "SELECT principal, kind, capability, max(latest_us), sum(calls), sum(cost_micros),
-            sum(open_micros)
+            sum(open_micros), max(dearest_micros)
          FROM (SELECT {columns} FROM temp.tail_call
                 WHERE coalesce(outcome, '') <> 'denied' AND started_us >= ?1 AND started_us < ?2
             UNION ALL SELECT {columns} FROM call INDEXED BY call_open
@@ -66,7 +67,8 @@ pub(super) fn usage(
                 WHERE outcome <> 'denied' AND started_us >= ?4 AND started_us < ?5
             UNION ALL SELECT {columns} FROM call INDEXED BY call_by_time
                 WHERE outcome <> 'denied' AND started_us >= ?6 AND started_us < ?7
-            UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros, 0
+            UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros, 0,
+                    dearest_micros
                 FROM usage_day WHERE day >= ?8 AND day < ?9 AND used_calls > 0)
          GROUP BY principal, kind, capability, latest_us / ?3
          ORDER BY principal, kind, capability, latest_us / ?3"
@@ -92,6 +94,7 @@ pub(super) fn usage(
             calls: row.get::<_, i64>(4)?.unsigned_abs(),
             cost_micros: row.get::<_, i64>(5)?.unsigned_abs(),
             open_micros: row.get::<_, i64>(6)?.unsigned_abs(),
+            dearest_micros: row.get::<_, i64>(7)?.unsigned_abs(),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -373,8 +376,8 @@ fn next_day(snapshot: &Transaction<'_>, after: i64) -> Result<Option<i64>, Query
 
 fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> {
     let mut select = snapshot.prepare_cached(
-        "SELECT principal, kind, capability, tally, latest_us, used_calls, used_micros
-         FROM main.usage_day WHERE day = ?1 ORDER BY principal, kind, capability",
+        "SELECT principal, kind, capability, tally, latest_us, used_calls, used_micros,
+            dearest_micros FROM main.usage_day WHERE day = ?1 ORDER BY principal, kind, capability",
     )?;
     let mut stored = select.query([day])?;
     // Takes the next sum that is stored, and tells whether it is this one.
@@ -389,6 +392,7 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
                     && row.get_ref(4)?.as_i64() == Ok(used.latest_us)
                     && row.get_ref(5)?.as_i64() == Ok(used.calls)
                     && row.get_ref(6)?.as_i64() == Ok(used.cost_micros)
+                    && row.get_ref(7)?.as_i64() == Ok(used.dearest_micros)
             }
         })
     };
