@@ -209,10 +209,17 @@ async fn an_edited_application_is_loaded_beside_the_old_one_which_finishes_what_
     let sleeping = shop.call("sleep_until", json!({"file": "go"}));
     let editing = async {
         app.wait_for("inside", 1).await;
-        app.write("raise RuntimeError('not yet')\n");
+        app.write(
+            "import os, time; [time.sleep(0.01) for _ in iter(lambda: os.path.exists('load'), True)]; \
+             raise RuntimeError('not yet')\n",
+        );
+        shop.health_is(|health| health.reloading_since.is_some())
+            .await;
+        app.touch("load");
         let failed = shop
             .health_is(|health| health.failed_reload.is_some())
             .await;
+        assert!(failed.reloading_since.is_none());
         let failed = failed.failed_reload.unwrap();
         assert!(failed.message.contains("not yet"), "{failed:?}");
         assert!(failed.details.contains("app.py\", line 1"), "{failed:?}");

@@ -22,26 +22,36 @@ use crate::Failure;
 /// Time that an application may take to load. Some import half of an ecosystem.
 const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Time from which on a reload is reported: its import may hang.
+const SLOW_RELOAD: Duration = Duration::from_secs(10);
+
 /// Name of the component of `/health` for the application.
 pub(super) const APPLICATION: &str = "application";
 
 /// Name of the component of `/health` for code that was changed on disk.
 pub(super) const CODE: &str = "application_code";
 
-/// Component that fails while the application's changed code cannot be loaded. Its workers go on with the
-/// code before.
+/// Component that fails while the application's changed code cannot be loaded, or takes longer than
+/// [`SLOW_RELOAD`] to load. Its workers go on with the code before.
 pub(super) fn code_component(app: Arc<PythonApp>) -> Component {
     Component::new(move || {
-        let failed = app.health().failed_reload;
-        let detail = failed.as_ref().map(|failed| {
-            format!(
+        let health = app.health();
+        let loading = health.reloading_since.map(|since| since.elapsed());
+        let detail = match (loading.filter(|it| SLOW_RELOAD < *it), health.failed_reload) {
+            (Some(loading), _) => Some(format!(
+                "has been loading again for {} s, of {} s at most, and the code before is in force",
+                loading.as_secs(),
+                APP_START_TIMEOUT.as_secs()
+            )),
+            (None, Some(failed)) => Some(format!(
                 "could not be loaded again, and the code before is in force: {}",
                 failed.message
-            )
-        });
+            )),
+            (None, None) => None,
+        };
         ComponentState {
             name: CODE,
-            ok: failed.is_none(),
+            ok: detail.is_none(),
             detail,
         }
     })

@@ -52,6 +52,8 @@ pub struct AppHealth {
     pub suspended: Vec<SuspendedTool>,
     /// Failure of the last reload of the application. The version loaded before goes on serving.
     pub failed_reload: Option<FailedReload>,
+    /// Time at which the reload began that is under way. The version loaded before goes on serving.
+    pub reloading_since: Option<Instant>,
 }
 
 /// A worker that was lost.
@@ -101,6 +103,7 @@ struct Facts {
     last_loss: Option<Loss>,
     losses: u64,
     failed_reload: Option<FailedReload>,
+    reloading_since: Option<Instant>,
     /// The warnings of the application as it was loaded last.
     warnings: Vec<String>,
 }
@@ -151,6 +154,7 @@ impl Board {
             calls_running,
             suspended,
             failed_reload: facts.failed_reload.clone(),
+            reloading_since: facts.reloading_since,
         }
     }
 
@@ -159,10 +163,18 @@ impl Board {
         let mut facts = self.facts();
         facts.generation += 1;
         facts.failed_reload = None;
+        facts.reloading_since = None;
+    }
+
+    /// The application is about to be loaded again.
+    pub(super) fn reloading(&self) {
+        self.facts().reloading_since = Some(Instant::now());
     }
 
     pub(super) fn could_not_reload(&self, error: &StartError) {
-        self.facts().failed_reload = Some(FailedReload {
+        let mut facts = self.facts();
+        facts.reloading_since = None;
+        facts.failed_reload = Some(FailedReload {
             at: Instant::now(),
             message: error.to_string(),
             details: error.details(),

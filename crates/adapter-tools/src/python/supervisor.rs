@@ -75,6 +75,7 @@ impl Supervisor {
                         sources.take_note();
                     }
                     let number = current.number + 1;
+                    self.shared.board.reloading();
                     let loaded = tokio::select! {
                         loaded = Generation::start(&self.shared, number) => loaded,
                         () = stopped(self.stop.clone()) => break,
