@@ -12,9 +12,7 @@ pub use self::{
 };
 
 pub(crate) use self::{
-    content::Block,
     messages::{Cancelled, Progress},
-    views::ToolInSampling,
 };
 
 use self::{

@@ -12,7 +12,6 @@
 
 pub mod client;
 pub mod encode;
-mod error;
 mod header_params;
 pub mod method;
 pub mod model;
@@ -24,9 +23,9 @@ pub use crate::{
     encode::{
         Encoder, encode_input_request, encode_input_requests, encode_notification, write_plain_text,
     },
-    error::ProtocolError,
     header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
     method::{Method, decode_notification, decode_request, decode_request_with},
+    model::error::ProtocolError,
     session::{FOUNDING, Session},
     trace_context::{MAX_TRACE_STATE_BYTES, TraceContext},
     version::{Era, ProtocolVersion, RequestedVersion},

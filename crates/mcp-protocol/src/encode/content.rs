@@ -37,6 +37,12 @@ impl Serialize for Contents<'_> {
     }
 }
 
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Block(ProtocolVersion::NEWEST, self).serialize(serializer)
+    }
+}
+
 /// One block of it.
 pub(crate) struct Block<'a>(pub(crate) ProtocolVersion, pub(crate) &'a Content);
 

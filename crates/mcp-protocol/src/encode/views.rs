@@ -92,12 +92,10 @@ pub(super) fn tool_view(version: ProtocolVersion, tool: &Tool) -> ToolView<'_> {
     }
 }
 
-/// A tool among what a model is given.
-pub(crate) struct ToolInSampling<'a>(pub(crate) ProtocolVersion, pub(crate) &'a Tool);
-
-impl Serialize for ToolInSampling<'_> {
+/// A tool as the newest revision has it; a model is given it like this.
+impl Serialize for Tool {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        tool_view(self.0, self.1).serialize(serializer)
+        tool_view(ProtocolVersion::NEWEST, self).serialize(serializer)
     }
 }
 

@@ -1,9 +1,8 @@
 use super::{
     Annotations, Resource, ResultMeta, object_or_null, or_default, raw_object_or_null, read::Object,
 };
-use crate::{ProtocolVersion, encode::Block};
 use jsonrpc_core::RawJson;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
@@ -94,12 +93,6 @@ impl Content {
             annotations: None,
             meta: ResultMeta::default(),
         }
-    }
-}
-
-impl Serialize for Content {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Block(ProtocolVersion::NEWEST, self).serialize(serializer)
     }
 }
 

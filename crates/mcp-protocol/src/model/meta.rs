@@ -1,5 +1,6 @@
+use super::error::ProtocolError;
 use super::{CallTool, ClientCapabilities, InputRetry, Object, object, present, raw};
-use crate::{ProtocolError, RequestedVersion, TraceContext};
+use crate::{RequestedVersion, TraceContext};
 use jsonrpc_core::{Id, Member, RawJson, take_members};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,

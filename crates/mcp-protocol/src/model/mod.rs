@@ -6,6 +6,7 @@ mod cache;
 mod capabilities;
 mod completion;
 mod content;
+pub(crate) mod error;
 mod form;
 mod input;
 mod lifecycle;

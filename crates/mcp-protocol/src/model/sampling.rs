@@ -5,7 +5,6 @@ use super::{
     raw_object, raw_object_or_null, whole,
 };
 use super::{content::Tagged, read::Object};
-use crate::{ProtocolVersion, encode::ToolInSampling};
 use jsonrpc_core::RawJson;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use serde_json::{Value, value::RawValue};
@@ -54,7 +53,6 @@ pub struct CreateMessage {
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        serialize_with = "tools",
         deserialize_with = "objects"
     )]
     pub tools: Vec<Tool>,
@@ -98,14 +96,6 @@ impl CreateMessage {
 
 fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     whole(deserializer)?.ok_or_else(|| D::Error::custom("not a whole number"))
-}
-
-fn tools<S: Serializer>(tools: &[Tool], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(
-        tools
-            .iter()
-            .map(|it| ToolInSampling(ProtocolVersion::NEWEST, it)),
-    )
 }
 
 /// One message of what has been said.

@@ -1,4 +1,5 @@
-use crate::{Era, ProtocolVersion, model::ClientCapabilities};
+use super::ClientCapabilities;
+use crate::{Era, ProtocolVersion};
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use serde_json::json;
 
