@@ -12,7 +12,7 @@ use operator::{
     CALL, Executable, FAILED, Stop, UNUSABLE, complain, load_for, print, print_bytes, print_json,
     source, usable,
 };
-use server::{GUARD, Log, ResourceFilter, with_causes};
+use server::{GUARD, Log, ResourceFilter, cure, with_causes};
 
 use crate::cli::{self, Command, Program, ResourcesCommand, ToolsCommand};
 
@@ -73,6 +73,9 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
         }
         Err(Stop::Failed(failure)) => {
             tell(&format!("error: {}", with_causes(&*failure)));
+            if let Some(cure) = cure(&*failure) {
+                tell(&format!("hint: {cure}"));
+            }
             FAILED.into()
         }
     }

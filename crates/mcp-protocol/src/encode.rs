@@ -11,9 +11,7 @@ pub use self::{
     tasks::encode_input_requests,
 };
 
-pub(crate) use self::{
-    messages::{Cancelled, Progress},
-};
+pub(crate) use self::messages::{Cancelled, Progress};
 
 use self::{
     content::Contents,

@@ -71,7 +71,7 @@ pub use call::call;
 pub use commands::GUARD;
 pub use explain::{Callee, Explained, explain};
 pub use exposure::{Finding, State, exposed, private};
-pub use failure::{Failure, with_causes};
+pub use failure::{Failure, cure, with_causes};
 pub use identity::STDIO_KEY;
 pub use list::{Problems, Survey, resources_list, survey};
 pub use listing::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};

@@ -309,6 +309,27 @@ async fn tools_held_back_are_reported_with_file_and_line() {
     assert!(messages.contains("max_daily_call`"), "{messages}");
 }
 
+/// A pattern in another syntax than ours would forbid nothing, whatever comes to be on offer.
+#[tokio::test]
+async fn patterns_that_can_match_no_tool_are_errors() {
+    let rows = [
+        ("append?", "`*` is the only wildcard"),
+        ("appen[de]", "`*` is the only wildcard"),
+        ("^append$", "did you mean `append`?"),
+        ("!echo", "did you mean `echo`?"),
+        ("{append,echo}", "`*` is the only wildcard"),
+        ("tool/append", "write `append`"),
+    ];
+    for (pattern, cure) in rows {
+        let site = Site::new(json!({"governance": {"default": {"tools": {"deny": [pattern]}}}}));
+        let said = run(site.command(&["start"])).await;
+        assert_eq!(said.code, Some(1), "{pattern}: {}", said.messages);
+        let place = format!("`governance.default.tools.deny[0]`: `{pattern}` can match no tool");
+        assert!(said.messages.contains(&place), "{}", said.messages);
+        assert!(said.messages.contains(cure), "{}", said.messages);
+    }
+}
+
 /// Rules with a misspelt name in each place where there can be one.
 fn misspelt() -> Value {
     json!({"governance": {

@@ -155,6 +155,22 @@ async fn calls_are_found_by_what_is_known_of_them() {
     assert!(none.is_empty());
 }
 
+/// The answer to an unconfirmed call names a command, not the configuration of the server.
+#[tokio::test]
+async fn a_missing_ledger_is_told_with_the_option_that_names_another() {
+    let site = Site::new(json!({}));
+    for words in [&["approvals", "list"][..], &["ledger", "tail"]] {
+        let said = run(site.command(words)).await;
+        assert_eq!(said.code, Some(1), "{}", said.messages);
+        let messages = &said.messages;
+        assert!(messages.contains("error: there is no ledger"), "{messages}");
+        assert!(
+            messages.contains("hint: ") && messages.contains("--config FILE"),
+            "{messages}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn what_a_killed_server_left_is_listed_as_unresolved() {
     let site = shop();

@@ -88,6 +88,14 @@ impl Loaded {
                             format!("`{}`: `{own}` is offered as `{name}`", rule.key),
                             format!("write `{name}`: rules name tools as clients see them"),
                         ),
+                        None if let Some(odd) = never_in_names(rule.pattern) => (
+                            Severity::Error,
+                            format!(
+                                "`{}`: `{}` can match no tool: no name has a `{odd}`",
+                                rule.key, rule.pattern
+                            ),
+                            no_syntax(rule.pattern, names),
+                        ),
                         None => (severity, says_nothing(&rule), meant(rule.pattern, names)),
                     }
                 }
@@ -155,6 +163,20 @@ fn meant<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> Str
     match nearest(&word, names) {
         Some(name) => format!("did you mean `{name}`?"),
         None => "`tools list`, `resources list` and `prompts list` show what there is".to_owned(),
+    }
+}
+
+/// The first character of a pattern that is in no name of a tool
+/// ([`ToolSet::collect`](adapter_tools::ToolSet::collect)).
+fn never_in_names(pattern: &str) -> Option<char> {
+    let is_in_names = |it: char| it.is_ascii_alphanumeric() || "_.-*".contains(it);
+    pattern.chars().find(|&it| !is_in_names(it))
+}
+
+fn no_syntax<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
+    match pattern.strip_prefix("tool/") {
+        Some(name) => format!("write `{name}`: rules name tools without `tool/`"),
+        None => format!("`*` is the only wildcard; {}", meant(pattern, names)),
     }
 }
 
