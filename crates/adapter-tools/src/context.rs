@@ -1,4 +1,5 @@
 use crate::{Answers, Askable, Errand, LogLevel, OpenErrand, TraceErrands};
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 use std::{
     fmt,
@@ -44,6 +45,8 @@ pub struct ToolCx {
     pub traceparent: Option<Arc<str>>,
     /// Value of `tracestate` for such requests.
     pub tracestate: Option<Arc<str>>,
+    /// Id of the client's session, where there is one.
+    pub session: Option<Arc<str>>,
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
@@ -51,7 +54,15 @@ pub struct ToolCx {
     errands: Option<Arc<dyn TraceErrands>>,
     askable: Askable,
     answers: Option<Arc<Answers>>,
+    reads: Option<Arc<dyn ReadResources>>,
     meter: MeterUse,
+}
+
+/// Resources of the server as the caller of a tool can read them.
+pub trait ReadResources: Send + Sync {
+    /// Reads a resource on behalf of the caller: by its permissions, and on record. The result is that of
+    /// `resources/read` as JSON; the error is for the handler's author.
+    fn read(self: Arc<Self>, uri: String) -> BoxFuture<'static, Result<Value, String>>;
 }
 
 /// Progress of a call.
@@ -115,6 +126,7 @@ impl ToolCx {
             deadline: None,
             traceparent: None,
             tracestate: None,
+            session: None,
             progress: None,
             log: None,
             stream_release: None,
@@ -122,6 +134,7 @@ impl ToolCx {
             errands: None,
             askable: Askable::default(),
             answers: None,
+            reads: None,
             meter: MeterUse::of(Arc::default()),
         }
     }
@@ -193,6 +206,25 @@ impl ToolCx {
     pub fn with_answers(mut self, askable: Askable, answers: Option<Arc<Answers>>) -> Self {
         self.askable = askable;
         self.answers = answers;
+        self
+    }
+
+    /// Sets how the tool reads resources of the server; without it it cannot.
+    #[must_use]
+    pub fn with_resources(mut self, reads: Arc<dyn ReadResources>) -> Self {
+        self.reads = Some(reads);
+        self
+    }
+
+    /// Resources of the server, for the caller.
+    pub fn resources(&self) -> Option<&Arc<dyn ReadResources>> {
+        self.reads.as_ref()
+    }
+
+    /// Sets the id of the client's session.
+    #[must_use]
+    pub fn with_session(mut self, session: Option<Arc<str>>) -> Self {
+        self.session = session;
         self
     }
 

@@ -3,14 +3,15 @@
 //! A tool that needs answers ends with [`ToolError::NeedsInput`](crate::ToolError::NeedsInput), and
 //! is called again from its beginning with them. The tool need not know whether the client is asked
 //! by a result or by a request, and how many times.
-//!
-//! A tool that needs to know more ends with [`ToolError::NeedsInput`](crate::ToolError::NeedsInput),
-//! and is called again from its beginning with the answers. Whether the client is asked by a result
-//! or by a request, and how many times, is not the tool's to know.
+//! A handler in another process can instead wait where it has asked ([`Needed::waiting`]), and go on there.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// Questions that a tool needs answered before it can go on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +21,54 @@ pub struct Needed {
     /// State for the next call of the tool. It travels through the client, sealed: the client can
     /// neither read nor change it.
     pub state: Option<Value>,
+    /// The handler that waits for the answers where it has asked, if it does: [`state`](Self::state) leads
+    /// back to it. It is given up when this is dropped, unless it is told to go on waiting.
+    pub waiting: Option<Waiting>,
+}
+
+/// Hold on a handler that waits for answers. The handler is given up when the last of its clones is dropped.
+#[derive(Clone)]
+pub struct Waiting(Arc<GiveUp>);
+
+/// Function that gives a handler up.
+struct GiveUp(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Waiting {
+    /// A handler that `give_up` gives up. It must neither block nor panic.
+    pub fn new(give_up: impl FnOnce() + Send + 'static) -> Self {
+        Self(Arc::new(GiveUp(Mutex::new(Some(Box::new(give_up))))))
+    }
+
+    /// Has the handler wait on without this: its client comes back with the answers, or does not.
+    pub fn go_on(&self) {
+        drop(self.0.take());
+    }
+}
+
+impl GiveUp {
+    fn take(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        if let Some(give_up) = self.take() {
+            give_up();
+        }
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiting")
+    }
 }
 
 /// One question.
@@ -77,6 +126,28 @@ pub enum Elicited {
     Declined,
     /// Closed without an answer.
     Cancelled,
+}
+
+impl Question {
+    /// Returns true if the client can be asked it.
+    pub fn is_askable(&self, askable: Askable) -> bool {
+        match self {
+            Self::Form { .. } => askable.form,
+            Self::Url { .. } => askable.url,
+            Self::Sample(_) => askable.sample,
+            Self::Roots => askable.roots,
+        }
+    }
+
+    /// Capability that a client declares if it can be asked it.
+    pub fn capability(&self) -> &'static str {
+        match self {
+            Self::Form { .. } => "elicitation.form",
+            Self::Url { .. } => "elicitation.url",
+            Self::Sample(_) => "sampling",
+            Self::Roots => "roots",
+        }
+    }
 }
 
 impl Needed {

@@ -64,10 +64,13 @@ mod violation;
 pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
     content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
-    context::{CallMeter, LogSink, Progress, ProgressSink, StreamReleaseSink, TaskSink, ToolCx},
+    context::{
+        CallMeter, LogSink, Progress, ProgressSink, ReadResources, StreamReleaseSink, TaskSink,
+        ToolCx,
+    },
     errand::{Errand, OpenErrand, TraceErrands},
     error::{Failure, ToolError},
-    input::{Answers, Askable, Elicited, LogLevel, Needed, Question},
+    input::{Answers, Askable, Elicited, LogLevel, Needed, Question, Waiting},
     native::{NoArguments, ToolInput},
     output::{IntoOutput, ToolOutput},
     schema::{

@@ -43,6 +43,9 @@ pub struct Tool {
     timeout: Option<Duration>,
     estimated_cost_micros: Option<u64>,
     is_async: bool,
+    /// True if its executor may read resources of the server.
+    takes_context: bool,
+    icons: Vec<Value>,
     task_support: TaskSupport,
     kind: ToolKind,
     source: Option<Cow<'static, str>>,
@@ -181,6 +184,8 @@ impl Tool {
             timeout: None,
             estimated_cost_micros: None,
             is_async: true,
+            takes_context: false,
+            icons: Vec::new(),
             task_support: TaskSupport::default(),
             kind: ToolKind::default(),
             source: None,
@@ -286,6 +291,20 @@ impl Tool {
     #[must_use]
     pub fn with_async(mut self, is_async: bool) -> Self {
         self.is_async = is_async;
+        self
+    }
+
+    /// Says whether calls of it may read resources of the server ([`ToolCx::resources`]).
+    #[must_use]
+    pub fn with_context(mut self, takes_context: bool) -> Self {
+        self.takes_context = takes_context;
+        self
+    }
+
+    /// Sets pictures that stand for it, each as the protocol has an icon.
+    #[must_use]
+    pub fn with_icons(mut self, icons: Vec<Value>) -> Self {
+        self.icons = icons;
         self
     }
 
@@ -406,6 +425,16 @@ impl Tool {
     /// Returns true if calls of it run beside each other.
     pub fn is_async(&self) -> bool {
         self.is_async
+    }
+
+    /// Returns true if calls of it may read resources of the server.
+    pub fn takes_context(&self) -> bool {
+        self.takes_context
+    }
+
+    /// Pictures that stand for it.
+    pub fn icons(&self) -> &[Value] {
+        &self.icons
     }
 
     /// Support for calls as tasks.

@@ -5,6 +5,7 @@ pub(crate) mod call_report;
 pub(crate) mod failure;
 pub(crate) mod handover;
 pub(crate) mod outcome;
+pub(crate) mod own_resources;
 pub(crate) mod quota_hints;
 pub(crate) mod refusal;
 pub(crate) mod verdict;
@@ -14,7 +15,7 @@ use crate::{
     names::{prompt_capability, resource_capability, tool_capability},
     offer::{Offer, OfferedTool},
 };
-use adapter_tools::{Answers, Needed};
+use adapter_tools::{Answers, Needed, ReadResources};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
 use ledger::{Binding, Digest};
@@ -23,7 +24,7 @@ use mcp_protocol::model::{CallToolResult, GetPromptResult, ReadResource, ReadRes
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 /// A call of something on offer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Invocation {
     /// The tool, resource or prompt.
     pub target: Target,
@@ -37,6 +38,8 @@ pub struct Invocation {
     pub(crate) tool: Option<Arc<OfferedTool>>,
     /// Answers of the client to earlier questions.
     pub(crate) answers: Option<Arc<Answers>>,
+    /// The way in which its handler reads resources of the server.
+    pub(crate) reads: Option<Arc<dyn ReadResources>>,
     /// The way to become a task, where the call can.
     pub(crate) handover: Option<Arc<Handover>>,
     /// The task it is called for, if that is there already.
@@ -74,6 +77,16 @@ pub enum Invoked {
     NeedsConfirmation(Needed),
 }
 
+impl std::fmt::Debug for Invocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Invocation")
+            .field("target", &self.target)
+            .field("capability", &self.capability)
+            .field("task", &self.task)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Invocation {
     /// A call of the tool `name`.
     pub fn tool(offer: Arc<Offer>, name: String, arguments: RawJson) -> Self {
@@ -88,6 +101,7 @@ impl Invocation {
             arguments,
             offer,
             answers: None,
+            reads: None,
             handover: None,
             task: None,
             is_rerun: false,
@@ -110,6 +124,7 @@ impl Invocation {
             arguments,
             offer,
             answers: None,
+            reads: None,
             handover: None,
             task: None,
             is_rerun: false,
@@ -136,6 +151,7 @@ impl Invocation {
             arguments: as_sent,
             offer,
             answers: None,
+            reads: None,
             handover: None,
             task: None,
             is_rerun: false,

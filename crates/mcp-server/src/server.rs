@@ -15,6 +15,7 @@ use crate::{
         Invocation, Invoked,
         answer::{AnswerOptions, mixed_up, tool_result},
         failure::InvocationError,
+        own_resources::OwnResources,
     },
     names::{caller_of, prompt_capability, resource_capability, tool_capability},
     offer::{
@@ -128,7 +129,10 @@ impl<Q: QuotaStore> Server<Q> {
             name: &name,
             parameters: &arguments,
         };
-        let invocation = || Invocation::tool(Arc::clone(&offer), name.clone(), arguments.clone());
+        let invocation = || {
+            let called = Invocation::tool(Arc::clone(&offer), name.clone(), arguments.clone());
+            OwnResources::for_call(&self.invocations, cx, called)
+        };
         let called = call_with_input(
             &*self.invocations,
             &self.sealer,

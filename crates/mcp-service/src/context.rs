@@ -112,6 +112,18 @@ impl RequestCx {
         }
     }
 
+    /// The same request, for something else that is done on its behalf, such as a read of a resource by a
+    /// handler: it reports nothing to the client, and leaves no remarks.
+    #[must_use]
+    pub fn within(&self) -> Self {
+        let mut within = self.fork();
+        within.told = Arc::default();
+        within.outbox = None;
+        within.meta.progress_token = None;
+        within.meta.idempotency_key = None;
+        within
+    }
+
     /// True if the connection has agreed on [`mcp_protocol::FOUNDING`].
     pub fn is_founding(&self) -> bool {
         let connection = self.connection.as_ref();

@@ -1,4 +1,7 @@
-//! The Python application as a source of tools and of state resources.
+//! The Python application as a source of tools, resources and prompts.
+
+mod offered;
+mod uri_template;
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -13,10 +16,12 @@ use config::Config;
 use futures_util::future::BoxFuture;
 use jsonrpc_core::RawJson;
 use mcp_server::{
-    Component, ComponentState, Resources, SourceTools, StateResources, States, ToolSource,
+    CombinedResources, Component, ComponentState, Prompts, Resources, SourceTools, StateResources,
+    States, ToolSource,
 };
 use tokio::sync::watch;
 
+use self::offered::{AppPrompts, AppResources};
 use crate::Failure;
 
 /// Time that an application may take to load. Some import half of an ecosystem.
@@ -80,7 +85,16 @@ impl ToolSource for Application {
     }
 
     fn resources(&self) -> Option<Arc<dyn Resources>> {
-        self.states.resources.then(|| state_resources(&self.app))
+        let states = self.states.resources.then(|| state_resources(&self.app));
+        let own = AppResources::of(&self.app).map(|own| Arc::new(own) as Arc<dyn Resources>);
+        match (states, own) {
+            (Some(states), Some(own)) => Some(Arc::new(CombinedResources::new(vec![states, own]))),
+            (states, own) => states.or(own),
+        }
+    }
+
+    fn prompts(&self) -> Option<Arc<dyn Prompts>> {
+        Some(Arc::new(AppPrompts::of(&self.app)?))
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

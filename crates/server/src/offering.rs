@@ -102,12 +102,16 @@ pub(super) fn on_offer(
         .map(|skill| (skill.path().display().to_string(), skill.name().to_owned()))
         .collect();
     let tools = offer.tools().iter();
-    let resources = offer.resources().entries();
+    let resources = offer.resources().entries().iter();
+    let resources = resources.map(|it| it.resource.uri.clone());
+    // A rule for a family of resources matches its template.
+    let templates = offer.resources().templates().iter();
+    let templates = templates.map(|it| it.uri_template.clone());
     OnOffer {
         tools: tools
             .map(|tool| (tool.name().to_owned(), tool.own_name().to_owned()))
             .collect(),
-        resources: resources.iter().map(|it| it.resource.uri.clone()).collect(),
+        resources: resources.chain(templates).collect(),
         prompts: {
             let prompts = offer.prompts().entries().iter();
             prompts.map(|it| it.name.clone()).collect()

@@ -22,12 +22,22 @@ from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
 
 __all__ = [
+    "AcceptedElicitation",
+    "AcceptedUrlElicitation",
+    "AssistantMessage",
     "Audio",
     "Caller",
+    "CancelledElicitation",
+    "CannotAsk",
     "Context",
+    "DeclinedElicitation",
+    "FastMCP",
     "File",
     "Image",
+    "Message",
+    "Root",
     "ToolResult",
+    "UserMessage",
     "caller",
     "cancelled",
     "cost",
@@ -157,5 +167,15 @@ def _number(name, value):
     return float(value) if isinstance(value, Decimal) else value
 
 
+from .asking import (  # noqa: E402
+    AcceptedElicitation,
+    AcceptedUrlElicitation,
+    CancelledElicitation,
+    CannotAsk,
+    DeclinedElicitation,
+    Root,
+)
 from .context import Context, current as get_context  # noqa: E402
 from .content import Audio, File, Image, ToolResult  # noqa: E402
+from .fastmcp import FastMCP  # noqa: E402
+from .offers import AssistantMessage, Message, UserMessage  # noqa: E402

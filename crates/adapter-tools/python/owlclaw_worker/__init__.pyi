@@ -1,16 +1,36 @@
 from decimal import Decimal
 from typing import Dict, Literal, NamedTuple, Optional, Tuple, Union
 
+from .asking import (
+    AcceptedElicitation as AcceptedElicitation,
+    AcceptedUrlElicitation as AcceptedUrlElicitation,
+    CancelledElicitation as CancelledElicitation,
+    CannotAsk as CannotAsk,
+    DeclinedElicitation as DeclinedElicitation,
+    Root as Root,
+)
 from .context import Context as Context, current as get_context
 from .content import Audio as Audio, File as File, Image as Image, ToolResult as ToolResult
+from .fastmcp import FastMCP as FastMCP
+from .offers import AssistantMessage as AssistantMessage, Message as Message, UserMessage as UserMessage
 
 __all__ = [
+    "AcceptedElicitation",
+    "AcceptedUrlElicitation",
+    "AssistantMessage",
     "Audio",
     "Caller",
+    "CancelledElicitation",
+    "CannotAsk",
     "Context",
+    "DeclinedElicitation",
+    "FastMCP",
     "File",
     "Image",
+    "Message",
+    "Root",
     "ToolResult",
+    "UserMessage",
     "caller",
     "cancelled",
     "cost",

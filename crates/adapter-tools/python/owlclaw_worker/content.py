@@ -142,21 +142,22 @@ def encode(call_id, value):
             return None
         except UnicodeDecodeError:
             value = File(data=value)
-    block = _block(value)
-    return None if block is None else protocol.encode_content(call_id, [block])
+    made = block(value)
+    return None if made is None else protocol.encode_content(call_id, [made])
 
 
 def _blocks(parts):
     for part in parts:
-        block = _block(part)
-        yield protocol.as_text(part) if block is None else block
+        made = block(part)
+        yield protocol.as_text(part) if made is None else made
 
 
 def _is_block(value):
     return isinstance(value, _Media) or _of_the_sdk(value)
 
 
-def _block(value):
+def block(value):
+    """The block of content that a value is; `None` if it is none."""
     if isinstance(value, _Media):
         return value.block()
     if _of_the_sdk(value):

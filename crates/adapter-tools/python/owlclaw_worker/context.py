@@ -1,14 +1,16 @@
 """What a handler that takes a `Context` knows of its call and can tell the client that makes it.
 
 A parameter annotated with `Context` is no argument of the tool: it is filled in here. The names are
-FastMCP's. Methods act at once and can be awaited all the same, so that synchronous handlers use them, too.
+FastMCP's. Methods that tell the client something act at once and can be awaited all the same, so that synchronous
+handlers use them, too. Those that ask something are awaited; a synchronous handler in a thread has `asyncio.run`
+for that.
 """
 
 import typing
 
 import owlclaw_worker
 
-from . import hints, protocol
+from . import asking, hints, protocol
 
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -48,7 +50,23 @@ class Context:
 
     @property
     def session_id(self) -> typing.Optional[str]:
-        """Always `None`: handlers are not told of sessions, and the modern revision has none."""
+        """The id of the client's session; `None` where there is none, as in the modern revision and over stdio."""
+        return self._call.context.get("session")
+
+    @property
+    def lifespan_context(self) -> typing.Any:
+        """What the lifespan of the application has yielded; an empty dictionary without one."""
+        state = getattr(owlclaw_worker._worker, "lifespan_state", None)
+        return {} if state is None else state
+
+    @property
+    def request_context(self) -> "Context":
+        """Itself, for code that looks there for `lifespan_context` or `request_id`."""
+        return self
+
+    @property
+    def meta(self) -> None:
+        """Always `None`: what else the client has sent along with its request does not reach handlers."""
         return None
 
     def get_state(self, key):
@@ -99,6 +117,56 @@ class Context:
         """Report how far the call has come."""
         owlclaw_worker.progress(progress, total, message)
         return _Done()
+
+    # What is asked
+
+    async def elicit(self, message, response_type=None, *, schema=None):
+        """Have the user fill in a form, made of a type: a record of plain fields, one such field, or a list of choices.
+
+        Returns an `AcceptedElicitation` with the `data`, a `DeclinedElicitation` or a `CancelledElicitation`.
+        Raises `CannotAsk` where the client has no forms.
+        """
+        wanted, read = asking.form(schema if response_type is None else response_type)
+        question = {"kind": "form", "message": str(message), "schema": wanted}
+        return asking.elicited(await self._questions().ask("elicit", question), read)
+
+    async def elicit_url(self, message, url, elicitation_id=None):
+        """Have the user visit an address, which tells the client nothing of what comes of it."""
+        question = {"kind": "url", "message": str(message), "url": str(url)}
+        return asking.elicited(await self._questions().ask("elicit", question), None)
+
+    async def sample(
+        self,
+        messages,
+        *,
+        system_prompt=None,
+        include_context=None,
+        temperature=None,
+        max_tokens=512,
+        model_preferences=None,
+        tools=None,
+        tool_choice=None
+    ):
+        """Have the client's model write a message. What it wrote is `text` of the result."""
+        params = asking.sampling(
+            messages, system_prompt, include_context, temperature, max_tokens, model_preferences, tools, tool_choice
+        )
+        return asking.sampled(await self._questions().ask("sample", {"kind": "sample", "params": params}))
+
+    async def list_roots(self):
+        """The roots of the client, each with `uri` and `name`."""
+        return asking.roots(await self._questions().ask("roots", {"kind": "roots"}))
+
+    async def read_resource(self, uri):
+        """Read a resource of the server, as the caller of the tool may: parts with `content` and `mime_type`."""
+        return asking.resource(await self._questions().read(str(uri)))
+
+    def _questions(self):
+        if self._call.finished:
+            raise RuntimeError("the call has ended: there is nobody to ask")
+        if self._call.asks is None:
+            self._call.asks = asking.Questions(self._call)
+        return self._call.asks
 
     def cost(self, usd, model=None, tokens_in=None, tokens_out=None):
         """Add to what the call has cost."""

@@ -3,19 +3,19 @@
 import inspect
 import os
 
-from . import hints, protocol, schema
+from . import content, hints, offers, protocol, schema
 from .docstring import parse as parse_docstring
 
 # A docstring longer than this is cut: it is for a model to read.
 MAX_DOC = 64 * 1024
 
 
-def describe(handler, root, warnings):
+def describe(handler, root, warnings, uses_context=False):
     """The description of one handler; what could not be understood is appended to `warnings`."""
     signature = handler.signature
     doc = _docstring(handler.function)
     documented = parse_docstring(doc, [parameter.name for parameter in signature.parameters])
-    description = getattr(handler.function, "description", None)
+    description = offers.about_tool(handler.function).get("description") or getattr(handler.function, "description", None)
     if not isinstance(description, str) or not description.strip():
         description = documented.prose
     input_schema, schema_from = _input_schema(handler, documented.parameters, warnings)
@@ -32,7 +32,10 @@ def describe(handler, root, warnings):
         "schema_from": schema_from,
         "output_schema": _output_schema(handler, warnings),
         "async": handler.is_async,
-        "source": _source(handler.function, root),
+        # Whether its calls may read resources of the server.
+        "context": uses_context or bool(signature.contexts),
+        "source": source(handler.function, root),
+        **offers.tool_members(handler.function),
         "doc": None if doc is None else protocol.shortened(doc, MAX_DOC),
     }
 
@@ -58,6 +61,15 @@ def _input_schema(handler, documented, warnings):
 
 
 def _output_schema(handler, warnings):
+    declared = offers.about_tool(handler.function).get("output_schema", getattr(handler.function, "output_schema", None))
+    if isinstance(declared, dict) and declared:
+        try:
+            return protocol.to_plain(declared)
+        except protocol.Unserializable as error:
+            warnings.append("tool %r: its own output schema is ignored: %s" % (handler.name, error))
+    if hints.class_of(handler.signature.returns) is content.ToolResult:
+        # It is taken apart.
+        return None
     try:
         return schema.output_schema(handler.signature.returns)
     except Exception as error:
@@ -89,7 +101,8 @@ def _docstring(function):
     return inspect.cleandoc(own) if isinstance(own, str) and module not in ("functools", "builtins") else None
 
 
-def _source(function, root):
+def source(function, root):
+    """Where a function is written."""
     code = getattr(hints.underlying(function), "__code__", None)
     if code is None:
         return ""

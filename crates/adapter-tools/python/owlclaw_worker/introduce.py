@@ -7,7 +7,9 @@ import sysconfig
 import time
 import traceback
 
-from . import describe, hints, load, module_state, protocol, threads
+import owlclaw_worker
+
+from . import describe, hints, load, module_state, offers, protocol, threads
 from .call import Handler
 
 # At most so many files are watched for changes.
@@ -30,9 +32,13 @@ def ready(application, root, started, cannot_fork=()):
     """The `ready` frame, and the handlers by name."""
     handlers = {name: Handler(name, function) for name, function in application.handlers().items()}
     warnings = list(application.warnings)
-    tools = [describe.describe(handler, root, warnings) for handler in handlers.values()]
+    uses_context = _uses_context(root)
+    tools = [describe.describe(handler, root, warnings, uses_context) for handler in handlers.values()]
     # A handler whose validators cannot be run is not called at all.
-    handlers = {name: handler for name, handler in handlers.items() if not handler.signature.refusals}
+    handlers = {("call", name): handler for name, handler in handlers.items() if not handler.signature.refusals}
+    offered, others = offers.ready(offers.of(application.app), root, warnings, describe.source)
+    handlers.update(others)
+    warnings.extend(getattr(application.app, "_notes", ()))
     found = files(root)
     application.one_thread = threads.bound(module for module in list(sys.modules.values()) if _file(module) in found)
     frame = {
@@ -42,6 +48,7 @@ def ready(application, root, started, cannot_fork=()):
         "owlclaw": application.owlclaw,
         "import_ms": int((time.monotonic() - started) * 1000),
         "tools": tools,
+        **offered,
         "states": _states(application.states()),
         "skills": application.skills(),
         "warnings": warnings,
@@ -52,6 +59,17 @@ def ready(application, root, started, cannot_fork=()):
         "files": found,
     }
     return protocol.encode_frame(frame), handlers
+
+
+def _uses_context(root):
+    """Tell whether a module of the application can ask for the context of a call without a parameter."""
+    found = files(root)
+    for module in list(sys.modules.values()):
+        if _file(module) in found:
+            for value in list(vars(module).values()):
+                if value is owlclaw_worker or value is owlclaw_worker.get_context:
+                    return True
+    return False
 
 
 def _file(module):

@@ -290,4 +290,4 @@ def _load(settings, connection, loop):
         watch.end()
     connection.sendall(frame)
     log_lines.end_all()
-    return None if handlers is None else (handlers, application.states())
+    return None if handlers is None else (handlers, application.states(), application.app)

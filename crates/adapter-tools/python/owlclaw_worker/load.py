@@ -14,12 +14,14 @@ import os
 import re
 import sys
 
-from . import hints, llm_costs, threads
+import owlclaw_worker
+
+from . import hints, llm_costs, offers, threads
 
 FACTORIES = ("create_app", "_create_app", "build_app", "make_app")
 
 # Methods that would start serving: reaching one of them means that the application is complete.
-_STARTERS = ("run", "run_once", "start")
+_STARTERS = ("run", "run_once", "start", "run_async", "run_stdio_async", "run_http_async", "run_stdio")
 
 
 class LoadError(Exception):
@@ -79,6 +81,8 @@ def load(spec, root, await_it):
     app_class = getattr(module_class, "OwlClaw", None)
     if not isinstance(app_class, type):
         raise LoadError("the package owlclaw at %s has no class OwlClaw" % getattr(module_class, "__file__", "?"))
+    _add_decorators(app_class)
+    app_class = (app_class, owlclaw_worker.FastMCP)
     before = set(sys.modules)
     arguments = sys.argv
     # A main() that parses its command line shall see an empty one.
@@ -94,7 +98,9 @@ def load(spec, root, await_it):
     finally:
         sys.argv = arguments
     if not _is_app(app, app_class):
-        raise LoadError("%s is a %s, not an OwlClaw application" % (spec, type(app).__name__))
+        where = getattr(type(app), "__module__", "").partition(".")[0]
+        hint = "; import FastMCP from owlclaw_worker instead" if where in ("fastmcp", "mcp") else ""
+        raise LoadError("%s is a %s, not an OwlClaw application%s" % (spec, type(app).__name__, hint))
     application = Application(app, owlclaw, warnings)
     application.governance = _ignored_governance(app)
     left_out = application.binding_tools()
@@ -103,7 +109,7 @@ def load(spec, root, await_it):
             "OwlClaw's own binding tools are not run (%s): bindings are carried out by the server alone, where "
             "`services.bindings` allows it" % ", ".join(left_out)
         )
-    elif not application.handlers():
+    elif not _has_anything(app):
         application.warnings.append("the application has registered no handlers")
     return application
 
@@ -114,6 +120,22 @@ def _registered(app, kind):
     if not isinstance(found, dict):
         found = getattr(app, "_" + kind, None)
     return dict(found) if isinstance(found, dict) else {}
+
+
+def _has_anything(app):
+    offered = offers.of(app)
+    return bool(_registered(app, "handlers") or offered.resources or offered.prompts)
+
+
+def _add_decorators(app_class):
+    """Give the class of applications the decorators for what OwlClaw itself has not."""
+
+    def tool(app, name_or_function=None, **about):
+        return offers.tool(app, lambda name, function: app.handler(name)(function), name_or_function, **about)
+
+    for function in (tool, offers.resource, offers.prompt, offers.completion, offers.lifespan):
+        if not hasattr(app_class, function.__name__):
+            setattr(app_class, function.__name__, function)
 
 
 # Values that `OwlClaw.lite()` sets by default.
@@ -276,13 +298,22 @@ def _spec_of_path(path, root):
 class _Watch:
     """Records the applications that are made, and stops those that would start."""
 
-    def __init__(self, app_class):
+    def __init__(self, app_classes):
         self.made = []
-        self._class = app_class
+        self._classes = app_classes
         self._replaced = {}
 
     def __enter__(self):
-        original = self._class.__init__
+        for app_class in self._classes:
+            self._record(app_class)
+            for name in _STARTERS:
+                method = getattr(app_class, name, None)
+                if method is not None:
+                    self._replace(app_class, name, _stopper(name))
+        return self
+
+    def _record(self, app_class):
+        original = app_class.__init__
 
         def recording(app, *args, **kwargs):
             if not any(app is other for other in self.made):
@@ -290,23 +321,18 @@ class _Watch:
             original(app, *args, **kwargs)
 
         recording.__wrapped__ = original
-        self._replace("__init__", recording)
-        for name in _STARTERS:
-            method = getattr(self._class, name, None)
-            if method is not None:
-                self._replace(name, _stopper(name))
-        return self
+        self._replace(app_class, "__init__", recording)
 
-    def _replace(self, name, value):
-        self._replaced[name] = self._class.__dict__.get(name)
-        setattr(self._class, name, value)
+    def _replace(self, app_class, name, value):
+        self._replaced[app_class, name] = app_class.__dict__.get(name)
+        setattr(app_class, name, value)
 
     def __exit__(self, *_):
-        for name, original in self._replaced.items():
+        for (app_class, name), original in self._replaced.items():
             if original is None:
-                delattr(self._class, name)
+                delattr(app_class, name)
             else:
-                setattr(self._class, name, original)
+                setattr(app_class, name, original)
 
 
 def _stopper(name):
@@ -344,7 +370,7 @@ def _names_owlclaw(module, app_class, before):
         if other is not module and any(part in path.split(os.sep) for part in ("site-packages", "dist-packages")):
             continue
         for value in list(getattr(other, "__dict__", {}).values()):
-            if value is package or value is app_class or isinstance(value, app_class):
+            if value is package or any(value is one for one in app_class) or isinstance(value, app_class):
                 return True
             if isinstance(value, type) and issubclass(value, app_class):
                 return True
@@ -364,7 +390,7 @@ def _imports_owlclaw(function):
 
 def _search(module, app_class, watch, stopped, await_it, spec, before):
     candidates = _in_globals(module, app_class)
-    complete = [app for app in candidates if _registered(app, "handlers")]
+    complete = [app for app in candidates if _has_anything(app)]
     if complete:
         return _the_one(complete, module, spec), []
     warnings = []
@@ -382,7 +408,7 @@ def _search(module, app_class, watch, stopped, await_it, spec, before):
             if isinstance(made, app_class):
                 return made, warnings
             warnings.append("%s() returned a %s, not an application" % (name, type(made).__name__))
-    recorded = [app for app in watch.made if _registered(app, "handlers")]
+    recorded = [app for app in watch.made if _has_anything(app)]
     if recorded:
         return _the_one(recorded, module, spec), warnings
     main = getattr(module, "main", None)
@@ -394,7 +420,7 @@ def _search(module, app_class, watch, stopped, await_it, spec, before):
         except SystemExit as exit_:
             if exit_.code not in (None, 0):
                 warnings.append("main() exited with %r" % (exit_.code,))
-    made = [app for app in watch.made if _registered(app, "handlers")] or candidates or watch.made
+    made = [app for app in watch.made if _has_anything(app)] or candidates or watch.made
     if made:
         return _the_one(made, module, spec), warnings
     raise LoadError(
@@ -414,7 +440,7 @@ def _in_globals(module, app_class):
 def _the_one(apps, module, spec):
     if len(apps) == 1:
         return apps[0]
-    for name in ("app", "application"):
+    for name in ("app", "application", "mcp", "server"):
         preferred = vars(module).get(name)
         if any(preferred is app for app in apps):
             return preferred

@@ -21,7 +21,7 @@ import threading
 
 import owlclaw_worker
 
-from . import content, log_lines, processes, protocol, streams, threads
+from . import asking, content, log_lines, processes, protocol, streams, threads
 from .call import Handler
 from .constraints import InvalidArgument
 
@@ -32,6 +32,9 @@ READ_SIZE = 256 * 1024
 MAX_BACKLOG = 2 * protocol.MAX_FRAME
 
 _OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+# Types of frames that ask for a handler.
+_HANDLED = ("call", "resource", "prompt", "completion")
 
 SERVING = protocol.encode_frame({"type": "serving"})
 
@@ -64,6 +67,7 @@ class _Call:
         "gate",
         "woken",
         "kept",
+        "asks",
         "_worker",
     )
 
@@ -88,6 +92,7 @@ class _Call:
         self.gate = None
         self.woken = None  # an event that ends its sleep
         self.kept = None  # what its context keeps
+        self.asks = None  # what it has asked the client
         self._worker = worker
 
     def emit(self, frame):
@@ -134,6 +139,7 @@ class Worker:
         self._postponed = None  # the call to interrupt once it is not
         self._shutting_down = False
         self._trace_context = None
+        self.lifespan_state = None  # what the application's lifespan has yielded
         # What waits to be written. The lock orders writers of all threads.
         self._lock = threading.Lock()
         self._outgoing = bytearray()
@@ -266,8 +272,8 @@ class Worker:
 
     def _take(self, frame):
         kind = frame["type"]
-        if kind == "call":
-            self._start(frame, self._handlers.get(frame["name"]))
+        if kind in _HANDLED:
+            self._start(frame, self._handlers.get((kind, frame["name"])))
         elif kind == "cancel":
             self._cancel(frame["id"])
         elif kind == "state":
@@ -276,13 +282,15 @@ class Worker:
             self._reply(protocol.encode_frame({"type": "pong"}))
         elif kind == "shutdown":
             self._shutting_down = True
+        elif kind == "answers":
+            self._take_answers(frame)
         elif kind == "unreadable":
             reason = "the arguments cannot be read: %s" % frame["reason"]
             self._reply(protocol.error_frame(frame["id"], "invalid_arguments", message=reason))
 
     def _start(self, frame, handler):
         if handler is None:
-            what = "state" if frame["type"] == "state" else "tool"
+            what = "tool" if frame["type"] == "call" else frame["type"]
             message = "there is no %s named %r" % (what, frame["name"])
             self._reply(protocol.error_frame(frame["id"], "no_such_tool", message=message))
             return
@@ -301,6 +309,15 @@ class Worker:
                 self._threads.take(call)
             except RuntimeError as error:
                 self._finish(call, None, error)
+
+    def _take_answers(self, frame):
+        call = self._active.get(frame["id"])
+        if call is None or call.asks is None:
+            return
+        if "ctx" in frame:
+            # Another request of the client goes on with it.
+            call.context = frame["ctx"]
+        call.asks.take(frame)
 
     def _maybe_stop(self):
         if self._shutting_down and not self._active:
@@ -454,6 +471,9 @@ class Worker:
         if call is None or call.cancel_requested:
             return
         call.cancel_requested = True
+        if call.asks is not None and call.gate is not None:
+            # The loop that its thread runs meanwhile hears of it.
+            call.asks.give_up()
         if call.gate is not None:
             self._interrupt_thread(call)
         elif call.task is not None and call.started:
@@ -682,6 +702,9 @@ def _answer(call, value, error):
             error = problem
     if error is None:
         try:
+            encode = getattr(call.handler, "encode", None)
+            if encode is not None:
+                return encode(call.id, value)
             return content.encode(call.id, value) or protocol.encode_result(call.id, value)
         except protocol.Unserializable as problem:
             kind, text = "unserializable", str(problem)
@@ -694,6 +717,8 @@ def _answer(call, value, error):
         return protocol.error_frame(call.id, "invalid_arguments", error)
     if call.cancel_requested:
         return protocol.error_frame(call.id, "cancelled", error, message="the call was cancelled")
+    if isinstance(error, asking.CannotAsk):
+        return protocol.error_frame(call.id, "not_askable", error)
     return protocol.error_frame(call.id, "raised", error)
 
 

@@ -37,25 +37,64 @@ class Result(typing.NamedTuple):
 class _Call:
     """A call as handlers see it."""
 
-    def __init__(self, context):
+    def __init__(self, context, client=None):
         self.id = 1
         self.context = context
         self.finished = False
         self.cancel_requested = False
         self.thread = None
         self.kept = None
+        self.asks = None
+        self.client = client
         self.frames = []
 
     def emit(self, frame):
-        self.frames.append(frame)
+        if frame["type"] == "ask":
+            responses, errors = {}, {}
+            for key, question in frame["questions"].items():
+                try:
+                    responses[key] = self.client.answer(question)
+                except owlclaw_worker.CannotAsk as error:
+                    errors[key] = str(error)
+            self.asks.take({"responses": responses, "errors": errors})
+        elif frame["type"] == "read":
+            why = "resources of the server cannot be read here"
+            self.asks.take({"responses": {}, "errors": {frame["key"]: why}})
+        else:
+            self.frames.append(frame)
 
 
 class Client:
     """Calls the handlers of an application."""
 
-    def __init__(self, app: typing.Any) -> None:
+    def __init__(
+        self,
+        app: typing.Any,
+        elicit: typing.Optional[typing.Callable[..., typing.Any]] = None,
+        sample: typing.Optional[typing.Callable[..., typing.Any]] = None,
+        roots: typing.Optional[typing.Sequence[str]] = None,
+    ) -> None:
+        """A client that answers questions: `elicit(message, schema_or_url)` returns the content of a form, `True`, or
+        `None` to decline; `sample(params)` returns a text; `roots` are URIs. What is left out it cannot be asked.
+        """
+        self._elicit, self._sample, self._roots = elicit, sample, roots
         application = load.Application(app, "", [])
         self._handlers = {name: Handler(name, function) for name, function in application.handlers().items()}
+
+    def answer(self, question: typing.Dict[str, typing.Any]) -> typing.Dict[str, typing.Any]:
+        """The answer to a question. Raises `CannotAsk`."""
+        kind = question["kind"]
+        if kind in ("form", "url") and self._elicit is not None:
+            said = self._elicit(question["message"], question.get("schema", question.get("url")))
+            if said is None or said is False:
+                return {"action": "decline"}
+            return {"action": "accept", **({"content": said} if kind == "form" else {})}
+        if kind == "sample" and self._sample is not None:
+            text = self._sample(question["params"])
+            return {"role": "assistant", "model": "test", "content": {"type": "text", "text": text}}
+        if kind == "roots" and self._roots is not None:
+            return {"roots": [{"uri": uri} for uri in self._roots]}
+        raise owlclaw_worker.CannotAsk("this test's client does not answer questions of the kind %r" % kind)
 
     def tools(self) -> typing.List[typing.Dict[str, typing.Any]]:
         """The tools as they are described to the server."""
@@ -86,7 +125,7 @@ class Client:
             raise LookupError("there is no tool named %r; there are %s" % (name, ", ".join(sorted(self._handlers))))
         if handler.signature.refusals:
             raise ValueError("the tool %r is not offered: %s" % (name, "; ".join(handler.signature.refusals)))
-        call = _Call({"client_id": principal, "roles": list(roles), "request_id": request_id})
+        call = _Call({"client_id": principal, "roles": list(roles), "request_id": request_id}, self)
         # What a client sends is JSON.
         sent = json.loads(protocol.encode_value(dict(arguments or {})))
 

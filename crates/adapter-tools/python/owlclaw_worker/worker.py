@@ -11,7 +11,7 @@ import time
 import traceback
 import weakref
 
-from . import event_loop, introduce, load, log_lines, processes, serve
+from . import event_loop, introduce, load, log_lines, offers, processes, serve
 
 
 def run(settings, order, loop, loaded):
@@ -65,7 +65,7 @@ def _run(settings, order, loop, loaded):
             os.chdir(settings.root)
             application = load.load(settings.app, settings.root, loop.run_until_complete)
             frame, handlers = introduce.ready(application, settings.root, started)
-            loaded = handlers, application.states()
+            loaded = handlers, application.states(), application.app
             if application.one_thread:
                 worker.use_main_thread()
             asyncio.set_event_loop(loop)
@@ -76,8 +76,19 @@ def _run(settings, order, loop, loaded):
     except BaseException as error:  # SystemExit of an application that misses its settings included.
         connection.sendall(introduce.fatal(error, settings.root))
         return 1
+    try:
+        lifespan = offers.Lifespan(loaded[2], loop)
+        lifespan.begin()
+    except BaseException as error:
+        connection.sendall(introduce.fatal(error, settings.root))
+        return 1
+    worker.lifespan_state = lifespan.state
     connection.sendall(serve.SERVING)
-    worker.serve(*loaded)
+    worker.serve(*loaded[:2])
+    try:
+        lifespan.end()
+    except Exception:
+        traceback.print_exc()
     log_lines.end_all()
     atexit._run_exitfuncs()
     return 0

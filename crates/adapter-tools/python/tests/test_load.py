@@ -464,6 +464,7 @@ class Descriptions(unittest.TestCase):
                         "required": ["total"],
                     },
                     "async": True,
+                    "context": False,
                     "source": "app.py:12",
                     "doc": "Pay.\n\nArgs:\n    amount: How much.",
                 },

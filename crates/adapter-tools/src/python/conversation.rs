@@ -3,15 +3,15 @@
 use super::{
     ending::Ending,
     frames::{
-        ContentValue, CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, put_cancel,
-        put_shutdown,
+        AskFrame, ContentValue, CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, ReadFrame,
+        put_cancel, put_shutdown,
     },
     launcher::send,
     log_pipes, money,
     scheduler::{Answer, Place},
     worker::Worker,
 };
-use crate::{Failure, InvalidArguments, LogLevel, ToolCx, ToolError, ToolOutput};
+use crate::{Failure, InvalidArguments, LogLevel, Needed, ToolCx, ToolError, ToolOutput};
 use bytes::{Bytes, BytesMut};
 use serde_json::{json, value::RawValue};
 use std::{fmt::Display, time::Duration};
@@ -157,7 +157,19 @@ fn hear(place: &Place, frame: &Bytes) -> Result<(), String> {
         }
         "error" => {
             let error: ErrorFrame = serde_json::from_slice(frame).map_err(unreadable)?;
-            place.answered(id()?, || failure(error));
+            let id = id()?;
+            let refused = match error.kind.as_str() {
+                "not_askable" => place.refused(id),
+                _ => Default::default(),
+            };
+            place.answered(id, || match refused.is_empty() {
+                true => failure(error),
+                // The client hears from the server which capability it lacks.
+                false => Err(ToolError::NeedsInput(Needed {
+                    questions: refused,
+                    ..Needed::default()
+                })),
+            });
         }
         "progress" => {
             let report: ProgressFrame = serde_json::from_slice(frame).map_err(unreadable)?;
@@ -168,6 +180,15 @@ fn hear(place: &Place, frame: &Bytes) -> Result<(), String> {
         "cost" => {
             let cost: CostFrame = serde_json::from_slice(frame).map_err(unreadable)?;
             add(place, id()?, &cost);
+        }
+        "ask" => {
+            let asked: AskFrame = serde_json::from_slice(frame).map_err(unreadable)?;
+            let questions = asked.questions.into_iter();
+            place.asks(id()?, questions.map(|(key, it)| (key, it.into())).collect());
+        }
+        "read" => {
+            let read: ReadFrame = serde_json::from_slice(frame).map_err(unreadable)?;
+            read_resource(place, id()?, read);
         }
         "log" => {
             let entry: LogFrame = serde_json::from_slice(frame).map_err(unreadable)?;
@@ -245,6 +266,29 @@ fn failure(error: ErrorFrame) -> Answer {
         details: Some(details),
         traceback,
     }))
+}
+
+/// Reads a resource of the server for a handler, beside what else its worker says.
+fn read_resource(place: &Place, id: u64, read: ReadFrame) {
+    let Some((cx, scheduler)) = place.asks_server(id) else {
+        return;
+    };
+    let ReadFrame { key, uri } = read;
+    tokio::spawn(async move {
+        let result = match cx.resources() {
+            None => Err("resources of the server cannot be read here".to_owned()),
+            Some(resources) => {
+                let reading = std::sync::Arc::clone(resources).read(uri);
+                match cx.deadline {
+                    None => reading.await,
+                    Some(deadline) => tokio::time::timeout_at(deadline.into(), reading)
+                        .await
+                        .unwrap_or_else(|_| Err("the time of the call is over".to_owned())),
+                }
+            }
+        };
+        scheduler.deliver(id, key, result);
+    });
 }
 
 /// Most characters that are logged of a cost that cannot be read.

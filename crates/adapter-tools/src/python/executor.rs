@@ -20,50 +20,43 @@ impl Executor for Handler {
         arguments: Arguments,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let (answer, answered) = oneshot::channel();
-            let deadline = cx.deadline;
-            let call = Call {
-                kind: Kind::Tool,
-                name: Arc::clone(&self.name),
-                is_async: self.is_async,
-                arguments: arguments.raw().clone(),
-                cx,
-                answer,
-            };
+            let subject = (Kind::Tool, Arc::clone(&self.name), self.is_async);
             // The worker needs the text only.
+            let text = arguments.raw().clone();
             drop(arguments);
-            carry_out(&self.scheduler, call, deadline, answered).await
+            carry_out(&self.scheduler, subject, text, cx).await
         })
     }
 }
 
-/// Asks the application's provider of a state, which `is_async` if it is known to be.
-pub(super) async fn read_state(
-    scheduler: &Scheduler,
-    name: &str,
-    is_async: bool,
+/// Has a worker call what is named, which is asynchronous if `subject` says so, or go on with it where it has
+/// asked something.
+pub(super) async fn carry_out(
+    scheduler: &Arc<Scheduler>,
+    subject: (Kind, Arc<str>, bool),
+    arguments: Bytes,
     cx: ToolCx,
 ) -> Answer {
     let (answer, answered) = oneshot::channel();
+    let (kind, name, is_async) = subject;
     let deadline = cx.deadline;
-    let call = Call {
-        kind: Kind::State,
-        name: name.into(),
-        is_async,
-        arguments: Bytes::new(),
-        cx,
-        answer,
+    let mut answer = Some(answer);
+    let id = match scheduler.resume((kind, &name), &cx, &mut answer) {
+        Some(resumed) => resumed?,
+        None => {
+            let Some(answer) = answer.take() else {
+                return Err(ToolError::broken("the call was lost"));
+            };
+            scheduler.submit(Call {
+                kind,
+                name,
+                is_async,
+                arguments,
+                cx,
+                answer,
+            })?
+        }
     };
-    carry_out(scheduler, call, deadline, answered).await
-}
-
-async fn carry_out(
-    scheduler: &Scheduler,
-    call: Call,
-    deadline: Option<std::time::Instant>,
-    answered: oneshot::Receiver<Answer>,
-) -> Answer {
-    let id = scheduler.submit(call)?;
     let mut waiting = Waiting {
         scheduler,
         id,

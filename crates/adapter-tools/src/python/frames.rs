@@ -3,15 +3,16 @@
 mod outgoing;
 
 pub(super) use self::outgoing::{
-    CallFrame, ForkFrame, TooLarge, put_call, put_cancel, put_fork, put_ping, put_reap,
-    put_shutdown, put_state,
+    AnswersFrame, CallFrame, ForkFrame, TooLarge, put_answers, put_call, put_cancel, put_fork,
+    put_ping, put_reap, put_shutdown,
 };
 
-use crate::Content;
+use super::{AppCompletion, AppPrompt, AppResource};
+use crate::{Annotations, Content, Question};
 use bytes::{Buf, Bytes, BytesMut};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use std::{borrow::Cow, io, path::PathBuf};
+use std::{borrow::Cow, collections::BTreeMap, io, path::PathBuf};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The version of the protocol that both ends must speak.
@@ -141,6 +142,12 @@ pub(super) struct Ready {
     pub(super) import_ms: f64,
     pub(super) tools: Vec<ToolFrame>,
     #[serde(default)]
+    pub(super) resources: Vec<AppResource>,
+    #[serde(default)]
+    pub(super) prompts: Vec<AppPrompt>,
+    #[serde(default)]
+    pub(super) completions: Vec<AppCompletion>,
+    #[serde(default)]
     pub(super) states: Vec<StateFrame>,
     /// The directory of skills that it has mounted, absolute.
     #[serde(default)]
@@ -162,6 +169,17 @@ pub(super) struct Ready {
     /// The source files of the application.
     #[serde(default)]
     pub(super) files: Vec<PathBuf>,
+}
+
+impl Ready {
+    /// Returns true if clients find the same in both.
+    pub(super) fn offers_the_same(&self, other: &Self) -> bool {
+        self.tools == other.tools
+            && self.states == other.states
+            && self.resources == other.resources
+            && self.prompts == other.prompts
+            && self.completions == other.completions
+    }
 }
 
 /// JSON as it is written, the order of members included.
@@ -188,6 +206,19 @@ pub(super) struct ToolFrame {
     pub(super) output_schema: Option<Written>,
     #[serde(rename = "async")]
     pub(super) is_async: bool,
+    /// True if its calls may read resources of the server.
+    #[serde(default)]
+    pub(super) context: bool,
+    #[serde(default)]
+    pub(super) title: Option<String>,
+    #[serde(default, deserialize_with = "nullable")]
+    pub(super) annotations: AnnotationsFrame,
+    #[serde(default)]
+    pub(super) tags: Vec<String>,
+    #[serde(default)]
+    pub(super) icons: Vec<serde_json::Value>,
+    #[serde(default)]
+    pub(super) meta: serde_json::Map<String, serde_json::Value>,
     #[serde(default)]
     pub(super) source: Option<String>,
     /// Rules that attributes of the handler state, as the `owlclaw:` block of a skill would.
@@ -196,6 +227,33 @@ pub(super) struct ToolFrame {
     /// Reason why it cannot be offered.
     #[serde(default)]
     pub(super) refused: Option<String>,
+}
+
+/// Hints about a tool, by their names in the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct AnnotationsFrame {
+    read_only_hint: Option<bool>,
+    destructive_hint: Option<bool>,
+    idempotent_hint: Option<bool>,
+    open_world_hint: Option<bool>,
+}
+
+impl From<AnnotationsFrame> for Annotations {
+    fn from(frame: AnnotationsFrame) -> Self {
+        Self {
+            read_only: frame.read_only_hint,
+            destructive: frame.destructive_hint,
+            idempotent: frame.idempotent_hint,
+            open_world: frame.open_world_hint,
+        }
+    }
+}
+
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The provider of a state.
@@ -254,6 +312,47 @@ pub(super) struct CostFrame {
     pub(super) tokens_in: Option<u64>,
     #[serde(default)]
     pub(super) tokens_out: Option<u64>,
+}
+
+/// Questions of a handler to the client, by keys.
+#[derive(Debug, Deserialize)]
+pub(super) struct AskFrame {
+    pub(super) questions: BTreeMap<String, QuestionFrame>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(super) enum QuestionFrame {
+    Form {
+        message: String,
+        schema: serde_json::Value,
+    },
+    Url {
+        message: String,
+        url: String,
+    },
+    Sample {
+        params: serde_json::Value,
+    },
+    Roots,
+}
+
+impl From<QuestionFrame> for Question {
+    fn from(frame: QuestionFrame) -> Self {
+        match frame {
+            QuestionFrame::Form { message, schema } => Self::Form { message, schema },
+            QuestionFrame::Url { message, url } => Self::Url { message, url },
+            QuestionFrame::Sample { params } => Self::Sample(params),
+            QuestionFrame::Roots => Self::Roots,
+        }
+    }
+}
+
+/// Request of a handler for a resource of the server.
+#[derive(Debug, Deserialize)]
+pub(super) struct ReadFrame {
+    pub(super) key: String,
+    pub(super) uri: String,
 }
 
 #[derive(Debug, Deserialize)]

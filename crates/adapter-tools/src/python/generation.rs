@@ -84,8 +84,12 @@ impl Generation {
 
     /// Returns true if the application has asynchronous handlers, or providers of states.
     pub(super) fn has_async(&self) -> bool {
-        let Ready { tools, states, .. } = &*self.ready;
-        tools.iter().any(|tool| tool.is_async) || states.iter().any(|state| state.is_async)
+        let ready = &*self.ready;
+        ready.tools.iter().any(|it| it.is_async)
+            || ready.states.iter().any(|it| it.is_async)
+            || ready.resources.iter().any(|it| it.is_async)
+            || ready.prompts.iter().any(|it| it.is_async)
+            || ready.completions.iter().any(|it| it.is_async)
     }
 
     /// Number of synchronous handlers that each of its workers runs at once.

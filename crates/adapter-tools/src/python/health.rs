@@ -136,6 +136,9 @@ impl Board {
             let name = match kind {
                 Kind::Tool => name.to_string(),
                 Kind::State => format!("query_state {name}"),
+                Kind::Resource => format!("resource {name}"),
+                Kind::Prompt => format!("prompt {name}"),
+                Kind::Completion => format!("completion of {name}"),
             };
             SuspendedTool { name, left }
         });

@@ -33,6 +33,7 @@ mod launcher;
 mod log_pipes;
 mod meeting;
 mod money;
+mod offers;
 mod options;
 mod package;
 mod private_directory;
@@ -46,6 +47,7 @@ mod worker;
 
 pub use self::{
     health::{AppHealth, FailedReload, Loss, SuspendedTool, WorkerState},
+    offers::{AppCompletion, AppPrompt, AppPromptArgument, AppResource},
     options::{PythonOptions, StartMode},
     start_error::{ReloadError, StartError},
 };
@@ -55,10 +57,11 @@ use self::{
     frames::{Ready, ToolFrame},
     generation::Generation,
     health::{Board, Shared},
-    scheduler::Scheduler,
+    scheduler::{Kind, Scheduler},
     supervisor::{ReloadRequest, Supervisor},
 };
 use crate::{Tool, ToolCx, ToolError, ToolKind, ToolOutput};
+use bytes::Bytes;
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -222,7 +225,8 @@ impl PythonApp {
     /// [`ToolError`] as for tools.
     pub async fn read_state(&self, name: &str, cx: ToolCx) -> Result<ToolOutput, ToolError> {
         let is_async = states::is_async(&self.ready, name);
-        executor::read_state(&self.scheduler, name, is_async, cx).await
+        let subject = (Kind::State, name.into(), is_async);
+        executor::carry_out(&self.scheduler, subject, Bytes::new(), cx).await
     }
 
     /// A tool that asks for states by their names, called `query_state` as OwlClaw's own; `None` if the
@@ -276,7 +280,20 @@ impl PythonApp {
             .with_derived_schema(frame.schema_from == "hints")
             .with_rules(frame.rules.clone())
             .with_async(frame.is_async)
+            .with_context(frame.context)
+            .with_icons(frame.icons.clone())
+            .with_annotations(frame.annotations.into())
             .with_kind(ToolKind::Python);
+        let mut tool = match &frame.title {
+            Some(title) => tool.with_title(title.clone()),
+            None => tool,
+        };
+        for (key, value) in &frame.meta {
+            tool = tool.with_meta(key.clone(), value.clone());
+        }
+        if !frame.tags.is_empty() {
+            tool = tool.with_meta("io.owlclaw/tags", frame.tags.clone());
+        }
         let tool = match &frame.refused {
             Some(reason) => tool.refused(reason.clone()),
             None => tool,

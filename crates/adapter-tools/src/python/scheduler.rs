@@ -1,5 +1,6 @@
 //! Scheduler of calls: which worker runs each, and when.
 
+mod asking;
 mod breaker;
 mod place;
 mod queue;
@@ -7,15 +8,15 @@ mod seat;
 
 pub(super) use self::place::{Blame, Left, Place, Requests};
 
-use self::{breaker::Breaker, queue::Queue, seat::Seat};
+use self::{asking::Asking, breaker::Breaker, queue::Queue, seat::Seat};
 use super::{
     PythonOptions,
-    frames::{CallFrame, TooLarge, put_call, put_cancel, put_state},
+    frames::{CallFrame, TooLarge, put_call, put_cancel},
 };
-use crate::{ToolCx, ToolError, ToolOutput};
+use crate::{Question, ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -56,6 +57,8 @@ pub(super) struct Scheduler {
     max_concurrent: usize,
     max_waiting: usize,
     max_waiting_bytes: usize,
+    /// Tells handlers that wait here from those of another process.
+    process: Box<str>,
 }
 
 /// A call to be made.
@@ -75,6 +78,25 @@ pub(super) enum Kind {
     Tool,
     /// The provider of a state, which gets no arguments.
     State,
+    /// The reader of a resource, or of a family of them.
+    Resource,
+    /// A prompt.
+    Prompt,
+    /// What suggests values of an argument.
+    Completion,
+}
+
+impl Kind {
+    /// The type of the frame that asks for it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "call",
+            Self::State => "state",
+            Self::Resource => "resource",
+            Self::Prompt => "prompt",
+            Self::Completion => "completion",
+        }
+    }
 }
 
 /// Handler or state that is held responsible for the end of a worker.
@@ -99,6 +121,9 @@ struct State {
     /// Workers of that generation that exist or will soon again, a bit for each slot.
     settled: u64,
     breaker: Breaker,
+    /// Running calls whose handlers wait for answers of the client.
+    asking: HashMap<u64, Asking>,
+    last_round: u64,
 }
 
 struct Running {
@@ -108,9 +133,22 @@ struct Running {
     has_thread: bool,
     /// True if it was cancelled and did not end in time.
     is_abandoned: bool,
+    /// True while it waits for answers of the client. It is not counted meanwhile.
+    is_asking: bool,
+    /// True from its first question until a call brings the answers: nobody is charged for what it meters.
+    is_uncharged: bool,
+    /// Questions that the client cannot be asked.
+    refused: BTreeMap<String, Question>,
     cx: ToolCx,
     /// `None` once nobody waits any more.
     answer: Option<oneshot::Sender<Answer>>,
+}
+
+impl Running {
+    /// Returns true if it holds a thread that another call could have.
+    fn holds_thread(&self) -> bool {
+        self.has_thread && !self.is_abandoned && !self.is_asking
+    }
 }
 
 impl Scheduler {
@@ -122,6 +160,7 @@ impl Scheduler {
             max_concurrent: options.max_concurrent.max(1),
             max_waiting: options.max_waiting,
             max_waiting_bytes: options.max_waiting_bytes,
+            process: uuid::Uuid::new_v4().simple().to_string().into(),
         }
     }
 
@@ -167,34 +206,14 @@ impl Scheduler {
     /// Gives up a call: takes it out of the queue or has its worker cancel it.
     pub(super) fn abandon(&self, id: u64) {
         let mut state = self.lock();
-        let State {
-            queue,
-            running,
-            seats,
-            breaker,
-            ..
-        } = &mut *state;
+        let State { queue, breaker, .. } = &mut *state;
         if let Some(call) = queue.remove(id) {
             breaker.withdrawn(&(call.kind, call.name), id);
             return;
         }
-        let Some(call) = running.get_mut(&id) else {
-            return;
-        };
-        if call.answer.take().is_none() {
-            return;
-        }
-        call.cx.meter().cancel();
-        if let Some(Some(seat)) = seats.get_mut(call.seat) {
-            put_cancel(&mut seat.outbox, id);
-            if seat.exclusive.is_none() {
-                // Its answer tells a handler that does not end from a worker that is stuck.
-                seat.ask();
-            }
-            seat.interrupt = true;
-            seat.expiring.push_back((Instant::now() + self.grace, id));
-            seat.bells.outgoing.notify_one();
-            seat.bells.expiring.notify_one();
+        let call = state.running.get_mut(&id);
+        if call.is_some_and(|call| call.answer.take().is_some()) {
+            cancel(&mut state, id, self.grace);
         }
     }
 
@@ -378,39 +397,72 @@ fn bit(slot: usize) -> u64 {
         .unwrap_or(0)
 }
 
+/// Has the worker end a call that nobody waits for.
+fn cancel(state: &mut State, id: u64, grace: Duration) {
+    let State { running, seats, .. } = state;
+    let Some(call) = running.get_mut(&id) else {
+        return;
+    };
+    call.cx.meter().cancel();
+    if let Some(Some(seat)) = seats.get_mut(call.seat) {
+        put_cancel(&mut seat.outbox, id);
+        if seat.exclusive.is_none() {
+            // Its answer tells a handler that does not end from a worker that is stuck.
+            seat.ask();
+        }
+        seat.interrupt = true;
+        seat.expiring.push_back((Instant::now() + grace, id));
+        seat.bells.outgoing.notify_one();
+        seat.bells.expiring.notify_one();
+    }
+}
+
+/// The frame of a call, with what is left of its time.
+fn begin_frame<'a>(
+    id: u64,
+    name: &'a str,
+    arguments: &'a [u8],
+    cx: &'a ToolCx,
+    now: Option<Instant>,
+) -> CallFrame<'a> {
+    let left = cx.deadline.map(|deadline| {
+        let now = now.unwrap_or_else(Instant::now);
+        Instant::from_std(deadline).saturating_duration_since(now)
+    });
+    CallFrame {
+        id,
+        name,
+        arguments,
+        client_id: &cx.principal,
+        roles: cx.roles.as_deref().unwrap_or_default(),
+        request_id: &cx.request_id,
+        // Rounded up: to a handler that asks, no time left would look like too late.
+        deadline_ms: left
+            .map(|left| u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)),
+        traceparent: cx.traceparent.as_deref(),
+        session: cx.session.as_deref(),
+        tracestate: cx.tracestate.as_deref(),
+    }
+}
+
 /// Puts a call into the outbox of a worker.
 fn begin(state: &mut State, id: u64, call: Call, at: usize, now: Option<Instant>) {
     let refuse = |state: &mut State, call: Call, why| {
         state.breaker.withdrawn(&(call.kind, call.name), id);
         let _ = call.answer.send(Err(why));
     };
-    let left = call.cx.deadline.map(|deadline| {
+    let is_late = call.cx.deadline.is_some_and(|deadline| {
         let now = now.unwrap_or_else(Instant::now);
-        Instant::from_std(deadline).saturating_duration_since(now)
+        Instant::from_std(deadline) <= now
     });
-    if left.is_some_and(|left| left.is_zero()) {
+    if is_late {
         return refuse(state, call, ToolError::TimedOut);
     }
     let Some(Some(seat)) = state.seats.get_mut(at) else {
         return refuse(state, call, ToolError::broken("the worker is gone"));
     };
-    let frame = CallFrame {
-        id,
-        name: &call.name,
-        arguments: &call.arguments,
-        client_id: &call.cx.principal,
-        roles: call.cx.roles.as_deref().unwrap_or_default(),
-        request_id: &call.cx.request_id,
-        // Rounded up: to a handler that asks, no time left would look like too late.
-        deadline_ms: left
-            .map(|left| u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)),
-        traceparent: call.cx.traceparent.as_deref(),
-        tracestate: call.cx.tracestate.as_deref(),
-    };
-    let put = match call.kind {
-        Kind::Tool => put_call(&mut seat.outbox, &frame),
-        Kind::State => put_state(&mut seat.outbox, &frame),
-    };
+    let frame = begin_frame(id, &call.name, &call.arguments, &call.cx, now);
+    let put = put_call(&mut seat.outbox, call.kind.as_str(), &frame);
     if let Err(TooLarge) = put {
         return refuse(
             state,
@@ -438,6 +490,9 @@ fn begin(state: &mut State, id: u64, call: Call, at: usize, now: Option<Instant>
         seat: at,
         has_thread,
         is_abandoned: false,
+        is_asking: false,
+        is_uncharged: false,
+        refused: BTreeMap::new(),
         cx: call.cx,
         answer: Some(call.answer),
     };

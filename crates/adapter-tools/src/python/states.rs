@@ -1,5 +1,10 @@
-use super::{executor::read_state, frames::Ready, scheduler::Scheduler};
+use super::{
+    executor::carry_out,
+    frames::Ready,
+    scheduler::{Kind, Scheduler},
+};
 use crate::{Annotations, Arguments, Executor, Tool, ToolCx, ToolError, ToolKind, ToolOutput};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
@@ -28,7 +33,8 @@ impl Executor for QueryState {
             let query: Query =
                 serde_json::from_slice(arguments.raw()).map_err(ToolError::broken)?;
             let is_async = is_async(&self.ready, &query.state_name);
-            read_state(&self.scheduler, &query.state_name, is_async, cx).await
+            let subject = (Kind::State, query.state_name.into(), is_async);
+            carry_out(&self.scheduler, subject, Bytes::new(), cx).await
         })
     }
 }

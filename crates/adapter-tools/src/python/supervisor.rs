@@ -194,7 +194,7 @@ impl Supervisor {
         shared.board.loaded();
         shared.board.worker_is_there();
         let before = self.ready.send_replace(Arc::clone(&next.ready));
-        if before.tools != next.ready.tools || before.states != next.ready.states {
+        if !before.offers_the_same(&next.ready) {
             self.version.send_modify(|version| *version += 1);
         }
         let old = std::mem::replace(current, next);

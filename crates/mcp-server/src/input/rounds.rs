@@ -58,6 +58,8 @@ where
     } else {
         Some(Arc::new(opened(sealer, clock(), cx, &repeated, retry)?))
     };
+    // Held until the call with the answers has been made.
+    let mut _waiting = None;
     for _ in 0..MAX_ROUNDS {
         let invocation = Invocation {
             answers: answers.clone(),
@@ -68,9 +70,13 @@ where
             Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => needed,
             outcome => return Ok(Progressed::Ended(outcome, report)),
         };
+        _waiting = needed.waiting.clone();
         let requests = declared(cx, needed.questions)?;
         if cx.version.era() == Era::Modern {
             let required = sealed(sealer, clock(), cx, &repeated, requests, needed.state);
+            if let Some(waiting) = &needed.waiting {
+                waiting.go_on();
+            }
             return Ok(Progressed::Asks(required));
         }
         let asked = ask_all(cx, &requests, None).await;

@@ -7,7 +7,7 @@ use governance::{Caller, Hints, Kind, Policy};
 use jsonrpc_core::RawJson;
 use ledger::Digest;
 use mcp_protocol::model::{self, ResultMeta, TaskSupport, ToolAnnotations};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::time::Duration;
 
@@ -41,6 +41,19 @@ pub(crate) struct Described {
     tool: model::Tool,
     risk: Option<&'static str>,
     timeout: Duration,
+}
+
+/// Icons of a tool, apart from those that are none.
+fn icons(tool: &Tool) -> Vec<model::Icon> {
+    let icons = tool.icons().iter();
+    let icons = icons.filter_map(|icon| match model::Icon::deserialize(icon) {
+        Ok(icon) => Some(icon),
+        Err(error) => {
+            tracing::warn!(tool = tool.name(), %error, "an icon is left out");
+            None
+        }
+    });
+    icons.collect()
 }
 
 impl Described {
@@ -94,7 +107,7 @@ impl Described {
                 output_schema: tool.output_schema_text().map(raw),
                 annotations: (annotations != ToolAnnotations::default()).then_some(annotations),
                 task_support: TaskSupport::default(),
-                icons: Vec::new(),
+                icons: icons(tool),
                 meta,
             },
             risk: risk_level(tool, skill.map(|it| &**it)).map(RiskLevel::as_str),

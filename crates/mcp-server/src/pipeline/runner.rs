@@ -161,7 +161,11 @@ fn context_of(cx: &RequestCx, admitted: &Admitted<Invocation>) -> ToolCx {
     let mut context = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
         .with_roles(cx.principal.shared_roles().cloned())
         .with_meter(Arc::clone(invocation.report.meter()))
-        .with_answers(askable(cx), invocation.answers.clone());
+        .with_answers(askable(cx), invocation.answers.clone())
+        .with_session(cx.session.clone());
+    if let Some(reads) = &invocation.reads {
+        context = context.with_resources(Arc::clone(reads));
+    }
     if let Some(reporter) = cx.log_reporter() {
         context = context.with_log(log_sink(reporter));
     }

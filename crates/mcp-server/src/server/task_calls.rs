@@ -213,6 +213,9 @@ impl<Q: QuotaStore> Server<Q> {
             ) => {
                 let requests = declared(cx, needed.questions)?;
                 let required = sealed(&self.sealer, now_us, cx, &repeated, requests, needed.state);
+                if let Some(waiting) = &needed.waiting {
+                    waiting.go_on();
+                }
                 Ok(ServerResult::InputRequired(required))
             }
             Outcome::Ended(outcome, report) => {

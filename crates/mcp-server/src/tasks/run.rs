@@ -9,6 +9,7 @@ use crate::{
         call_report::CallReport,
         failure::InvocationError,
         handover::Handover,
+        own_resources::OwnResources,
     },
     names::tool_capability,
     offer::Offer,
@@ -301,12 +302,15 @@ impl<Q: QuotaStore> Run<Q> {
             Some(called) => called,
             None => call.await,
         };
+        // Held until the call with the answers has been made.
+        let mut _waiting = None;
         for _ in 0..MAX_ROUNDS {
             let needed = match called.0 {
                 Ok(Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed))) => needed,
                 Ok(outcome) => return self.ended(live, outcome, &report),
                 Err(NoEnd) => return failed(&internal()),
             };
+            _waiting = needed.waiting.clone();
             let requests = match rounds::declared(&self.cx, needed.questions) {
                 Ok(requests) => requests,
                 Err(error) => return failed(&error),
@@ -360,13 +364,14 @@ impl<Q: QuotaStore> Run<Q> {
     }
 
     fn invocation(&self, answers: Option<Arc<Answers>>) -> Invocation {
+        let called = Invocation::tool(
+            Arc::clone(&self.offer),
+            self.tool.clone(),
+            self.arguments.clone(),
+        );
         Invocation {
             answers,
-            ..Invocation::tool(
-                Arc::clone(&self.offer),
-                self.tool.clone(),
-                self.arguments.clone(),
-            )
+            ..OwnResources::for_call(&self.invocations, &self.cx, called)
         }
     }
 

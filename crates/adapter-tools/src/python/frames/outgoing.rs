@@ -1,19 +1,21 @@
 use super::MAX_FRAME;
 use bytes::{BufMut, BytesMut};
-use std::sync::Arc;
+use serde_json::value::RawValue;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Data that the worker needs to carry out a call.
 #[derive(Debug)]
 pub(in super::super) struct CallFrame<'a> {
     pub(in super::super) id: u64,
     pub(in super::super) name: &'a str,
-    /// The text of a JSON object.
+    /// The text of a JSON object; empty for what takes no arguments.
     pub(in super::super) arguments: &'a [u8],
     pub(in super::super) client_id: &'a str,
     pub(in super::super) roles: &'a [Arc<str>],
     pub(in super::super) request_id: &'a str,
     pub(in super::super) deadline_ms: Option<u64>,
     pub(in super::super) traceparent: Option<&'a str>,
+    pub(in super::super) session: Option<&'a str>,
     pub(in super::super) tracestate: Option<&'a str>,
 }
 
@@ -21,27 +23,50 @@ pub(in super::super) struct CallFrame<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct TooLarge;
 
-/// Appends a `call`. The worker finds type and id even where it cannot read the arguments, because
-/// they come first.
-pub(in super::super) fn put_call(out: &mut BytesMut, call: &CallFrame<'_>) -> Result<(), TooLarge> {
+/// Appends a `call`, or one of another `kind`. The worker finds type and id even where it cannot read the
+/// arguments, because they come first.
+pub(in super::super) fn put_call(
+    out: &mut BytesMut,
+    kind: &str,
+    call: &CallFrame<'_>,
+) -> Result<(), TooLarge> {
     let start = begin(out);
-    out.put_slice(format!("{{\"type\":\"call\",\"id\":{},\"name\":", call.id).as_bytes());
+    out.put_slice(format!("{{\"type\":\"{kind}\",\"id\":{},\"name\":", call.id).as_bytes());
     put_json(out, &call.name);
-    out.put_slice(b",\"arguments\":");
-    out.put_slice(call.arguments);
+    if !call.arguments.is_empty() {
+        out.put_slice(b",\"arguments\":");
+        out.put_slice(call.arguments);
+    }
     put_context(out, call);
     end(out, start)
 }
 
-/// Appends a `state`; arguments it has none.
-pub(in super::super) fn put_state(
+/// Answers to what a handler has asked.
+#[derive(Debug)]
+pub(in super::super) struct AnswersFrame<'a> {
+    pub(in super::super) id: u64,
+    /// The answers by the keys of the questions, as JSON.
+    pub(in super::super) responses: &'a BTreeMap<String, Box<RawValue>>,
+    /// Reasons why there is no answer, by the keys of the questions.
+    pub(in super::super) errors: &'a BTreeMap<String, String>,
+}
+
+/// Appends `answers`, with the context of the call that brings them, if it is another one.
+pub(in super::super) fn put_answers(
     out: &mut BytesMut,
-    call: &CallFrame<'_>,
+    answers: &AnswersFrame<'_>,
+    call: Option<&CallFrame<'_>>,
 ) -> Result<(), TooLarge> {
     let start = begin(out);
-    out.put_slice(format!("{{\"type\":\"state\",\"id\":{},\"name\":", call.id).as_bytes());
-    put_json(out, &call.name);
-    put_context(out, call);
+    let id = answers.id;
+    out.put_slice(format!("{{\"type\":\"answers\",\"id\":{id},\"responses\":").as_bytes());
+    put_json(out, answers.responses);
+    out.put_slice(b",\"errors\":");
+    put_json(out, answers.errors);
+    match call {
+        Some(call) => put_context(out, call),
+        None => out.put_u8(b'}'),
+    }
     end(out, start)
 }
 
@@ -65,6 +90,10 @@ fn put_context(out: &mut BytesMut, call: &CallFrame<'_>) {
     put_json(out, &call.deadline_ms);
     out.put_slice(b",\"traceparent\":");
     put_json(out, &call.traceparent);
+    if let Some(session) = call.session {
+        out.put_slice(b",\"session\":");
+        put_json(out, &session);
+    }
     if let Some(state) = call.tracestate {
         out.put_slice(b",\"tracestate\":");
         put_json(out, &state);
@@ -155,6 +184,7 @@ mod tests {
             request_id: "r",
             deadline_ms: Some(1500),
             traceparent: None,
+            session: None,
             tracestate: None,
         }
     }
@@ -162,7 +192,7 @@ mod tests {
     #[test]
     fn a_call_is_written_as_the_worker_reads_it() {
         let mut out = BytesMut::new();
-        put_call(&mut out, &call(b"{\"n\": 1.0}")).unwrap();
+        put_call(&mut out, "call", &call(b"{\"n\": 1.0}")).unwrap();
         put_cancel(&mut out, 7);
         let first = cut(&mut out).unwrap().unwrap();
         assert!(first.starts_with(b"{\"type\":\"call\",\"id\":7,"));
@@ -177,7 +207,7 @@ mod tests {
             tracestate: Some("a=1"),
             ..call(b"{}")
         };
-        put_call(&mut traced, &frame).unwrap();
+        put_call(&mut traced, "call", &frame).unwrap();
         let traced: Value = serde_json::from_slice(&cut(&mut traced).unwrap().unwrap()).unwrap();
         assert_eq!(traced["ctx"]["roles"], json!(["clerk", "\"x"]));
         assert_eq!(traced["ctx"]["traceparent"], "00-1");
@@ -191,7 +221,7 @@ mod tests {
     fn a_frame_that_is_too_large_is_taken_back() {
         let mut out = BytesMut::from(&b"before"[..]);
         let arguments = vec![b' '; MAX_FRAME];
-        assert_eq!(put_call(&mut out, &call(&arguments)), Err(TooLarge));
+        assert_eq!(put_call(&mut out, "call", &call(&arguments)), Err(TooLarge));
         assert_eq!(&out[..], b"before");
     }
 }

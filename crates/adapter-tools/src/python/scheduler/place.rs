@@ -7,16 +7,16 @@ use super::{
     seat::{Bells, MAX_ABANDONED, Seat},
     stopped,
 };
-use crate::{CallMeter, ToolCx, ToolError};
+use crate::{CallMeter, Question, ToolCx, ToolError};
 use bytes::BytesMut;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The place of one worker. Whatever it still runs is answered when this is dropped.
 #[derive(Debug)]
 pub(in super::super) struct Place {
-    scheduler: Arc<Scheduler>,
-    at: usize,
+    pub(super) scheduler: Arc<Scheduler>,
+    pub(super) at: usize,
     bells: Arc<Bells>,
     /// Handlers and states seen to be stuck when it was closed.
     stuck: Vec<Key>,
@@ -119,15 +119,25 @@ impl Place {
         let Some(call) = state.running.remove(&id) else {
             return;
         };
+        // It has ended while its question was open: nobody waits for it.
+        state.asking.remove(&id);
+        if call.is_uncharged && call.cx.meter().cost_micros().is_some() {
+            tracing::warn!(
+                tool = %call.key.1,
+                "a handler reported a cost while it waited for answers that did not come; no client is charged \
+                 for it"
+            );
+        }
         if !state.breaker.is_empty() {
             state.breaker.answered(&call.key, id);
         }
+        let holds_thread = call.holds_thread();
         let principal = call.cx.principal;
         if let Some(seat) = self.seat(&mut state) {
             seat.has_answered = true;
             if call.is_abandoned {
                 seat.abandoned -= 1;
-            } else {
+            } else if !call.is_asking {
                 seat.running -= 1;
             }
             seat.quiet_since = match seat.running {
@@ -151,7 +161,7 @@ impl Place {
                 seat.bells.idle.notify_one();
             }
         }
-        if call.has_thread && !call.is_abandoned {
+        if holds_thread {
             let State { seats, held, .. } = &mut *state;
             let seat = seats.get_mut(self.at).and_then(Option::as_mut);
             give_back(held, seat, &principal);
@@ -196,6 +206,19 @@ impl Place {
             }
             None => false,
         }
+    }
+
+    /// The context of a running call that asks for something of the server's, and the way back to it.
+    pub(in super::super) fn asks_server(&self, id: u64) -> Option<(ToolCx, Arc<Scheduler>)> {
+        Some((self.context(id)?, Arc::clone(&self.scheduler)))
+    }
+
+    /// Questions of a running call that its client cannot be asked.
+    pub(in super::super) fn refused(&self, id: u64) -> BTreeMap<String, Question> {
+        let mut state = self.scheduler.lock();
+        let call = self.running(&mut state, id);
+        call.map(|call| std::mem::take(&mut call.refused))
+            .unwrap_or_default()
     }
 
     /// Requests of this worker's calls, for the log.
@@ -343,6 +366,9 @@ impl Place {
         for (&id, call) in &state.running {
             if call.seat == self.at {
                 lost.push(id);
+                if call.is_asking {
+                    continue;
+                }
                 if blame == Blame::Everybody && exclusive.is_none_or(|exclusive| exclusive == id) {
                     suspect(&call.key);
                 }
@@ -366,7 +392,8 @@ impl Place {
         }
         for id in &lost {
             if let Some(call) = state.running.remove(id) {
-                if call.has_thread && !call.is_abandoned {
+                state.asking.remove(id);
+                if call.holds_thread() {
                     give_back(&mut state.held, None, &call.cx.principal);
                 }
                 // If it was on trial and is not held responsible, the next one is.

@@ -1,0 +1,505 @@
+"""Resources, prompts and completions of an application, and what its decorators say about tools.
+
+The decorators are there as `app.resource`, `app.prompt`, `app.completion`, `app.tool` and `app.lifespan`, of an
+application of OwlClaw when it is run by the server, and of `owlclaw_worker.FastMCP` always. The names are FastMCP's.
+"""
+
+import base64
+import contextlib
+import functools
+import inspect
+import json
+import re
+import typing
+
+from . import constraints, content, hints, protocol, streams
+from .call import Handler
+from .docstring import parse as parse_docstring
+
+# Where an application has what it offers.
+_ATTRIBUTE = "_owlclaw_worker_offers"
+
+# Where a function has what a decorator says about its tool.
+ABOUT = "_owlclaw_worker_about"
+
+_VARIABLE = re.compile(r"\{(\?)?([^{}]*)\}")
+
+
+class Offers:
+    """What an application offers besides handlers and states."""
+
+    def __init__(self):
+        self.resources = {}
+        self.prompts = {}
+        self.completions = {}
+        self.lifespan = None
+
+
+def of(app):
+    """What `app` offers; made when it is first asked for."""
+    found = getattr(app, "__dict__", {}).get(_ATTRIBUTE)
+    if found is None:
+        found = Offers()
+        setattr(app, _ATTRIBUTE, found)
+    return found
+
+
+def about_tool(function):
+    """What a decorator has said about the tool of a function."""
+    for layer in hints.layers(function):
+        said = getattr(layer, ABOUT, None)
+        if isinstance(said, dict):
+            return said
+    return {}
+
+
+# Decorators
+
+
+def tool(app, register, name_or_function=None, **about):
+    """`@app.tool`, `@app.tool()`, `@app.tool("name")` and `app.tool(function, name="name")`."""
+    if name_or_function is not None and not isinstance(name_or_function, str):
+        return _tool(app, register, name_or_function, about)
+    if name_or_function is not None:
+        about["name"] = name_or_function
+    return lambda function: _tool(app, register, function, about)
+
+
+def _tool(app, register, function, about):
+    function = getattr(function, "fn", function)
+    name = about.pop("name", None) or _name_of(function)
+    said = {key: one for key, one in about.items() if one is not None}
+    enabled = said.pop("enabled", True)
+
+    if said:
+        # A bound method takes no attributes.
+        given = function
+
+        if inspect.ismethod(function) or not hasattr(function, "__dict__"):
+            @functools.wraps(given)
+            def function(*arguments, **keywords):
+                return given(*arguments, **keywords)
+
+        setattr(function, ABOUT, said)
+    if enabled:
+        register(name, function)
+    return function
+
+
+def _name_of(function):
+    name = getattr(function, "__name__", None) or type(function).__name__
+    if name == "<lambda>":
+        raise ValueError("a lambda needs a name")
+    return name
+
+
+def resource(app, uri, **about):
+    """`@app.resource("config://main")` and `@app.resource("users://{user}/profile")`."""
+    if not isinstance(uri, str):
+        raise TypeError("a resource is named by its URI: @app.resource('data://config')")
+    if "://" not in uri:
+        raise ValueError("%r is no URI of a resource: it has no scheme, such as data://" % uri)
+
+    def decorate(function):
+        function = getattr(function, "fn", function)
+        if about.get("enabled", True):
+            offers = of(app).resources
+            if uri in offers:
+                raise ValueError("the resource %r is already registered" % uri)
+            offers[uri] = ResourceHandler(uri, function, about)
+        return function
+
+    return decorate
+
+
+def prompt(app, name_or_function=None, **about):
+    """`@app.prompt`, `@app.prompt()` and `@app.prompt("name")`."""
+
+    def decorate(function):
+        function = getattr(function, "fn", function)
+        name = about.get("name") or _name_of(function)
+        if about.get("enabled", True):
+            offers = of(app).prompts
+            if name in offers:
+                raise ValueError("the prompt %r is already registered" % name)
+            offers[name] = PromptHandler(name, function, about)
+        return function
+
+    if name_or_function is not None and not isinstance(name_or_function, str):
+        return decorate(name_or_function)
+    if name_or_function is not None:
+        about["name"] = name_or_function
+    return decorate
+
+
+def completion(app, of_what=None, argument=None):
+    """`@app.completion("prompt or template", "argument")` of a function that takes the text typed so far, and what is
+    known of other arguments if it has a second parameter; `@app.completion()` of one that takes `(ref, argument,
+    context)` and answers for everything.
+    """
+
+    def decorate(function):
+        key = "" if of_what is None else "%s\n%s" % (of_what, argument)
+        of(app).completions[key] = CompletionHandler(key, function)
+        return function
+
+    if callable(of_what):
+        function, of_what = of_what, None
+        return decorate(function)
+    if of_what is not None and not isinstance(argument, str):
+        raise TypeError("a completion is of one argument: @app.completion('prompt', 'argument')")
+    return decorate
+
+
+def lifespan(app, function):
+    """`@app.lifespan` of an asynchronous generator, or of what makes an asynchronous context manager."""
+    of(app).lifespan = function
+    return function
+
+
+class Lifespan:
+    """What starts and ends with a worker."""
+
+    def __init__(self, app, loop):
+        self._loop = loop
+        self._manager = None
+        self.state = None
+        function = of(app).lifespan
+        if function is None:
+            return
+        if inspect.isasyncgenfunction(function):
+            function = contextlib.asynccontextmanager(function)
+        elif inspect.isgeneratorfunction(function):
+            function = contextlib.contextmanager(function)
+        try:
+            inspect.signature(function).bind(app)
+            self._manager = function(app)
+        except TypeError:
+            self._manager = function()
+
+    def begin(self):
+        """Start it, before the first call."""
+        if self._manager is None:
+            return
+        if hasattr(self._manager, "__aenter__"):
+            self.state = self._loop.run_until_complete(self._manager.__aenter__())
+        else:
+            self.state = self._manager.__enter__()
+
+    def end(self):
+        """End it, after the last call."""
+        if self._manager is None:
+            return
+        if hasattr(self._manager, "__aexit__"):
+            self._loop.run_until_complete(self._manager.__aexit__(None, None, None))
+        else:
+            self._manager.__exit__(None, None, None)
+
+
+# Handlers of each kind
+
+
+class _FromTexts(Handler):
+    """A handler whose arguments come as texts."""
+
+    def __init__(self, name, function):
+        super().__init__(name, function)
+        self._wants_text = {one.name: _takes_text(one.hint) for one in self.signature.parameters}
+        self._checks = {one.name: _scalar(one.hint) for one in self.signature.parameters}
+
+    def bind(self, arguments, context):
+        given = {}
+        for name, value in arguments.items():
+            if isinstance(value, str) and not self._wants_text.get(name, True):
+                try:
+                    value = json.loads(value)
+                except ValueError:
+                    pass  # A date, say. What it is not, its type says.
+            wanted = self._checks.get(name)
+            if wanted is not None:
+                is_right = isinstance(value, (int, float) if wanted is float else wanted)
+                if not is_right or (wanted is not bool and isinstance(value, bool)):
+                    raise constraints.InvalidArgument("/" + name, "is no %s" % wanted.__name__)
+            given[name] = value
+        return super().bind(given, context)
+
+
+def _scalar(hint):
+    """The class of a number or a truth value that a hint stands for; no schema has checked it."""
+    try:
+        hint = hints.peel(hint)[0]
+    except Exception:  # Hints are the application's objects.
+        return None
+    return hint if hint in (int, float, bool) else None
+
+
+def _takes_text(hint):
+    if hint is hints.MISSING:
+        return True
+    try:
+        hint = hints.peel(hint)[0]
+        members = typing.get_args(hint) if hints.is_union(hint) else (hint,)
+        return any(one in (str, typing.Any, object) or typing.get_origin(one) is typing.Literal for one in members)
+    except Exception:  # Hints are the application's objects.
+        return True
+
+
+def variables(uri):
+    """The names of the variables of a URI template, and which of them may be left out."""
+    found, optional = [], set()
+    for is_query, inner in _VARIABLE.findall(uri):
+        for name in inner.split(","):
+            name = name.strip().rstrip("*").lstrip("+")
+            found.append(name)
+            if is_query:
+                optional.add(name)
+    return found, optional
+
+
+class ResourceHandler(_FromTexts):
+    """A resource, or a family of them."""
+
+    def __init__(self, uri, function, about):
+        super().__init__(uri, function)
+        self.about = about
+        self.is_template = "{" in uri
+        found, optional = variables(uri)
+        for name in found:
+            if not name.isidentifier():
+                raise ValueError("the resource %r has a variable %r, which is no name" % (uri, name))
+        taken = {one.name for one in self.signature.parameters}
+        required = {one.name for one in self.signature.parameters if one.default is hints.MISSING}
+        unknown = [] if self.signature.open else [name for name in found if name not in taken]
+        missing = required - set(found)
+        if unknown or missing or optional & required:
+            raise ValueError(
+                "the variables of %r and the parameters of %s do not fit: %s"
+                % (uri, _name_of(function), ", ".join(sorted({*unknown, *missing, *(optional & required)})))
+            )
+
+    def describe(self, root, source):
+        about = self.about
+        doc = inspect.getdoc(hints.underlying(self.function)) if about.get("description") is None else about["description"]
+        return {
+            "uri": self.name,
+            "template": self.is_template,
+            "name": str(about.get("name") or _name_of(self.function)),
+            "title": about.get("title"),
+            "description": doc,
+            "mime_type": about.get("mime_type") or "text/plain",
+            "annotations": plain(about.get("annotations")),
+            **_common(about),
+            "async": self.is_async,
+            "source": source(self.function, root),
+        }
+
+    def encode(self, call_id, value):
+        parts = getattr(value, "contents", None) if not isinstance(value, (dict, list, str, bytes)) else None
+        parts = value if parts is None and _are_parts(value) else parts
+        if parts is None:
+            parts = [value]
+        elif not isinstance(parts, (list, tuple)):
+            parts = [parts]
+        contents = [self._part(one) for one in parts]
+        return protocol.encode_result(call_id, {"contents": contents})
+
+    def _part(self, value):
+        mime_type = self.about.get("mime_type")
+        if hasattr(value, "content") and hasattr(value, "mime_type"):
+            mime_type = value.mime_type or mime_type
+            value = value.content
+        block = content.block(value)
+        if block is not None and "data" in block:
+            return {"blob": block["data"], "mime_type": mime_type or block["mimeType"]}
+        if block is not None and "resource" in block:
+            return _inner(block["resource"], mime_type)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            blob = base64.b64encode(bytes(value)).decode("ascii")
+            return {"blob": blob, "mime_type": mime_type or "application/octet-stream"}
+        if isinstance(value, str):
+            return {"text": value, "mime_type": mime_type or "text/plain"}
+        text = protocol.encode_value(value).decode("utf-8")
+        return {"text": text, "mime_type": mime_type or "application/json"}
+
+
+def _inner(inner, mime_type):
+    part = {key: inner[key] for key in ("text", "blob") if key in inner}
+    part["mime_type"] = mime_type or inner.get("mimeType")
+    return part
+
+
+def _are_parts(value):
+    """Tell a list of parts of a resource from a list that is the resource."""
+    return isinstance(value, (list, tuple)) and bool(value) and all(
+        hasattr(one, "content") and hasattr(one, "mime_type") for one in value
+    )
+
+
+class Message:
+    """A message of a prompt."""
+
+    def __init__(self, content: typing.Any, role: str = "user") -> None:
+        if role not in ("user", "assistant"):
+            raise ValueError("the role of a message is 'user' or 'assistant': %r" % (role,))
+        self.content = content
+        self.role = role
+
+    def __repr__(self):
+        return "Message(%r, role=%r)" % (self.content, self.role)
+
+
+class UserMessage(Message):
+    """A message of the user."""
+
+    def __init__(self, content: typing.Any) -> None:
+        super().__init__(content, "user")
+
+
+class AssistantMessage(Message):
+    """A message of the model."""
+
+    def __init__(self, content: typing.Any) -> None:
+        super().__init__(content, "assistant")
+
+
+class PromptHandler(_FromTexts):
+    """A prompt."""
+
+    def __init__(self, name, function, about):
+        super().__init__(name, function)
+        self.about = about
+
+    def describe(self, root, source):
+        about = self.about
+        parameters = self.signature.parameters
+        documented = parse_docstring(
+            inspect.getdoc(hints.underlying(self.function)), [one.name for one in parameters]
+        )
+        arguments = [
+            {
+                "name": one.name,
+                "description": _note(one.hint) or documented.parameters.get(one.name) or None,
+                "required": one.default is hints.MISSING,
+            }
+            for one in parameters
+        ]
+        return {
+            "name": self.name,
+            "title": about.get("title"),
+            "description": about.get("description") or documented.prose or None,
+            "arguments": arguments,
+            **_common(about),
+            "async": self.is_async,
+            "source": source(self.function, root),
+        }
+
+    def encode(self, call_id, value):
+        description = None
+        if not isinstance(value, (str, dict, list, tuple)) and hasattr(value, "messages"):
+            description = getattr(value, "description", None)
+            value = value.messages
+        said = value if isinstance(value, (list, tuple)) else [value]
+        messages = [_prompt_message(one) for one in said]
+        return protocol.encode_result(call_id, {"description": description, "messages": messages})
+
+
+def _prompt_message(value):
+    role, said = "user", value
+    if isinstance(value, dict) and "role" in value and "content" in value:
+        role, said = value["role"], value["content"]
+    elif not isinstance(value, (str, dict)) and hasattr(value, "role") and hasattr(value, "content"):
+        role, said = value.role, value.content
+    if role not in ("user", "assistant"):
+        raise ValueError("the role of a message is 'user' or 'assistant': %r" % (role,))
+    if isinstance(said, dict) and said.get("type") in ("text", "image", "audio", "resource", "resource_link"):
+        return {"role": role, "content": said}
+    block = content.block(said)
+    return {"role": role, "content": protocol.as_text(said) if block is None else block}
+
+
+class CompletionHandler(Handler):
+    """What suggests values of an argument, or of all arguments."""
+
+    def bind(self, arguments, context):
+        if self.name:
+            takes = len(self.signature.parameters)
+            given = [arguments["argument"]["value"], arguments["context"]["arguments"]][: max(takes, 1)]
+            return given, {}
+        given = [_Plain(arguments["ref"]), _Plain(arguments["argument"]), _Plain(arguments["context"])]
+        return given[: len(self.signature.parameters)], {}
+
+    def encode(self, call_id, value):
+        total = has_more = None
+        if value is None:
+            value = []
+        elif hasattr(value, "values") and not callable(value.values):
+            total, has_more = getattr(value, "total", None), getattr(value, "hasMore", getattr(value, "has_more", None))
+            value = value.values
+        values = [str(one) for one in value]
+        return protocol.encode_result(
+            call_id, {"values": values[:100], "total": total or len(values), "has_more": bool(has_more or len(values) > 100)}
+        )
+
+
+class _Plain:
+    """Members of a dictionary as attributes."""
+
+    def __init__(self, members):
+        self.__dict__.update(members)
+
+    def __getattr__(self, _name):
+        return None
+
+
+def _note(hint):
+    try:
+        for note in hints.peel(hint)[1]:
+            text = note if isinstance(note, str) else getattr(note, "description", None)
+            if isinstance(text, str):
+                return text
+    except Exception:  # Hints are the application's objects.
+        pass
+    return None
+
+
+def plain(value):
+    """A value of the SDK's types as JSON has it."""
+    if value is None:
+        return None
+    if callable(getattr(value, "model_dump", None)):
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return protocol.to_plain(value)
+
+
+def _common(about):
+    return {
+        "tags": sorted(str(tag) for tag in about.get("tags") or ()),
+        "icons": [plain(icon) for icon in about.get("icons") or ()],
+        "meta": plain(about.get("meta")) or {},
+    }
+
+
+def tool_members(function):
+    """What a decorator says about a tool, for its description."""
+    about = about_tool(function)
+    said = {"title": about.get("title"), "annotations": plain(about.get("annotations")), **_common(about)}
+    return {name: one for name, one in said.items() if one}
+
+
+def ready(offers, root, warnings, source):
+    """What the `ready` frame says of them, and their handlers by kind and name."""
+    handlers = {}
+    described = {"resources": [], "prompts": [], "completions": []}
+    for kind, found in (("resource", offers.resources), ("prompt", offers.prompts), ("completion", offers.completions)):
+        for name, handler in found.items():
+            if handler.signature.refusals:
+                warnings.append("%s %r is not offered: %s" % (kind, name, "; ".join(handler.signature.refusals)))
+                continue
+            warnings.extend("%s %r: %s" % (kind, name, problem) for problem in handler.signature.problems)
+            handlers[kind, name] = handler
+            if kind == "completion":
+                about, _, argument = name.partition("\n")
+                described["completions"].append({"of": about, "argument": argument, "async": handler.is_async})
+            else:
+                described[kind + "s"].append(handler.describe(root, source))
+    return described, handlers

@@ -1,0 +1,213 @@
+"""Resources, prompts, completions, lifespan, and applications written for FastMCP."""
+
+import unittest
+
+from support import WorkerProcess
+
+APP = """
+import contextlib, dataclasses, datetime, typing
+from owlclaw_worker import Context, FastMCP, Image, Message, ToolResult
+
+@contextlib.asynccontextmanager
+async def lifespan(server):
+    print("begins", server.name)
+    yield {"db": [1, 2]}
+    print("ends")
+
+mcp = FastMCP("shop", lifespan=lifespan)
+
+@mcp.tool
+def add(a: int, b: int = 1) -> int:
+    "Adds."
+    return a + b
+
+@mcp.tool("named", title="A title", tags={"b", "a"}, description="Other words.", meta={"k": 1},
+          annotations={"readOnlyHint": True}, icons=[{"src": "https://x.example/i.png"}],
+          output_schema={"type": "object", "properties": {"n": {"type": "integer"}}})
+async def other(ctx: Context):
+    return {"n": len(ctx.request_context.lifespan_context["db"])}
+
+@mcp.tool
+def whole() -> ToolResult:
+    return ToolResult(content="said", structured_content={"a": 1})
+
+@mcp.resource("data://config")
+def config() -> dict:
+    "The settings."
+    return {"a": 1}
+
+@mcp.resource("data://picture", mime_type="image/png")
+def picture():
+    return b"\\x89PNG"
+
+@mcp.resource("users://{user}/orders{?limit}", title="Orders", tags={"x"})
+async def orders(user: str, ctx: Context, limit: int = 10) -> typing.List[str]:
+    return [user, limit + 1, ctx.client_id]
+
+@mcp.prompt
+def review(code: str, lines: int = 3, day: typing.Optional[datetime.date] = None):
+    \"\"\"Reviews code.
+
+    Args:
+        code: What is reviewed.
+    \"\"\"
+    return "Review %s %d %s" % (code, lines, day)
+
+@mcp.prompt("chat", title="A chat")
+async def chat(topic: str):
+    return [Message("about " + topic), {"role": "assistant", "content": "yes"}, Image(data=b"1", format="png")]
+
+@mcp.completion("review", "code")
+def codes(value):
+    return [one for one in ("alpha", "beta") if one.startswith(value)]
+
+@mcp.completion("users://{user}/orders{?limit}", "user")
+async def users(value, known):
+    return ["%s%d" % (value, n) for n in range(150)]
+
+sub = FastMCP("sub")
+
+@sub.tool
+def ping(): return "pong"
+
+@sub.resource("data://sub")
+def subbed(): return "s"
+
+@sub.prompt
+def asked(): return "?"
+
+mcp.mount(sub, prefix="in")
+
+if __name__ == "__main__":
+    mcp.run()
+"""
+
+
+def frame(kind, call_id, name, arguments):
+    context = {"client_id": "anna", "request_id": "r", "deadline_ms": 5000, "traceparent": None}
+    return {"type": kind, "id": call_id, "name": name, "arguments": arguments, "ctx": context}
+
+
+class Offers(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.worker = WorkerProcess(APP)
+        self.worker.__enter__()
+        self.addCleanup(self.worker.__exit__, None, None, None)
+        self.ready = self.worker.ready()
+
+    def ask(self, kind, call_id, name, arguments):
+        self.worker.send(frame(kind, call_id, name, arguments))
+        return self.worker.answer(call_id)
+
+    def test_what_decorators_say_is_described(self):
+        tools = {one["name"]: one for one in self.ready["tools"]}
+        self.assertEqual(sorted(tools), ["add", "in_ping", "named", "whole"])
+        self.assertIsNone(tools["whole"]["output_schema"])
+        named = tools["named"]
+        self.assertEqual((named["title"], named["tags"], named["meta"]), ("A title", ["a", "b"], {"k": 1}))
+        self.assertEqual((named["description"], named["context"]), ("Other words.", True))
+        self.assertEqual(named["annotations"], {"readOnlyHint": True})
+        self.assertEqual(named["icons"], [{"src": "https://x.example/i.png"}])
+        self.assertEqual(named["output_schema"]["properties"], {"n": {"type": "integer"}})
+        self.assertNotIn("title", tools["add"])
+        resources = {one["uri"]: one for one in self.ready["resources"]}
+        self.assertEqual(
+            sorted(resources), ["data://config", "data://in/sub", "data://picture", "users://{user}/orders{?limit}"]
+        )
+        self.assertEqual(resources["data://config"]["description"], "The settings.")
+        self.assertEqual(
+            [resources["users://{user}/orders{?limit}"][name] for name in ("template", "title", "tags", "async")],
+            [True, "Orders", ["x"], True],
+        )
+        prompts = {one["name"]: one for one in self.ready["prompts"]}
+        self.assertEqual(sorted(prompts), ["chat", "in_asked", "review"])
+        self.assertEqual(prompts["review"]["description"], "Reviews code.")
+        self.assertEqual(
+            prompts["review"]["arguments"],
+            [
+                {"name": "code", "description": "What is reviewed.", "required": True},
+                {"name": "lines", "description": None, "required": False},
+                {"name": "day", "description": None, "required": False},
+            ],
+        )
+
+    def test_tools_are_called_and_the_lifespan_is_theirs(self):
+        self.assertEqual(self.worker.result(1, "add", {"a": 2}), 3)
+        self.assertEqual(self.worker.result(2, "named"), {"n": 2})
+        self.worker.send({"type": "shutdown"})
+        self.assertEqual(self.worker.wait(), 0)
+        self.assertEqual(self.worker.output("stdout").split("\n")[:2], ["begins shop", "ends"])
+
+    def test_resources_are_read(self):
+        value = self.ask("resource", 1, "data://config", {})["value"]
+        self.assertEqual(value, {"contents": [{"text": '{"a":1}', "mime_type": "application/json"}]})
+        value = self.ask("resource", 2, "data://picture", {})["value"]
+        self.assertEqual(value, {"contents": [{"blob": "iVBORw==", "mime_type": "image/png"}]})
+        uri = "users://{user}/orders{?limit}"
+        value = self.ask("resource", 3, uri, {"user": "7", "limit": "4"})["value"]
+        self.assertEqual(value["contents"][0]["text"], '["7",5,"anna"]')
+        error = self.ask("resource", 4, uri, {"user": "7", "limit": "many"})
+        self.assertEqual(error["kind"], "invalid_arguments")
+        self.assertEqual(self.ask("resource", 5, "data://none", {})["kind"], "no_such_tool")
+
+    def test_prompts_are_filled_in(self):
+        value = self.ask("prompt", 1, "review", {"code": "1", "lines": "5", "day": "2026-01-02"})["value"]
+        said = {"role": "user", "content": {"type": "text", "text": "Review 1 5 2026-01-02"}}
+        self.assertEqual(value, {"description": None, "messages": [said]})
+        value = self.ask("prompt", 2, "chat", {"topic": "x"})["value"]
+        self.assertEqual([one["role"] for one in value["messages"]], ["user", "assistant", "user"])
+        self.assertEqual(value["messages"][2]["content"], {"type": "image", "data": "MQ==", "mimeType": "image/png"})
+
+    def test_arguments_are_completed(self):
+        def asked(name, value):
+            return {"ref": {}, "argument": {"name": name, "value": value}, "context": {"arguments": {}}}
+
+        value = self.ask("completion", 1, "review\ncode", asked("code", "al"))["value"]
+        self.assertEqual(value, {"values": ["alpha"], "total": 1, "has_more": False})
+        name = "users://{user}/orders{?limit}\nuser"
+        value = self.ask("completion", 2, name, asked("user", "u"))["value"]
+        self.assertEqual((len(value["values"]), value["total"], value["has_more"]), (100, 150, True))
+
+
+class Mistakes(unittest.TestCase):
+    def fatal(self, text):
+        with WorkerProcess("from owlclaw_worker import FastMCP\nmcp = FastMCP('x')\n" + text) as worker:
+            frame = worker.frame()
+            self.assertEqual(frame["type"], "fatal", frame)
+            return frame["message"]
+
+    def test_variables_and_parameters_have_to_fit(self):
+        message = self.fatal("@mcp.resource('a://{x}')\ndef f(y): ...\n")
+        self.assertIn("do not fit: x, y", message)
+        self.assertIn("no scheme", self.fatal("@mcp.resource('plain')\ndef f(): ...\n"))
+
+    def test_middleware_is_refused_and_not_passed_over(self):
+        self.assertIn("is not run here", self.fatal("mcp.add_middleware(object())\n"))
+
+    def test_an_application_of_owlclaw_has_the_decorators(self):
+        text = """
+from owlclaw import OwlClaw
+app = OwlClaw("x")
+app.mount_skills("skills")
+
+@app.tool(title="T")
+def add(a: int): return a
+
+@app.resource("data://a")
+def a(): return "a"
+
+@app.lifespan
+async def living(app):
+    yield 1
+"""
+        with WorkerProcess(text) as worker:
+            ready = worker.ready()
+            self.assertEqual(ready["tools"][0]["title"], "T")
+            self.assertEqual(ready["resources"][0]["uri"], "data://a")
+            self.assertEqual(worker.result(1, "add", {"a": 4}), 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
