@@ -16,11 +16,18 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from steps import User, beside
-from mcp_types import ElicitResult
+from mcp_types import ElicitResult, PromptReference
 from tasks import Tasks
 
 # The revision is negotiated: a modern server must be found to be one.
 MODES = {"legacy": "legacy", "modern": "auto"}
+
+
+LOGS = []
+
+
+async def log(message):
+    LOGS.append([message.level, message.logger, message.data])
 
 
 def say(outcome):
@@ -62,7 +69,17 @@ async def carry_out(client, tasks, user, step):
                     for part in read.contents
                 ]
             }
+        case "prompts":
+            return {"prompts": await every_page(client.list_prompts, "prompts")}
+        case "prompt":
+            filled = await client.get_prompt(step["prompt"], step["arguments"])
+            return {"messages": [plain(message) for message in filled.messages]}
+        case "complete":
+            reference = PromptReference(type="ref/prompt", name=step["prompt"])
+            completed = await client.complete(reference, {"name": step["argument"], "value": step["value"]})
+            return {"values": completed.completion.values}
         case "call":
+            LOGS.clear()
             progress = []
 
             async def on_progress(done, total, message):
@@ -81,6 +98,10 @@ async def carry_out(client, tasks, user, step):
                 "structured": result.structured_content,
                 "told": (result.meta or {}).get("io.owlclaw/error"),
                 "progress": progress,
+                "pictures": [
+                    {"mimeType": part.mime_type, "base64": part.data} for part in result.content if part.type == "image"
+                ],
+                "logs": list(LOGS),
             }
     if tasks is not None:
         return await tasks.carry_out(client, step)
@@ -110,7 +131,7 @@ async def run(plan):
         options |= {"extensions": [tasks], "elicitation_callback": tasks.answer}
     user = User(plan, ElicitResult)
     if "confirms" in plan:
-        options |= {"elicitation_callback": user.answer}
+        options |= {"elicitation_callback": user.answer, "logging_callback": log}
     if "revision" in plan and plan["era"] == "legacy":
         mcp.client.session.LATEST_HANDSHAKE_VERSION = plan["revision"]
     async with Client(server, mode=mode, **options) as client:

@@ -25,6 +25,7 @@ await run(plan, client, transport, {
   revision: () => client.getNegotiatedProtocolVersion(),
   call: (parameters, options) => client.callTool(parameters, options),
   tasks: () => tasksOf(client, transport, plan, info, capabilities),
+  whenLogged: hear => client.setNotificationHandler('notifications/message', notification => hear(notification.params)),
   whenAsked: answer => client.setRequestHandler('elicitation/create', request => answer(request.params)),
   isRefusal: error => error instanceof ProtocolError || error instanceof JsonRpcResponseError
 });

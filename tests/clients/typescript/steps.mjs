@@ -61,12 +61,28 @@ async function carryOut(client, sdk, tasks, step, timeout) {
         }))
       };
     }
+    case 'prompts':
+      return { prompts: await everyPage(page => client.listPrompts(page), 'prompts') };
+    case 'prompt':
+      return { messages: (await client.getPrompt({ name: step.prompt, arguments: step.arguments })).messages };
+    case 'complete': {
+      const ref = { type: 'ref/prompt', name: step.prompt };
+      const { completion } = await client.complete({ ref, argument: { name: step.argument, value: step.value } });
+      return { values: completion.values };
+    }
     case 'call': {
+      logs.length = 0;
       const progress = [];
       const options = { timeout };
       if (step.progress) options.onprogress = p => progress.push([p.progress, p.total, p.message]);
       const result = await sdk.call({ name: step.tool, arguments: step.arguments, ...(step.meta && { _meta: step.meta }) }, options);
-      return { ...shown(result), progress };
+      const pictures = result.content.filter(part => part.type === 'image');
+      return {
+        ...shown(result),
+        progress,
+        pictures: pictures.map(part => ({ mimeType: part.mimeType, base64: part.data })),
+        logs: [...logs]
+      };
     }
     case 'beside':
       return await beside(step.command);
@@ -79,6 +95,8 @@ async function carryOut(client, sdk, tasks, step, timeout) {
   throw new Error(`unknown step ${JSON.stringify(step)}`);
 }
 
+const logs = [];
+
 export async function run(plan, client, transport, sdk) {
   const timeout = plan.timeout * 1000;
   // What is no message at all, a stray line on standard output for example, is reported here.
@@ -89,6 +107,7 @@ export async function run(plan, client, transport, sdk) {
   };
   const asked = [];
   if (plan.confirms) sdk.whenAsked(answering(plan.confirms, asked));
+  if (plan.confirms) sdk.whenLogged?.(({ level, logger, data }) => logs.push([level, logger, data]));
   await client.connect(transport, { timeout });
   say({ connected: sdk.revision() });
   const tasks = plan.answers ? await sdk.tasks() : undefined;
