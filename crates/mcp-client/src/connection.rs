@@ -131,8 +131,13 @@ impl Connection {
         shared.link().closed(&shared).await;
     }
 
-    pub(crate) fn capabilities(&self) -> ClientCapabilities {
-        let mut capabilities = self.options().handlers.capabilities();
+    pub(crate) fn capabilities(
+        &self,
+        of_request: Option<&ClientCapabilities>,
+    ) -> ClientCapabilities {
+        let of_request = of_request.cloned();
+        let mut capabilities =
+            of_request.unwrap_or_else(|| self.options().handlers.capabilities());
         if self.options().tasks {
             capabilities
                 .extensions

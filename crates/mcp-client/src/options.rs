@@ -1,7 +1,7 @@
 use crate::{Bounds, Handlers, NoHandlers};
 use mcp_protocol::{
     ProtocolVersion,
-    model::{Implementation, LoggingLevel, ResultMeta, ServerNotification},
+    model::{ClientCapabilities, Implementation, LoggingLevel, ResultMeta, ServerNotification},
 };
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -103,4 +103,10 @@ pub struct CallOptions {
     pub progress: Option<Progress>,
     /// Entries of `_meta`, such as `traceparent`.
     pub meta: ResultMeta,
+    /// Capabilities that a modern server is told of with this request, where they are not those of the
+    /// handlers: of the one on whose behalf it is made.
+    pub capabilities: Option<ClientCapabilities>,
+    /// True if questions that are a result ([`Answer::InputRequired`](mcp_protocol::client::Answer)) are the
+    /// answer of [`Connection::request`](crate::Connection::request), instead of being put to the handlers.
+    pub hands_over_questions: bool,
 }

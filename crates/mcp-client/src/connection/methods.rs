@@ -7,7 +7,7 @@ use mcp_protocol::{
     client::{Answer, ServerError},
     model::{
         CallTool, CallToolResult, ClientRequest, Complete, Completion, GetPrompt, GetPromptResult,
-        InputRetry, ReadResource, ReadResourceResult, TaskRequest,
+        InputRetry, ReadResource, ReadResourceResult, Task, TaskRequest,
     },
 };
 use std::collections::BTreeMap;
@@ -95,6 +95,21 @@ impl Connection {
         self.options().tasks
             && agreed.version == ProtocolVersion::V2025_11_25
             && agreed.offer.has_legacy_tasks()
+    }
+
+    /// Waits for the result of a call that was answered with a task, and whose request was made by
+    /// [`Connection::request`]. Giving up cancels the task.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when there is no result.
+    pub async fn task_result(
+        &self,
+        task: Task,
+        options: &CallOptions,
+    ) -> Result<CallToolResult, Error> {
+        self.wait_for_task(task, options, self.deadline(options))
+            .await
     }
 
     /// Reads a resource.

@@ -83,7 +83,7 @@ impl Connection {
         let meta = OutgoingMeta {
             client_info: Some(self.options().client_info.clone()),
             capabilities: match version.era() {
-                Era::Modern => self.capabilities(),
+                Era::Modern => self.capabilities(options.capabilities.as_ref()),
                 Era::Legacy => ClientCapabilities::default(),
             },
             log_level: self.options().log_level,
@@ -223,7 +223,7 @@ impl Connection {
             let session = self.shared().link().http().and_then(|it| it.session());
             let required = match self.once(version, &request, options, deadline).await {
                 Ok(answered) => match answered.answer {
-                    Answer::InputRequired(required) => required,
+                    Answer::InputRequired(required) if !options.hands_over_questions => required,
                     answer => return Ok(answer),
                 },
                 Err(Error::SessionLost) if !reopened => {
