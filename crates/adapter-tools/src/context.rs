@@ -87,6 +87,7 @@ pub struct CallMeter {
     cancelled: AtomicBool,
     settled: AtomicBool,
     model: OnceLock<Box<str>>,
+    place: OnceLock<Box<str>>,
     /// Contexts that meter with it: the call runs as long as there is one.
     uses: AtomicUsize,
     unused: Notify,
@@ -346,6 +347,11 @@ impl CallMeter {
         self.model.get_or_init(|| model.into());
     }
 
+    /// Notes which other system carries the call out, for its record; the first one stays.
+    pub fn note_place(&self, place: &str) {
+        self.place.get_or_init(|| place.into());
+    }
+
     /// Notes that the call is settled: what is metered from here on comes too late.
     pub fn settle(&self) {
         self.settled.store(true, Ordering::Relaxed);
@@ -367,6 +373,11 @@ impl CallMeter {
     /// The language model that the call used first.
     pub fn model(&self) -> Option<&str> {
         self.model.get().map(AsRef::as_ref)
+    }
+
+    /// The other system that carries the call out, if one does.
+    pub fn place(&self) -> Option<&str> {
+        self.place.get().map(AsRef::as_ref)
     }
 
     /// Returns true while a [`ToolCx`] has it: the call, or a part of it that was given up, still

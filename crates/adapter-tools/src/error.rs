@@ -25,6 +25,26 @@ pub enum ToolError {
         /// Further details, such as the process's last words; not for the client.
         detail: String,
     },
+    /// The system that carries out the tool cannot be reached; the call was not begun. The client is told
+    /// `message` and when to retry; `detail` is for the log.
+    #[error("{message}")]
+    Unavailable {
+        /// One sentence for the client.
+        message: String,
+        /// Time after which to retry, if that may help.
+        retry_after: Option<Duration>,
+        /// Further details; not for the client.
+        detail: String,
+    },
+    /// The answer of the system that carries out the tool was lost, or cannot be used: the call may have had
+    /// its effect. The client is told `message`; `detail` is for the log.
+    #[error("{message}")]
+    Lost {
+        /// One sentence for the client.
+        message: String,
+        /// Further details; not for the client.
+        detail: String,
+    },
     /// The deadline of the call passed.
     #[error("the tool did not answer in time")]
     TimedOut,
@@ -92,8 +112,13 @@ impl ToolError {
     /// Returns true if the same call may succeed when it is repeated.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Failed(_) | Self::NeedsInput(_) | Self::Rejected(_) | Self::Broken(_) => false,
+            Self::Failed(_)
+            | Self::NeedsInput(_)
+            | Self::Rejected(_)
+            | Self::Lost { .. }
+            | Self::Broken(_) => false,
             Self::Crashed { retryable, .. } => *retryable,
+            Self::Unavailable { retry_after, .. } => retry_after.is_some(),
             Self::TimedOut | Self::Busy { .. } | Self::Suspended { .. } => true,
         }
     }
@@ -102,6 +127,7 @@ impl ToolError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after } | Self::Suspended { retry_after } => Some(*retry_after),
+            Self::Unavailable { retry_after, .. } => *retry_after,
             _ => None,
         }
     }

@@ -70,6 +70,8 @@ pub enum ToolKind {
     Command,
     /// A request to an HTTP service.
     Http,
+    /// A tool of another MCP server.
+    Upstream,
 }
 
 impl ToolKind {
@@ -80,6 +82,7 @@ impl ToolKind {
             Self::Python => "python",
             Self::Command => "command",
             Self::Http => "http",
+            Self::Upstream => "upstream",
         }
     }
 }
@@ -232,7 +235,7 @@ impl Tool {
 
     /// The same schemas as `input` and `output` are written, with their members in that order for clients.
     #[must_use]
-    pub(crate) fn with_written_schemas(
+    pub fn with_written_schemas(
         mut self,
         input: &RawValue,
         output: Option<&RawValue>,

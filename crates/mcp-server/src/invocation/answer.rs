@@ -179,6 +179,22 @@ impl InvocationError {
                 }
                 Told::new(code, message.clone(), data)
             }
+            Self::Tool(ToolError::Unavailable {
+                message,
+                retry_after,
+                ..
+            }) => {
+                let seconds = retry_after.map(quota_hints::ceiling_seconds);
+                let mut data = json!({ "details": message, "retryable": seconds.is_some() });
+                if let Some(seconds) = seconds {
+                    data["retry_after"] = json!(seconds);
+                }
+                Told::new(code, message.clone(), data)
+            }
+            Self::Tool(ToolError::Lost { message, .. }) => {
+                let data = json!({ "details": message, "retryable": false, "outcome": "unknown" });
+                Told::new(code, message.clone(), data)
+            }
             Self::Tool(
                 waits @ (ToolError::Busy { retry_after } | ToolError::Suspended { retry_after }),
             ) => {

@@ -197,6 +197,8 @@ impl InvocationError {
                 ToolError::TimedOut => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
                 ToolError::Failed(_) => row((FAILED, Result), Failed, DONE, (Ended::Error, Warning, "handler", "tool_error")),
                 ToolError::Crashed { .. } => row((FAILED, Result), Failed, MAYBE_DONE, (Ended::Crashed, Fault, "crashed", "crashed")),
+                ToolError::Unavailable { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "unavailable", "unavailable")),
+                ToolError::Lost { .. } => row((FAILED, Result), Outcome::Unknown, MAYBE_DONE, (Ended::Crashed, Fault, "lost", "lost")),
                 ToolError::Busy { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "busy", "busy")),
                 ToolError::Suspended { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "suspended", "suspended")),
                 // The runner makes a result of it, so this row is a fault of the server's.
@@ -269,6 +271,15 @@ mod tests {
             retryable: true,
             detail: String::new(),
         };
+        let unavailable = ToolError::Unavailable {
+            message: String::new(),
+            retry_after: Some(second),
+            detail: String::new(),
+        };
+        let lost = ToolError::Lost {
+            message: String::new(),
+            detail: String::new(),
+        };
         let unconfirmed = Unconfirmed {
             why: WhyUnconfirmed::Pending,
             approval: None,
@@ -329,6 +340,11 @@ mod tests {
             ("the server stops", InvocationError::Stopped(None)),
             ("the handler fails", tool(ToolError::failed("no"))),
             ("the worker crashes", tool(crashed)),
+            (
+                "what carries out the tool cannot be reached",
+                tool(unavailable),
+            ),
+            ("the answer of the tool is lost", tool(lost)),
             ("the tool is busy", tool(busy)),
             ("the tool is suspended", tool(suspended)),
             ("the tool cannot run", tool(ToolError::broken("x"))),
@@ -381,6 +397,8 @@ mod tests {
                 | ToolError::NeedsInput(_)
                 | ToolError::Rejected(_)
                 | ToolError::Crashed { .. }
+                | ToolError::Unavailable { .. }
+                | ToolError::Lost { .. }
                 | ToolError::TimedOut
                 | ToolError::Busy { .. }
                 | ToolError::Suspended { .. }

@@ -10,7 +10,12 @@ use governance::Denial;
 impl Fault {
     pub(crate) fn of(error: &InvocationError) -> Self {
         let mut message = error.for_the_record();
-        if let InvocationError::Tool(ToolError::Crashed { detail, .. }) = error {
+        if let InvocationError::Tool(
+            ToolError::Crashed { detail, .. }
+            | ToolError::Unavailable { detail, .. }
+            | ToolError::Lost { detail, .. },
+        ) = error
+        {
             message.push_str(": ");
             message.push_str(detail);
         }

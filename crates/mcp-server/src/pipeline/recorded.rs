@@ -228,6 +228,7 @@ impl OpenEntry<'_> {
                 let text = recorded_result(result);
                 self.report.answered_with(text.len());
                 finish(&End {
+                    message: self.report.meter().place(),
                     is_error: result.is_error,
                     result: &redactor.json(capability, &text),
                     ..ended(if result.is_error {
@@ -262,8 +263,12 @@ impl OpenEntry<'_> {
             }),
             Err(error) => {
                 let meaning = error.meaning();
+                let mut message = error.for_the_record();
+                if let Some(place) = self.report.meter().place() {
+                    message = format!("{place}: {message}");
+                }
                 finish(&End {
-                    message: Some(&redactor.text(&error.for_the_record())),
+                    message: Some(&redactor.text(&message)),
                     error_code: Some(meaning.code),
                     ..ended(meaning.outcome)
                 })
