@@ -83,7 +83,8 @@ impl InvalidArguments {
     /// Most violations that are listed.
     pub const MAX_VIOLATIONS: usize = 20;
 
-    pub(crate) fn because(message: impl Into<String>) -> Self {
+    /// Arguments that are refused for this reason, as a whole.
+    pub fn because(message: impl Into<String>) -> Self {
         Self::at("", message)
     }
 

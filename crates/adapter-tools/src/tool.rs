@@ -235,11 +235,7 @@ impl Tool {
 
     /// The same schemas as `input` and `output` are written, with their members in that order for clients.
     #[must_use]
-    pub fn with_written_schemas(
-        mut self,
-        input: &RawValue,
-        output: Option<&RawValue>,
-    ) -> Self {
+    pub fn with_written_schemas(mut self, input: &RawValue, output: Option<&RawValue>) -> Self {
         self.input = Schema::written(input);
         self.output = output.map(Schema::written);
         self.output_is_sure = false;

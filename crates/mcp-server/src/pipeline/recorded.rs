@@ -241,6 +241,7 @@ impl OpenEntry<'_> {
             Ok(Invoked::Resource(result)) => {
                 self.report.answered_with(read_bytes(result));
                 finish(&End {
+                    message: self.report.meter().place(),
                     result: &redactor.json(capability, &recorded_read(result)),
                     ..ended(Outcome::Succeeded)
                 })
@@ -253,11 +254,13 @@ impl OpenEntry<'_> {
                     None => format!(r#"{{"messages":{messages}}}"#),
                 };
                 finish(&End {
+                    message: self.report.meter().place(),
                     result: &redactor.json(capability, &recorded),
                     ..ended(Outcome::Succeeded)
                 })
             }
             Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => finish(&End {
+                message: self.report.meter().place(),
                 result: &redactor.json(capability, &recorded_needs(needed)),
                 ..ended(Outcome::Succeeded)
             }),

@@ -1,0 +1,748 @@
+use crate::{
+    State, Status, UpstreamSpec,
+    catalogue::{Catalogue, Store},
+    names::{NameTable, NameTemplate, offered_uri, original_uri},
+    upstream::{
+        Upstream,
+        call::{Item, UpstreamTool},
+    },
+};
+use adapter_skills::SkillCatalog;
+use adapter_tools::{Annotations, TaskSupport, Tool, ToolCx, ToolError, ToolKind};
+use futures_util::future::{BoxFuture, join_all, ready};
+use mcp_protocol::{
+    RawJson,
+    client::Answer,
+    model::{
+        self, CacheHint, ClientRequest, Complete, Completion, CompletionReference, GetPrompt,
+        GetPromptResult, ListResources, Prompt, ReadResource, ReadResourceResult, Resource,
+        ResourceTemplate,
+    },
+};
+use mcp_server::{
+    ComponentState, NotOffered, PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry,
+    Resources, SourceTools, ToolSource,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::Duration,
+};
+use tokio::{runtime::Handle, sync::watch};
+
+/// Member of `_meta` that names the upstream of a tool, prompt or resource, and its own name there.
+pub const UPSTREAM_META: &str = "io.owlclaw/upstream";
+/// The file with the names that were given.
+const NAMES_FILE: &str = "names.json";
+
+/// Options of a gateway.
+#[derive(Clone, Debug)]
+pub struct GatewayOptions {
+    /// The form of the names of tools and prompts.
+    pub names: NameTemplate,
+    /// True if descriptions begin with `[MCP:{server}] `.
+    pub describe_origin: bool,
+    /// The directory in which lists and names are kept over restarts; none are without one.
+    pub directory: Option<PathBuf>,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        Self {
+            names: NameTemplate::default(),
+            describe_origin: true,
+            directory: None,
+        }
+    }
+}
+
+/// Upstreams as one source of tools, resources and prompts.
+///
+/// Lists come from what is known and wait for no upstream; an upstream is connected when it is first needed.
+#[derive(Clone)]
+pub struct Gateway(Arc<Inner>);
+
+struct Inner {
+    options: GatewayOptions,
+    store: Option<Store>,
+    runtime: Handle,
+    changes: watch::Sender<u64>,
+    upstreams: RwLock<BTreeMap<String, Arc<Upstream>>>,
+    names: Mutex<Names>,
+}
+
+/// Names that were given, under the form that they were given in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Names {
+    tools: NameTable,
+    prompts: NameTable,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gateway")
+            .field(&self.0.upstreams().keys())
+            .finish()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    fn upstreams(&self) -> BTreeMap<String, Arc<Upstream>> {
+        self.upstreams
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn get(&self, name: &str) -> Option<Arc<Upstream>> {
+        let upstreams = self
+            .upstreams
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        upstreams.get(name).cloned()
+    }
+}
+
+impl Gateway {
+    /// A gateway to these upstreams. None is connected yet; what was stored of them is on offer.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime, which connections are kept on.
+    #[must_use]
+    pub fn new(options: GatewayOptions, specs: Vec<UpstreamSpec>) -> Self {
+        let store = options.directory.clone().map(Store::new);
+        let names = store.as_ref().and_then(|it| it.value(NAMES_FILE));
+        let gateway = Self(Arc::new(Inner {
+            store,
+            runtime: Handle::current(),
+            changes: watch::Sender::new(0),
+            upstreams: RwLock::default(),
+            names: Mutex::new(names.unwrap_or_default()),
+            options,
+        }));
+        gateway.apply(specs);
+        gateway
+    }
+
+    /// Makes these the upstreams: those that are as they were stay connected, and the others are closed,
+    /// added or made anew. Of two with one name the first counts.
+    pub fn apply(&self, specs: Vec<UpstreamSpec>) {
+        let inner = &self.0;
+        let mut upstreams = inner
+            .upstreams
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *upstreams);
+        let mut has_changed = false;
+        for spec in specs {
+            if upstreams.contains_key(&spec.name) {
+                continue;
+            }
+            let name = spec.name.clone();
+            let same = before.remove(&name);
+            let upstream = match same {
+                Some(same) if same.spec == spec => same,
+                other => {
+                    has_changed = true;
+                    if let Some(other) = other {
+                        inner.close_later(other);
+                    }
+                    let (runtime, changes) = (inner.runtime.clone(), inner.changes.clone());
+                    Upstream::start(spec, inner.store.clone(), runtime, changes)
+                }
+            };
+            upstreams.insert(name, upstream);
+        }
+        has_changed |= !before.is_empty();
+        for gone in before.into_values() {
+            inner.close_later(gone);
+        }
+        drop(upstreams);
+        if has_changed {
+            self.0.changes.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// Begins to read the lists of upstreams that were never heard of, and waits for that, but no longer than
+    /// `most`: the first start of a server, whose clients may ask once and never again.
+    pub async fn first_look(&self, most: Duration) {
+        let upstreams = self.0.upstreams();
+        let unknown = upstreams.values().filter(|it| it.catalogue().is_none());
+        self.look_at(unknown, most).await;
+    }
+
+    /// Connects all upstreams at once and reads their lists, and waits for that, but no longer than `most`.
+    pub async fn connect_all(&self, most: Duration) {
+        let upstreams = self.0.upstreams();
+        self.look_at(upstreams.values(), most).await;
+    }
+
+    async fn look_at(&self, upstreams: impl Iterator<Item = &Arc<Upstream>>, most: Duration) {
+        let enabled = upstreams.filter(|it| it.spec.enabled);
+        let looks = enabled.map(|upstream| {
+            let looking = Arc::clone(upstream);
+            let look = self
+                .0
+                .runtime
+                .spawn(async move { looking.look().await.map(drop) });
+            async move {
+                let _ = look.await;
+            }
+        });
+        let looks = join_all(looks);
+        let _ = tokio::time::timeout(most, looks).await;
+    }
+
+    /// Facts about each upstream, by name.
+    #[must_use]
+    pub fn status(&self) -> Vec<Status> {
+        self.0.upstreams().values().map(|it| it.status()).collect()
+    }
+
+    /// Connects an upstream, and reads its lists.
+    ///
+    /// # Errors
+    ///
+    /// The reason why that is not possible.
+    pub async fn recheck(&self, name: &str) -> Result<Status, String> {
+        let upstream = self
+            .0
+            .get(name)
+            .ok_or_else(|| format!("there is no upstream `{name}`"))?;
+        match upstream.look().await {
+            Ok(_) => Ok(upstream.status()),
+            Err(down) => Err(down.reason),
+        }
+    }
+
+    /// The last lines that the program of an upstream has written to standard error, if it runs.
+    #[must_use]
+    pub fn stderr(&self, name: &str) -> Option<String> {
+        self.0.get(name)?.stderr()
+    }
+
+    /// Origin of the tool that is offered as `name`: upstream, and its own name there.
+    #[must_use]
+    pub fn origin(&self, name: &str) -> Option<(String, String)> {
+        let names = locked(&self.0.names);
+        let origin = names.tools.origin(name)?;
+        Some((origin.server.clone(), origin.item.clone()))
+    }
+
+    /// Closes all connections. Children have ended when it returns.
+    pub async fn shut_down(&self) {
+        let upstreams = self.0.upstreams();
+        join_all(upstreams.values().map(|it| it.close())).await;
+    }
+
+    /// Names of upstreams whose connection is open, in order.
+    #[must_use]
+    pub fn connected(&self) -> Vec<String> {
+        let upstreams = self.0.upstreams();
+        let connected = upstreams.into_iter().filter(|(_, it)| it.live().is_some());
+        connected.map(|(name, _)| name).collect()
+    }
+
+    fn template(&self, upstream: &Upstream) -> NameTemplate {
+        match &upstream.spec.prefix {
+            Some(prefix) => NameTemplate::with_prefix(prefix),
+            None => self.0.options.names.clone(),
+        }
+    }
+
+    /// Each upstream that is known, in order of the names.
+    fn known(&self) -> impl Iterator<Item = (Arc<Upstream>, Arc<Catalogue>)> {
+        let upstreams = self
+            .0
+            .upstreams()
+            .into_values()
+            .filter(|it| it.spec.enabled);
+        upstreams.filter_map(|it| it.catalogue().map(|known| (it, known)))
+    }
+
+    /// Changes the names, and stores them if they are others afterwards.
+    fn naming<T>(&self, name: impl FnOnce(&mut Names) -> T) -> T {
+        let mut names = locked(&self.0.names);
+        let before = names.clone();
+        let named = name(&mut names);
+        if *names != before
+            && let Some(store) = &self.0.store
+        {
+            store.keep_value(NAMES_FILE, &*names);
+        }
+        named
+    }
+
+    fn describe(&self, server: &str, description: &str) -> String {
+        match self.0.options.describe_origin {
+            true => format!("[MCP:{server}] {description}"),
+            false => description.to_owned(),
+        }
+    }
+
+    fn tools_of(&self, upstream: &Arc<Upstream>, known: &Arc<Catalogue>) -> SourceTools {
+        let mut made = locked(&upstream.made);
+        if let Some((made_of, tools)) = &*made
+            && Arc::ptr_eq(made_of, known)
+        {
+            return tools.clone().into();
+        }
+        let template = self.template(upstream);
+        let mut own: Vec<&model::Tool> = known
+            .tools
+            .iter()
+            .filter(|it| upstream.spec.offers(&it.name))
+            .collect();
+        // So that new names are given in an order that depends on nothing else.
+        own.sort_by(|one, other| one.name.cmp(&other.name));
+        own.dedup_by(|one, other| one.name == other.name);
+        let mut found = SourceTools::default();
+        for tool in own {
+            let server = &upstream.spec.name;
+            let name = self.naming(|names| names.tools.assign(&template, server, &tool.name));
+            match self.tool(upstream, tool, name.clone()) {
+                Ok(tool) => found.tools.push(tool),
+                Err(why) => found.lost.push(NotOffered {
+                    tool: name,
+                    place: Some(format!("upstreams.{server}")),
+                    why,
+                }),
+            }
+        }
+        *made = Some((Arc::clone(known), found.tools.clone()));
+        found
+    }
+
+    fn tool(
+        &self,
+        upstream: &Arc<Upstream>,
+        tool: &model::Tool,
+        name: String,
+    ) -> Result<Tool, String> {
+        let unfit = |error| format!("its schema is no JSON: {error}");
+        let raw =
+            |schema: &RawJson| RawValue::from_string(schema.as_str().to_owned()).map_err(unfit);
+        let input = raw(&tool.input_schema)?;
+        let output = tool.output_schema.as_ref().map(raw).transpose()?;
+        let executor = UpstreamTool {
+            upstream: Arc::clone(upstream),
+            tool: tool.name.clone(),
+        };
+        let spec = &upstream.spec;
+        let hints = tool.annotations.as_ref();
+        let mut origin = json!({ "name": spec.name, "tool": tool.name });
+        let mut made = Tool::new(name, Value::Null, executor)
+            .with_written_schemas(&input, output.as_deref())
+            .describe(self.describe(&spec.name, tool.description.as_deref().unwrap_or_default()))
+            .with_kind(ToolKind::Upstream)
+            .with_source(format!("upstreams.{}", spec.name))
+            .with_timeout(spec.timeout)
+            .with_task_support(TaskSupport::Optional);
+        let title = tool.title.as_ref().or_else(|| hints?.title.as_ref());
+        if let Some(title) = title {
+            made = made.with_title(title.clone());
+        }
+        if let Some(hints) = hints {
+            match spec.trust_annotations {
+                true => {
+                    made = made.with_annotations(Annotations {
+                        read_only: hints.read_only_hint,
+                        destructive: hints.destructive_hint,
+                        idempotent: hints.idempotent_hint,
+                        open_world: hints.open_world_hint,
+                    });
+                }
+                // They are told as what they are: the word of another.
+                false => origin["annotations"] = json!(hints),
+            }
+        }
+        for (key, value) in tool.meta.iter() {
+            if !key.starts_with("io.owlclaw/")
+                && let Ok(value) = value.parse::<Value>()
+            {
+                made = made.with_meta(key, with_offered_ui(value, &upstream.scheme_key));
+            }
+        }
+        Ok(made.with_meta(UPSTREAM_META, origin))
+    }
+}
+
+/// The entry of `_meta` that names the user interface of a tool, with the address under which it is offered.
+fn with_offered_ui(mut value: Value, key: &str) -> Value {
+    if let Some(Value::String(uri)) = value.get_mut("resourceUri") {
+        *uri = offered_uri(key, uri);
+    } else if let Value::String(uri) = &mut value
+        && uri.starts_with("ui://")
+    {
+        *uri = offered_uri(key, uri);
+    }
+    value
+}
+
+impl Inner {
+    fn close_later(&self, upstream: Arc<Upstream>) {
+        self.runtime.spawn(async move { upstream.close().await });
+    }
+}
+
+impl ToolSource for Gateway {
+    fn tools(&self, _: &SkillCatalog) -> SourceTools {
+        let upstreams = self.0.upstreams();
+        self.naming(|names| {
+            let is_kept = |server: &str| upstreams.contains_key(server);
+            names.tools.keep(is_kept);
+            names.prompts.keep(is_kept);
+        });
+        let mut found = SourceTools::default();
+        for (upstream, known) in self.known() {
+            let SourceTools { tools, lost } = self.tools_of(&upstream, &known);
+            found.tools.extend(tools);
+            found.lost.extend(lost);
+        }
+        found
+    }
+
+    fn resources(&self) -> Option<Arc<dyn Resources>> {
+        let mut resources = UpstreamResources::default();
+        for (upstream, known) in self.known() {
+            if known.offer.resources.is_some() {
+                resources.add(upstream, &known);
+            }
+        }
+        (!resources.by_key.is_empty()).then(|| Arc::new(resources) as Arc<dyn Resources>)
+    }
+
+    fn prompts(&self) -> Option<Arc<dyn Prompts>> {
+        let mut prompts = UpstreamPrompts::default();
+        for (upstream, known) in self.known() {
+            let template = self.template(&upstream);
+            let server = &upstream.spec.name;
+            for prompt in &known.prompts {
+                let name =
+                    self.naming(|names| names.prompts.assign(&template, server, &prompt.name));
+                if prompts.origins.contains_key(&name) {
+                    continue;
+                }
+                let mut entry = prompt.clone();
+                entry.name.clone_from(&name);
+                entry.description = entry.description.map(|it| self.describe(server, &it));
+                entry.meta.insert(
+                    UPSTREAM_META,
+                    &json!({ "name": server, "prompt": prompt.name }),
+                );
+                prompts.entries.push(entry);
+                prompts
+                    .origins
+                    .insert(name, (Arc::clone(&upstream), prompt.name.clone()));
+            }
+            if known.offer.completions.is_some() {
+                prompts
+                    .completing
+                    .insert(upstream.scheme_key.clone(), upstream);
+            }
+        }
+        let is_empty = prompts.entries.is_empty() && prompts.completing.is_empty();
+        (!is_empty).then(|| Arc::new(prompts) as Arc<dyn Prompts>)
+    }
+
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.0.changes.subscribe())
+    }
+
+    /// The gateway works, whichever upstreams do not: those are named in the detail.
+    fn health(&self) -> Option<ComponentState> {
+        let status = self.status();
+        let wrong: Vec<_> = status
+            .iter()
+            .filter(|it| matches!(it.state, State::Degraded | State::LoginNeeded | State::Held))
+            .map(|it| {
+                format!(
+                    "{} {}: {}",
+                    it.name,
+                    it.state.as_str(),
+                    it.error.as_deref().unwrap_or("no reason known")
+                )
+            })
+            .collect();
+        Some(ComponentState {
+            name: "upstreams",
+            ok: true,
+            detail: (!wrong.is_empty()).then(|| wrong.join("; ")),
+        })
+    }
+
+    /// A tool of an upstream takes no name away.
+    fn gives_way(&self) -> bool {
+        true
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shut_down())
+    }
+}
+
+/// Resources of all upstreams at one time.
+#[derive(Debug, Default)]
+struct UpstreamResources {
+    entries: Vec<ResourceEntry>,
+    templates: Vec<ResourceTemplate>,
+    by_key: HashMap<String, Arc<Upstream>>,
+}
+
+impl UpstreamResources {
+    fn add(&mut self, upstream: Arc<Upstream>, known: &Catalogue) {
+        let key = &upstream.scheme_key;
+        let origin = json!({ "name": upstream.spec.name });
+        let mut seen = HashSet::new();
+        for resource in &known.resources {
+            let uri = offered_uri(key, &resource.uri);
+            if !seen.insert(uri.clone()) {
+                continue;
+            }
+            let mut resource = Resource {
+                uri,
+                ..resource.clone()
+            };
+            resource.meta.insert(UPSTREAM_META, &origin);
+            self.entries.push(ResourceEntry {
+                resource,
+                ..ResourceEntry::default()
+            });
+        }
+        for template in &known.templates {
+            let mut template = template.clone();
+            template.uri_template = offered_uri(key, &template.uri_template);
+            template.meta.insert(UPSTREAM_META, &origin);
+            self.templates.push(template);
+        }
+        self.by_key.insert(key.clone(), upstream);
+    }
+
+    fn origin(&self, uri: &str) -> Option<(&Arc<Upstream>, String)> {
+        let (key, original) = original_uri(uri)?;
+        Some((self.by_key.get(key)?, original))
+    }
+}
+
+impl Resources for UpstreamResources {
+    fn entries(&self) -> &[ResourceEntry] {
+        &self.entries
+    }
+
+    fn templates(&self) -> &[ResourceTemplate] {
+        &self.templates
+    }
+
+    fn matching(&self, filter: &ListResources) -> Result<Vec<usize>, String> {
+        if filter.category.is_some() || filter.tag.is_some() {
+            return Ok(Vec::new());
+        }
+        let entries = self.entries.iter().enumerate();
+        let fits = |uri: &str| {
+            filter
+                .uri
+                .as_ref()
+                .is_none_or(|it| crate::spec::fits(it, uri))
+        };
+        Ok(entries
+            .filter(|(_, it)| fits(&it.resource.uri))
+            .map(|(at, _)| at)
+            .collect())
+    }
+
+    /// Any URI of an upstream's may lead somewhere, listed or not: it knows.
+    fn canonical(&self, uri: &str) -> Option<String> {
+        self.origin(uri).map(|_| uri.to_owned())
+    }
+
+    fn read(
+        self: Arc<Self>,
+        read: ReadResource,
+    ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
+        self.read_for(ToolCx::new("", ""), read)
+    }
+
+    fn read_for(
+        self: Arc<Self>,
+        cx: ToolCx,
+        read: ReadResource,
+    ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
+        Box::pin(async move {
+            let (upstream, uri) = self.origin(&read.uri).ok_or(ReadFailure::NotFound)?;
+            let item = Item {
+                upstream,
+                name: &uri,
+                kind: "resource",
+            };
+            let request = ClientRequest::ReadResource(ReadResource {
+                uri: uri.clone(),
+                // Extensions of ours, which an upstream does not know.
+                range: None,
+                if_none_match: None,
+                retry: model::InputRetry::default(),
+            });
+            match item.ask(&cx, request).await {
+                Ok(Answer::ReadResource(mut result)) => {
+                    for contents in &mut result.contents {
+                        contents.uri = offered_uri(&upstream.scheme_key, &contents.uri);
+                    }
+                    // What one client may read, a cache must not show to another.
+                    result.cache = CacheHint {
+                        ttl_ms: result.cache.ttl_ms,
+                        ..CacheHint::NONE
+                    };
+                    Ok(result)
+                }
+                Ok(_) => Err(ReadFailure::Unreadable(
+                    item.lost("a read was answered with something else", "")
+                        .into(),
+                )),
+                Err(ToolError::NeedsInput(needed)) => Err(ReadFailure::NeedsInput(needed)),
+                Err(error) => Err(match is_not_found(&error) {
+                    true => ReadFailure::NotFound,
+                    false => ReadFailure::Unreadable(error.into()),
+                }),
+            }
+        })
+    }
+}
+
+/// True if an upstream says that there is no such resource: -32002, or -32602 in the modern revision.
+fn is_not_found(error: &ToolError) -> bool {
+    match error {
+        ToolError::Rejected(_) => true,
+        ToolError::Failed(failure) => {
+            let code = failure
+                .details
+                .as_ref()
+                .and_then(|it| it.get("code")?.as_i64());
+            code == Some(-32002)
+        }
+        _ => false,
+    }
+}
+
+/// Prompts of all upstreams at one time.
+#[derive(Debug, Default)]
+struct UpstreamPrompts {
+    entries: Vec<Prompt>,
+    origins: HashMap<String, (Arc<Upstream>, String)>,
+    /// Upstreams that complete arguments, by their key.
+    completing: HashMap<String, Arc<Upstream>>,
+}
+
+impl Prompts for UpstreamPrompts {
+    fn entries(&self) -> &[Prompt] {
+        &self.entries
+    }
+
+    fn get(&self, cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
+        let Some((upstream, name)) = self.origins.get(&cx.name) else {
+            let why = "there is no such prompt".to_owned();
+            return Box::pin(ready(Err(PromptFailure::Arguments(why))));
+        };
+        Box::pin(async move {
+            let item = Item {
+                upstream,
+                name,
+                kind: "prompt",
+            };
+            let request = ClientRequest::GetPrompt(GetPrompt {
+                name: name.clone(),
+                arguments: cx.arguments,
+                ..GetPrompt::default()
+            });
+            match item.ask(&cx.call, request).await {
+                Ok(Answer::GetPrompt(mut result)) => {
+                    for message in &mut result.messages {
+                        match &mut message.content {
+                            model::Content::Resource { resource, .. } => {
+                                resource.uri = offered_uri(&upstream.scheme_key, &resource.uri);
+                            }
+                            model::Content::ResourceLink(link) => {
+                                link.uri = offered_uri(&upstream.scheme_key, &link.uri);
+                            }
+                            _ => {}
+                        }
+                    }
+                    Ok(result)
+                }
+                Ok(_) => Err(PromptFailure::Broken(
+                    item.lost("a prompt was answered with something else", "")
+                        .into(),
+                )),
+                Err(ToolError::NeedsInput(needed)) => Err(PromptFailure::NeedsInput(needed)),
+                Err(ToolError::Rejected(invalid)) => {
+                    let lines = invalid
+                        .violations()
+                        .iter()
+                        .map(|it| it.message().to_owned());
+                    Err(PromptFailure::Arguments(
+                        lines.collect::<Vec<_>>().join("; "),
+                    ))
+                }
+                Err(error) => Err(PromptFailure::Broken(error.into())),
+            }
+        })
+    }
+
+    fn suggest<'a>(
+        &'a self,
+        cx: ToolCx,
+        request: &'a Complete,
+    ) -> BoxFuture<'a, Option<Completion>> {
+        let found = match &request.reference {
+            CompletionReference::Prompt { name } => {
+                self.origins.get(name).map(|(upstream, own)| {
+                    let name = own.clone();
+                    (upstream, CompletionReference::Prompt { name })
+                })
+            }
+            CompletionReference::Resource { uri } => original_uri(uri).and_then(|(key, uri)| {
+                Some((
+                    self.completing.get(key)?,
+                    CompletionReference::Resource { uri },
+                ))
+            }),
+        };
+        let Some((upstream, reference)) = found else {
+            return Box::pin(ready(None));
+        };
+        if !self.completing.contains_key(&upstream.scheme_key) {
+            return Box::pin(ready(Some(Completion::default())));
+        }
+        Box::pin(async move {
+            let item = Item {
+                upstream,
+                name: &request.argument,
+                kind: "completion of",
+            };
+            let asked = ClientRequest::Complete(Complete {
+                reference,
+                ..request.clone()
+            });
+            let deadline = cx.deadline;
+            let asking = item.ask(&cx, asked);
+            let answered = match deadline {
+                Some(deadline) => tokio::time::timeout_at(deadline.into(), asking)
+                    .await
+                    .ok()?,
+                None => asking.await,
+            };
+            match answered {
+                Ok(Answer::Complete(completion)) => Some(completion),
+                // Nothing to suggest, which hinders nobody who types.
+                _ => Some(Completion::default()),
+            }
+        })
+    }
+}

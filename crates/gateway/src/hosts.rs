@@ -1,0 +1,462 @@
+//! Files in which hosts keep their servers: `mcp.json` with `mcpServers` (Claude Desktop, Cursor, Kiro and
+//! others), or with `servers` (VS Code). An entry that cannot be used is told of and left out.
+
+use crate::{Reach, UpstreamSpec};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use mcp_client::HttpTransport;
+use serde_json::{Map, Value};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// A longer file is no configuration.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Servers of a host's file, in order of their names, and what is wrong with it.
+#[derive(Debug, Default, PartialEq)]
+pub struct HostFile {
+    /// Entries that can be used.
+    pub specs: Vec<UpstreamSpec>,
+    /// Entries that were left out, and secrets that stand in the file.
+    pub warnings: Vec<String>,
+}
+
+/// The file with the servers of a host, by document 002: the first that exists of the one that the variable
+/// `OWLCLAW_MCP_CONFIG` names, `given`, `mcp.json` in the workspace and `.owlclaw/mcp.json` in the home directory.
+pub fn find(
+    given: Option<&Path>,
+    workspace: Option<&Path>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<PathBuf> {
+    let named = variable("OWLCLAW_MCP_CONFIG").filter(|it| !it.is_empty());
+    let home = variable("HOME").map(|it| Path::new(&it).join(".owlclaw/mcp.json"));
+    let candidates = [
+        named.map(PathBuf::from),
+        given.map(Path::to_owned),
+        workspace.map(|it| it.join("mcp.json")),
+        home,
+    ];
+    candidates.into_iter().flatten().find(|it| it.is_file())
+}
+
+impl HostFile {
+    /// Reads a file. One that is not there has no servers; one that cannot be read has none either, and says so.
+    pub fn read(path: &Path, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let told = |why: String| Self {
+            specs: Vec::new(),
+            warnings: vec![format!("{}: {why}", path.display())],
+        };
+        let text = match std::fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Self::default(),
+            Ok(found) if MAX_FILE_BYTES < found.len() => return told("it is too long".to_owned()),
+            _ => std::fs::read_to_string(path),
+        };
+        let text = match text {
+            Ok(text) => text,
+            Err(error) => return told(error.to_string()),
+        };
+        let mut file = Self::parse(&text, variable);
+        for warning in &mut file.warnings {
+            *warning = format!("{}: {warning}", path.display());
+        }
+        file
+    }
+
+    /// Reads the text of a file: JSON, in which comments and commas at the end may stand, as editors have it.
+    pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let mut file = Self::default();
+        let root: Value = match serde_json::from_str(&plain(text)) {
+            Ok(root) => root,
+            Err(error) => {
+                file.warnings
+                    .push(format!("it is no JSON, and has no servers: {error}"));
+                return file;
+            }
+        };
+        let servers = ["mcpServers", "servers"]
+            .iter()
+            .find_map(|key| root.get(key).or_else(|| root.get("mcp")?.get(key)));
+        let Some(Value::Object(servers)) = servers else {
+            file.warnings
+                .push("it has no `mcpServers` and no `servers`".to_owned());
+            return file;
+        };
+        for (name, entry) in servers {
+            match spec(name, entry, &variable, &mut file.warnings) {
+                Ok(spec) => file.specs.push(spec),
+                Err(why) => file.warnings.push(format!("`{name}` is left out: {why}")),
+            }
+        }
+        file
+    }
+}
+
+fn spec(
+    name: &str,
+    entry: &Value,
+    variable: &dyn Fn(&str) -> Option<String>,
+    warnings: &mut Vec<String>,
+) -> Result<UpstreamSpec, String> {
+    let Value::Object(entry) = entry else {
+        return Err("it is no object".to_owned());
+    };
+    if name.trim().is_empty() {
+        return Err("it has no name".to_owned());
+    }
+    let expanded = |text: &str| expand(text, variable);
+    let text = |key: &str| -> Result<Option<String>, String> {
+        match entry.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => expanded(text).map(Some),
+            Some(_) => Err(format!("`{key}` is no text")),
+        }
+    };
+    let pairs = |key: &str| -> Result<Vec<(String, String)>, String> {
+        let empty = Map::new();
+        let map = match entry.get(key) {
+            None | Some(Value::Null) => &empty,
+            Some(Value::Object(map)) => map,
+            Some(_) => return Err(format!("`{key}` is no object")),
+        };
+        let pair = |(name, value): (&String, &Value)| match value {
+            Value::String(text) => Ok((name.clone(), expanded(text)?)),
+            Value::Number(_) | Value::Bool(_) => Ok((name.clone(), value.to_string())),
+            _ => Err(format!("`{key}.{name}` is no text")),
+        };
+        map.iter().map(pair).collect()
+    };
+    for (key, secret) in [("env", entry.get("env")), ("headers", entry.get("headers"))] {
+        for (variable, value) in secret.and_then(Value::as_object).into_iter().flatten() {
+            if looks_secret(variable)
+                && value
+                    .as_str()
+                    .is_some_and(|it| !it.is_empty() && !it.contains('$'))
+            {
+                warnings.push(format!(
+                    "`{name}.{key}.{variable}` looks like a secret that is written out"
+                ));
+            }
+        }
+    }
+    let kind = match text("transport")? {
+        Some(kind) => Some(kind),
+        None => text("type")?,
+    };
+    let command = text("command")?.filter(|it| !it.is_empty());
+    let url = match text("url")? {
+        Some(url) => Some(url),
+        None => match text("serverUrl")? {
+            Some(url) => Some(url),
+            None => text("httpUrl")?,
+        },
+    };
+    let (is_child, transport) = match kind.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None => (command.is_some(), HttpTransport::Detect),
+        Some("stdio" | "local") => (true, HttpTransport::Detect),
+        Some("sse") => (false, HttpTransport::Sse),
+        Some("http" | "streamable_http" | "streamable-http" | "streamablehttp") => {
+            (false, HttpTransport::Streamable)
+        }
+        Some("ws" | "websocket" | "remote") => (false, HttpTransport::Detect),
+        Some(other) => return Err(format!("the transport `{other}` is unknown")),
+    };
+    let reach = if is_child {
+        let arguments = match entry.get("args") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(items)) => items
+                .iter()
+                .map(|it| expanded(it.as_str().ok_or("`args` has something that is no text")?))
+                .collect::<Result<_, String>>()?,
+            Some(_) => return Err("`args` is no list".to_owned()),
+        };
+        Reach::Child {
+            program: command.ok_or("it has no `command`")?,
+            arguments,
+            environment: pairs("env")?,
+            directory: text("cwd")?.map(PathBuf::from),
+        }
+    } else {
+        let url = url.ok_or("it has no `url`")?;
+        let schemes = ["http://", "https://", "ws://", "wss://"];
+        if !schemes.iter().any(|it| url.starts_with(it)) {
+            return Err("its `url` does not begin with http, https, ws or wss".to_owned());
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs("headers")? {
+            let name: HeaderName = name
+                .parse()
+                .map_err(|_| format!("`{name}` is no name of a header"))?;
+            let mut value = HeaderValue::from_str(&value)
+                .map_err(|_| format!("the header `{name}` has a value that headers cannot have"))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Reach::Url {
+            url,
+            headers,
+            transport,
+        }
+    };
+    let mut spec = UpstreamSpec::new(name, reach);
+    match entry.get("timeout") {
+        None | Some(Value::Null) => {}
+        Some(Value::Number(seconds))
+            if seconds
+                .as_f64()
+                .is_some_and(|it| (1.0..=86_400.0).contains(&it)) =>
+        {
+            spec.timeout = Duration::from_secs_f64(seconds.as_f64().unwrap_or(60.0));
+        }
+        Some(_) => return Err("`timeout` is no number of seconds from 1 to 86400".to_owned()),
+    }
+    let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
+    spec.enabled = flag("enabled").unwrap_or(true) && !flag("disabled").unwrap_or(false);
+    Ok(spec)
+}
+
+fn looks_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["KEY", "TOKEN", "SECRET", "PASSWORD", "AUTHORIZATION"]
+        .iter()
+        .any(|it| name.contains(it))
+}
+
+/// `text` with `${NAME}`, `${env:NAME}` and `${NAME:-default}` replaced, and `$NAME` where it is set.
+fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(inside) = rest.strip_prefix('{') {
+            let (inside, after) = inside.split_once('}').ok_or("a `${` is not closed")?;
+            let (name, default) = match inside.split_once(":-") {
+                Some((name, default)) => (name, Some(default)),
+                None => (inside, None),
+            };
+            let name = name.strip_prefix("env:").unwrap_or(name);
+            let value = variable(name).or_else(|| default.map(str::to_owned));
+            out.push_str(&value.ok_or_else(|| format!("`${{{name}}}` is not set"))?);
+            rest = after;
+        } else {
+            let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_';
+            let end = rest.find(|it| !is_part(it)).unwrap_or(rest.len());
+            match variable(&rest[..end]).filter(|_| 0 < end) {
+                Some(value) => out.push_str(&value),
+                None => {
+                    out.push('$');
+                    out.push_str(&rest[..end]);
+                }
+            }
+            rest = &rest[end..];
+        }
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// JSON without the comments, and the commas at the end of lists, that editors allow.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.trim_start_matches('\u{feff}').chars().peekable();
+    let mut in_text = false;
+    while let Some(it) = rest.next() {
+        match it {
+            '\\' if in_text => {
+                out.push(it);
+                out.extend(rest.next());
+            }
+            '"' => {
+                in_text = !in_text;
+                out.push(it);
+            }
+            '/' if !in_text && rest.peek() == Some(&'/') => {
+                while rest.peek().is_some_and(|it| *it != '\n') {
+                    rest.next();
+                }
+            }
+            '/' if !in_text && rest.peek() == Some(&'*') => {
+                rest.next();
+                let mut before = ' ';
+                for it in rest.by_ref() {
+                    if before == '*' && it == '/' {
+                        break;
+                    }
+                    before = it;
+                }
+            }
+            '}' | ']' if !in_text => {
+                let kept = out.trim_end();
+                if kept.ends_with(',') {
+                    let length = kept.len() - 1;
+                    out.truncate(length);
+                }
+                out.push(it);
+            }
+            _ => out.push(it),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn parsed(text: &str) -> HostFile {
+        HostFile::parse(text, |name| (name == "SET").then(|| "value".to_owned()))
+    }
+
+    #[test]
+    fn files_of_hosts_are_read_as_they_are() {
+        let claude = r#"{"mcpServers": {"fs": {"command": "npx", "args": ["-y", "x", "/a"], "env": {"K": "${SET}"}}}}"#;
+        let code = r#"{
+            // what the editor writes
+            "inputs": [],
+            "servers": {
+                "web": {"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Bearer ${env:SET}"},},
+                "local": {"type": "stdio", "command": "x", /* none */ "args": []},
+            },
+        }"#;
+        let kiro = r#"{"mcpServers": {"a": {"command": "x", "disabled": true, "autoApprove": ["b"], "timeout": 7}}}"#;
+        let document = r#"{"mcpServers": {"s": {"transport": "sse", "url": "http://localhost:8080/sse", "timeout": 60}}}"#;
+        let nested = r#"{"mcp": {"servers": {"a": {"command": "x"}}}}"#;
+        for text in [claude, code, kiro, document, nested] {
+            let file = parsed(text);
+            assert!(file.warnings.is_empty(), "{:?}", file.warnings);
+            assert!(!file.specs.is_empty());
+        }
+        let Reach::Child { environment, .. } = &parsed(claude).specs[0].reach else {
+            panic!()
+        };
+        assert_eq!(environment[..], [("K".to_owned(), "value".to_owned())]);
+        let of_code = parsed(code).specs;
+        let web = of_code.iter().find(|it| it.name == "web").unwrap();
+        let Reach::Url {
+            headers, transport, ..
+        } = &web.reach
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (&headers["authorization"], *transport),
+            (
+                &HeaderValue::from_static("Bearer value"),
+                HttpTransport::Streamable
+            )
+        );
+        let kiro = &parsed(kiro).specs[0];
+        assert_eq!(
+            (kiro.enabled, kiro.timeout),
+            (false, Duration::from_secs(7))
+        );
+    }
+
+    /// Property 2 of document 002.
+    #[test]
+    fn an_entry_that_cannot_be_used_is_told_of_and_left_out() {
+        let bad = [
+            json!(7),
+            json!({}),
+            json!({"transport": "stdio"}),
+            json!({"transport": "sse"}),
+            json!({"transport": "pigeon", "command": "x"}),
+            json!({"url": "ftp://h"}),
+            json!({"command": "x", "args": "y"}),
+            json!({"command": "x", "args": [7]}),
+            json!({"command": "x", "env": {"A": "${UNSET}"}}),
+            json!({"command": "x", "timeout": true}),
+            json!({"command": "x", "timeout": 0}),
+            json!({"url": "https://h", "headers": {"a b": "c"}}),
+        ];
+        for entry in bad {
+            let text = json!({"mcpServers": {"bad": entry, "good": {"command": "x"}}}).to_string();
+            let file = parsed(&text);
+            let names: Vec<_> = file.specs.iter().map(|it| it.name.as_str()).collect();
+            assert_eq!(names, ["good"], "{entry}");
+            assert!(file.warnings[0].contains("`bad`"), "{:?}", file.warnings);
+        }
+        for text in ["", "{", "[]", "{}", r#"{"mcpServers": 7}"#] {
+            let file = parsed(text);
+            assert_eq!((file.specs.len(), file.warnings.len()), (0, 1), "{text}");
+        }
+        assert_eq!(
+            HostFile::read(Path::new("/no/such"), |_| None),
+            HostFile::default()
+        );
+    }
+
+    #[test]
+    fn secrets_that_are_written_out_are_told_and_not_shown() {
+        let file = parsed(
+            r#"{"mcpServers": {"a": {"command": "x", "env": {"API_KEY": "hunter2", "B": "c", "TOKEN": "$SET"}}}}"#,
+        );
+        assert_eq!(
+            (file.specs.len(), file.warnings.len()),
+            (1, 1),
+            "{:?}",
+            file.warnings
+        );
+        assert!(
+            file.warnings[0].contains("a.env.API_KEY") && !file.warnings[0].contains("hunter2")
+        );
+    }
+
+    #[test]
+    fn the_first_file_that_exists_is_the_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at(".owlclaw")).unwrap();
+        let home = directory.path().to_str().unwrap().to_owned();
+        let named = at("named.json").to_str().unwrap().to_owned();
+        let variable = |name: &str| match name {
+            "HOME" => Some(home.clone()),
+            "OWLCLAW_MCP_CONFIG" => Some(named.clone()),
+            _ => None,
+        };
+        let found = || find(Some(&at("given.json")), Some(directory.path()), variable);
+        assert_eq!(found(), None);
+        for name in [".owlclaw/mcp.json", "mcp.json", "given.json", "named.json"] {
+            std::fs::write(at(name), "{}").unwrap();
+            assert_eq!(found(), Some(at(name)));
+        }
+    }
+
+    proptest! {
+        /// Property 1 of document 002: each field of each legal entry is there afterwards.
+        #[test]
+        fn each_field_of_a_legal_entry_is_kept(
+            name in "[a-z][a-z0-9-]{0,12}",
+            command in "[a-z/.]{1,12}",
+            args in prop::collection::vec("[a-z /=-]{0,10}", 0..4),
+            env in prop::collection::btree_map("[A-Z]{1,6}", "[a-z ]{0,8}", 0..4),
+            timeout in 1_u64..3_600,
+            is_url in any::<bool>(),
+        ) {
+            let entry = match is_url {
+                true => json!({"transport": "sse", "url": format!("http://{name}/sse"), "timeout": timeout}),
+                false => json!({"transport": "stdio", "command": command, "args": args, "env": env, "timeout": timeout}),
+            };
+            let file = parsed(&json!({"mcpServers": {name.clone(): entry}}).to_string());
+            prop_assert_eq!(file.specs.len(), 1);
+            let spec = &file.specs[0];
+            prop_assert_eq!((&spec.name, spec.timeout), (&name, Duration::from_secs(timeout)));
+            match &spec.reach {
+                Reach::Child { program, arguments, environment, .. } => {
+                    prop_assert!(!is_url);
+                    prop_assert_eq!(program, &command);
+                    prop_assert_eq!(arguments, &args);
+                    prop_assert_eq!(environment, &env.into_iter().collect::<Vec<_>>());
+                }
+                Reach::Url { url, transport, .. } => {
+                    prop_assert!(is_url);
+                    prop_assert_eq!(url, &format!("http://{name}/sse"));
+                    prop_assert_eq!(*transport, HttpTransport::Sse);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Names under which tools, prompts and resources of upstreams are offered, and back.
+//!
+//! A name is found in a table and never split: `mcp_a_b_c` may be `b_c` of `a`, or `c` of `a_b`. Who has a
+//! name keeps it, over restarts too, since rules are about it; who comes later gets a suffix.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::{collections::BTreeMap, fmt::Write};
+
+/// The most characters of a name: some clients take no more.
+pub const MAX_NAME: usize = 64;
+/// Hexadecimal digits of a suffix.
+const DIGITS: usize = 8;
+
+/// The form of names: text with `{tool}`, and `{server}` mostly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameTemplate(String);
+
+impl Default for NameTemplate {
+    fn default() -> Self {
+        Self("mcp_{server}_{tool}".to_owned())
+    }
+}
+
+impl NameTemplate {
+    /// Reads a template.
+    ///
+    /// # Errors
+    ///
+    /// The mistake in it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.matches("{tool}").count() != 1 {
+            return Err("it must have `{tool}` once".to_owned());
+        }
+        let rest = text.replacen("{tool}", "", 1).replacen("{server}", "", 1);
+        if !rest.chars().all(is_legal) {
+            return Err(
+                "besides `{tool}` and `{server}` once, it may have A-Z a-z 0-9 _ . -".to_owned(),
+            );
+        }
+        if MAX_NAME / 2 < rest.len() {
+            return Err(format!(
+                "more than {} characters are too many",
+                MAX_NAME / 2
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The template of an upstream whose names begin with `prefix`.
+    #[must_use]
+    pub fn with_prefix(prefix: &str) -> Self {
+        let prefix: String = prefix.chars().filter(|it| is_legal(*it)).collect();
+        Self(format!("{prefix}{{tool}}"))
+    }
+
+    /// The name that `item` of `server` would have if it were alone. One that cannot be kept as it is has a
+    /// suffix, which depends on nothing else.
+    fn of(&self, server: &str, item: &str) -> String {
+        let part = |text: &str| -> String {
+            let legal = |it: char| if is_legal(it) { it } else { '_' };
+            text.chars().map(legal).collect()
+        };
+        let server_part = part(server).replace('-', "_");
+        let name = self.0.replacen("{server}", &server_part, 1);
+        let name = name.replacen("{tool}", &part(item), 1);
+        let is_kept = name.len() <= MAX_NAME && !item.is_empty() && item.chars().all(is_legal);
+        if is_kept {
+            name
+        } else {
+            suffixed(&name, server, item)
+        }
+    }
+}
+
+fn is_legal(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "_-.".contains(character)
+}
+
+/// `name` with digits that tell `item` of `server` apart from all others.
+fn suffixed(name: &str, server: &str, item: &str) -> String {
+    let mut name: String = name.chars().take(MAX_NAME - DIGITS - 1).collect();
+    name.push('_');
+    name.push_str(&digits(&[server, item]));
+    name
+}
+
+pub(crate) fn digits(parts: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    let mut digits = String::new();
+    for byte in &digest.finalize()[..DIGITS / 2] {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
+/// Names of items of one kind, by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NameTable(BTreeMap<String, Origin>);
+
+/// Upstream and item that a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Origin {
+    /// The upstream's name.
+    pub server: String,
+    /// The item's own name there.
+    pub item: String,
+}
+
+impl NameTable {
+    /// The name of `item` of `server`: the one that it has, or a new one. Items that are new together are to
+    /// come sorted, so that the outcome is the same each time.
+    pub fn assign(&mut self, template: &NameTemplate, server: &str, item: &str) -> String {
+        let origin = Origin {
+            server: server.to_owned(),
+            item: item.to_owned(),
+        };
+        let plain = template.of(server, item);
+        let with_suffix = suffixed(&plain, server, item);
+        for name in [&plain, &with_suffix] {
+            if self.0.get(name) == Some(&origin) {
+                return name.clone();
+            }
+        }
+        // A name of another form, from before the configuration changed, is free for others.
+        self.0.retain(|_, it| *it != origin);
+        let name = match self.0.contains_key(&plain) {
+            false => plain,
+            // Taken as well only if somebody has chosen an item's name for that.
+            true => with_suffix,
+        };
+        self.0.entry(name.clone()).or_insert(origin);
+        name
+    }
+
+    /// Upstream and item that `name` stands for.
+    #[must_use]
+    pub fn origin(&self, name: &str) -> Option<&Origin> {
+        self.0.get(name)
+    }
+
+    /// Frees the names of all upstreams but those of which `is_kept` is true.
+    pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.0.retain(|_, it| is_kept(&it.server));
+    }
+}
+
+/// The part of a URI's scheme that stands for an upstream: a function of its name alone.
+#[must_use]
+pub fn scheme_key(server: &str) -> String {
+    let mut is_exact = !server.is_empty();
+    let legal = |it: char| match it {
+        'a'..='z' | '0'..='9' | '-' => it,
+        '_' => '.',
+        _ => {
+            is_exact = false;
+            let lower = it.to_ascii_lowercase();
+            if lower.is_ascii_alphanumeric() {
+                lower
+            } else {
+                '-'
+            }
+        }
+    };
+    let key: String = server.chars().map(legal).collect();
+    match is_exact {
+        true => key,
+        false => format!("{key}-{}", digits(&[server])),
+    }
+}
+
+/// The URI, or template of URIs, under which `uri` of the upstream with this key is offered. `ui://` stays
+/// `ui://`, since hosts know apps by it.
+#[must_use]
+pub fn offered_uri(key: &str, uri: &str) -> String {
+    match uri.strip_prefix("ui://") {
+        Some(rest) => format!("ui://mcp.{key}/{rest}"),
+        None => format!("mcp.{key}+{uri}"),
+    }
+}
+
+/// The key of the upstream and the URI there of what is offered as `uri`; `None` if it is no such URI.
+#[must_use]
+pub fn original_uri(uri: &str) -> Option<(&str, String)> {
+    if let Some(rest) = uri.strip_prefix("ui://mcp.") {
+        let (key, rest) = rest.split_once('/')?;
+        return Some((key, format!("ui://{rest}")));
+    }
+    let (key, original) = uri.strip_prefix("mcp.")?.split_once('+')?;
+    let is_key = key
+        .bytes()
+        .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || b".-".contains(&it));
+    (is_key && !original.is_empty() && !original.starts_with("ui://"))
+        .then(|| (key, original.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Property 4 of document 002, by the table: names of the document's form are not reversible as text.
+        #[test]
+        fn each_name_leads_back_to_its_server_and_tool(
+            pairs in prop::collection::btree_set(("[ab_-]{1,4}", "[ab_]{1,4}"), 1..30),
+        ) {
+            let template = NameTemplate::default();
+            let mut table = NameTable::default();
+            let named: Vec<_> = pairs
+                .iter()
+                .map(|(server, tool)| (table.assign(&template, server, tool), server, tool))
+                .collect();
+            let names: std::collections::BTreeSet<_> = named.iter().map(|it| &it.0).collect();
+            prop_assert_eq!(names.len(), pairs.len());
+            for (name, server, tool) in &named {
+                let origin = table.origin(name).unwrap();
+                prop_assert_eq!((&origin.server, &origin.item), (*server, *tool));
+                prop_assert_eq!(&table.clone().assign(&template, server, tool), name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_has_the_form_of_the_document_and_is_found_in_the_table() {
+        let mut table = NameTable::default();
+        let template = NameTemplate::default();
+        assert_eq!(
+            table.assign(&template, "web-search", "search"),
+            "mcp_web_search_search"
+        );
+        let origin = table.origin("mcp_web_search_search").unwrap();
+        assert_eq!(
+            (origin.server.as_str(), origin.item.as_str()),
+            ("web-search", "search")
+        );
+        assert_eq!(table.origin("mcp_web_search"), None);
+    }
+
+    #[test]
+    fn who_has_a_name_keeps_it_whoever_comes_later() {
+        let template = NameTemplate::default();
+        let mut table = NameTable::default();
+        let first = table.assign(&template, "a_b", "c");
+        assert_eq!(first, "mcp_a_b_c");
+        let second = table.assign(&template, "a", "b_c");
+        assert_ne!(second, first);
+        assert!(second.starts_with("mcp_a_b_c_"), "{second}");
+        // Over a restart, and in another order.
+        let stored = serde_json::to_string(&table).unwrap();
+        let mut again: NameTable = serde_json::from_str(&stored).unwrap();
+        assert_eq!(again.assign(&template, "a", "b_c"), second);
+        assert_eq!(again.assign(&template, "a_b", "c"), first);
+        assert_eq!(again, table);
+        // One whose upstream is gone is free.
+        again.keep(|server| server == "a");
+        assert_eq!(again.origin(&first), None);
+    }
+
+    #[test]
+    fn names_are_legal_and_short_whatever_they_are_made_of() {
+        let template = NameTemplate::default();
+        let mut table = NameTable::default();
+        let long = "x".repeat(200);
+        let items = [
+            "a b",
+            "a/b",
+            "a\u{1b}b",
+            "退款",
+            "",
+            &long,
+            &format!("{long}y"),
+        ];
+        let mut names = std::collections::BTreeSet::new();
+        for item in items {
+            let name = table.assign(&template, "s", item);
+            assert!(
+                name.len() <= MAX_NAME && name.chars().all(is_legal),
+                "{name}"
+            );
+            assert!(names.insert(name));
+        }
+    }
+
+    #[test]
+    fn a_template_says_its_mistake() {
+        assert!(NameTemplate::parse("{server}.{tool}").is_ok());
+        for wrong in [
+            "mcp",
+            "{tool}{tool}",
+            "{server} {tool}",
+            "{x}_{tool}",
+            &("x".repeat(40) + "{tool}"),
+        ] {
+            assert!(NameTemplate::parse(wrong).is_err(), "{wrong}");
+        }
+        let mut table = NameTable::default();
+        assert_eq!(
+            table.assign(&NameTemplate::with_prefix("gh-"), "github", "list"),
+            "gh-list"
+        );
+    }
+
+    #[test]
+    fn a_uri_is_found_again() {
+        for server in [
+            "docs",
+            "web-search",
+            "my_server",
+            "My Server",
+            "a.b",
+            "a_b",
+            "a-b",
+            "é",
+        ] {
+            let key = scheme_key(server);
+            for uri in [
+                "file:///a/b?c#d",
+                "ui://app/x",
+                "docs://{path}",
+                "greeting",
+                "mcp.docs+a:b",
+                "ui://mcp.x/y",
+            ] {
+                let offered = offered_uri(&key, uri);
+                assert_eq!(
+                    original_uri(&offered),
+                    Some((key.as_str(), uri.to_owned())),
+                    "{offered}"
+                );
+            }
+        }
+        let keys = ["a_b", "a-b", "a.b", "A_b", "ab"].map(scheme_key);
+        let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len(), "{keys:?}");
+        for other in [
+            "skill://a",
+            "mcp.docs",
+            "mcp.+",
+            "mcp.Docs+a:b",
+            "mcp.docs+ui://a",
+            "ui://app/x",
+            "ui://mcp.x",
+        ] {
+            assert_eq!(original_uri(other), None, "{other}");
+        }
+    }
+}

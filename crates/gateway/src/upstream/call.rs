@@ -1,0 +1,476 @@
+//! Requests to upstreams on behalf of a caller: calls of tools, prompts and reads.
+
+use crate::{
+    catalogue::with_causes,
+    upstream::{
+        Upstream,
+        desk::{Asked, Caller, Place, capabilities_of},
+        slot::{Down, Live},
+    },
+};
+use adapter_tools::{
+    Answers, Arguments, Content, EmbeddedResource, Executor, InvalidArguments, Needed, Question,
+    ResourceBody, ResourceLink, ToolCx, ToolError, ToolOutput,
+};
+use futures_util::future::BoxFuture;
+use mcp_client::{CallOptions, Error, Progress};
+use mcp_protocol::{
+    RawJson,
+    client::{Answer, ServerError},
+    model::{
+        self, CallTool, CallToolResult, ClientRequest, InputRequest, InputRequired, InputResponse,
+        InputRetry, ResultMeta,
+    },
+};
+use serde_json::{Value, json, value::RawValue};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::mpsc;
+
+/// Time that a call waits for answers of its client, and is forgotten after.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+/// Most calls of one upstream that wait for answers.
+const MAX_PARKED: usize = 1024;
+
+/// Carries out calls of one tool of an upstream.
+pub(crate) struct UpstreamTool {
+    pub(crate) upstream: Arc<Upstream>,
+    /// The tool's own name.
+    pub(crate) tool: String,
+}
+
+impl Executor for UpstreamTool {
+    fn execute<'a>(
+        &'a self,
+        cx: ToolCx,
+        arguments: Arguments,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let request = ClientRequest::CallTool(CallTool {
+                name: self.tool.clone(),
+                arguments: RawJson::from_serialized(arguments.raw().to_vec()),
+                ..CallTool::default()
+            });
+            let item = Item {
+                upstream: &self.upstream,
+                name: &self.tool,
+                kind: "tool",
+            };
+            match item.ask(&cx, request).await? {
+                Answer::CallTool(result) => Ok(output(result, &self.upstream.scheme_key)),
+                _ => Err(item.lost("a call was answered with something else", "")),
+            }
+        })
+    }
+}
+
+/// A tool, prompt or resource of an upstream that is asked for.
+pub(crate) struct Item<'a> {
+    pub(crate) upstream: &'a Arc<Upstream>,
+    /// Name that the upstream has for it.
+    pub(crate) name: &'a str,
+    /// `tool`, `prompt` or `resource`.
+    pub(crate) kind: &'static str,
+}
+
+/// A request that is under way, with what the upstream asks meanwhile.
+struct Flight {
+    reply: BoxFuture<'static, Result<Answer, Error>>,
+    questions: mpsc::UnboundedReceiver<Asked>,
+    place: Place,
+    live: Arc<Live>,
+}
+
+/// A call that waits for answers of its client.
+pub(crate) struct Waiting {
+    flight: Flight,
+    asked: Vec<(String, Asked)>,
+    since: Instant,
+}
+
+/// Calls that wait for answers of their clients, by a name that is hard to guess.
+#[derive(Default)]
+pub(crate) struct Parked(Mutex<HashMap<String, Waiting>>);
+
+impl Parked {
+    fn put(&self, waiting: Waiting) -> Option<String> {
+        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.retain(|_, it| it.since.elapsed() < PATIENCE);
+        if MAX_PARKED <= parked.len() {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).ok()?;
+        let id: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
+        parked.insert(id.clone(), waiting);
+        Some(id)
+    }
+
+    fn take(&self, id: &str) -> Option<Waiting> {
+        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.remove(id)
+    }
+
+    /// Gives up calls whose clients have not answered.
+    pub(crate) fn sweep(&self) {
+        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.retain(|_, it| it.since.elapsed() < PATIENCE);
+    }
+
+    pub(crate) fn clear(&self) {
+        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = std::mem::take(&mut *parked);
+        drop(parked);
+        drop(gone);
+    }
+}
+
+impl Item<'_> {
+    /// Makes a request on behalf of the caller of `cx`, or goes on with it once its client has answered.
+    pub(crate) async fn ask(
+        &self,
+        cx: &ToolCx,
+        request: ClientRequest,
+    ) -> Result<Answer, ToolError> {
+        let upstream = self.upstream;
+        let answers = cx.answers().clone();
+        let mut retry = InputRetry::default();
+        let mut resumed = None;
+        match &answers.state {
+            Some(Value::Object(state)) if let Some(Value::String(id)) = state.get("waiting") => {
+                let Some(waiting) = upstream.parked.take(id) else {
+                    return Err(self.lost("the call no longer waits for answers", ""));
+                };
+                resumed = Some(waiting);
+            }
+            Some(Value::Object(state)) if state.contains_key("state") => {
+                retry.state = state
+                    .get("state")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned);
+                let responses = answers.responses.iter();
+                retry.responses = responses
+                    .map(|(key, raw)| (key.clone(), raw_json(raw)))
+                    .collect();
+            }
+            // The first time, or answers that this call has not asked for, such as a confirmation.
+            _ => {}
+        }
+        let flight = match resumed {
+            Some(waiting) => resume(waiting, &answers, cx),
+            None => self.begin(request, retry, cx).await?,
+        };
+        self.drive(flight, cx).await
+    }
+
+    async fn begin(
+        &self,
+        mut request: ClientRequest,
+        retry: InputRetry,
+        cx: &ToolCx,
+    ) -> Result<Flight, ToolError> {
+        let upstream = self.upstream;
+        match &mut request {
+            ClientRequest::CallTool(call) => call.retry = retry,
+            ClientRequest::GetPrompt(get) => get.retry = retry,
+            ClientRequest::ReadResource(read) => read.retry = retry,
+            _ => {}
+        }
+        let slot = upstream.slot(&cx.principal, cx.askable());
+        let slot = slot.map_err(|down| self.unavailable(&down))?;
+        let live = slot.connected().await;
+        let live = live.map_err(|down| self.unavailable(&down))?;
+        let version = live.connection.agreed().version;
+        cx.meter().note_place(&format!(
+            "upstream {}, {} {}, revision {}",
+            upstream.spec.name,
+            self.kind,
+            self.name,
+            version.as_str()
+        ));
+        upstream.called();
+        let (caller, questions) = Caller::new(cx.clone());
+        let place = live.desk.enter(Arc::clone(&caller));
+        let mut meta = ResultMeta::default();
+        if let Some(trace) = &cx.traceparent {
+            meta.insert("traceparent", &**trace);
+        }
+        if let Some(state) = &cx.tracestate {
+            meta.insert("tracestate", &**state);
+        }
+        let reports = Progress::new(move |progress, total, message| {
+            caller.progress(progress, total, message);
+        });
+        let askable = cx.askable();
+        let can_ask = askable != adapter_tools::Askable::default();
+        let options = CallOptions {
+            // Waiting for the client's answers is not the upstream's time.
+            timeout: Some(match can_ask {
+                true => upstream.spec.timeout + PATIENCE,
+                false => upstream.spec.timeout,
+            }),
+            progress: Some(reports),
+            meta,
+            capabilities: Some(capabilities_of(askable)),
+            hands_over_questions: true,
+        };
+        let connection = live.connection.clone();
+        let reply = Box::pin(async move {
+            match connection.request(request, &options).await? {
+                Answer::CreateTask(task) => {
+                    let result = connection.task_result(task, &options).await?;
+                    Ok(Answer::CallTool(result))
+                }
+                answer => Ok(answer),
+            }
+        });
+        Ok(Flight {
+            reply,
+            questions,
+            place,
+            live,
+        })
+    }
+
+    /// Waits until the upstream has answered, or asks.
+    async fn drive(&self, mut flight: Flight, cx: &ToolCx) -> Result<Answer, ToolError> {
+        let asked = tokio::select! {
+            biased;
+            reply = &mut flight.reply => return self.replied(reply, &flight, cx),
+            Some(asked) = flight.questions.recv() => asked,
+        };
+        let mut asked = vec![("question".to_owned(), asked)];
+        while let Ok(another) = flight.questions.try_recv() {
+            asked.push((format!("question-{}", asked.len() + 1), another));
+        }
+        let questions = asked
+            .iter()
+            .map(|(key, asked)| (key.clone(), question(asked.question.clone())));
+        let mut needed = Needed {
+            questions: questions.collect(),
+            state: None,
+        };
+        // What is kept of the call while it waits must not count as the call itself.
+        flight.place.caller.set(None);
+        let waiting = Waiting {
+            flight,
+            asked,
+            since: Instant::now(),
+        };
+        let Some(id) = self.upstream.parked.put(waiting) else {
+            return Err(self.lost("too many calls wait for answers of their clients", ""));
+        };
+        needed.state = Some(json!({ "waiting": id }));
+        Err(ToolError::NeedsInput(needed))
+    }
+
+    fn replied(
+        &self,
+        reply: Result<Answer, Error>,
+        flight: &Flight,
+        cx: &ToolCx,
+    ) -> Result<Answer, ToolError> {
+        match reply {
+            Ok(Answer::InputRequired(InputRequired { requests, state })) => {
+                self.upstream.answered();
+                let questions = requests.into_iter().map(|(key, it)| (key, question(it)));
+                Err(ToolError::NeedsInput(Needed {
+                    questions: questions.collect(),
+                    state: Some(json!({ "state": state })),
+                }))
+            }
+            Ok(answer) => {
+                self.upstream.answered();
+                Ok(answer)
+            }
+            Err(error) => Err(self.failed(error, flight, cx)),
+        }
+    }
+
+    fn failed(&self, error: Error, flight: &Flight, cx: &ToolCx) -> ToolError {
+        let upstream = self.upstream;
+        let name = &upstream.spec.name;
+        let text = with_causes(&error);
+        match error {
+            Error::Server { meaning, error } => {
+                upstream.answered();
+                match meaning {
+                    ServerError::InvalidParams => ToolError::Rejected(InvalidArguments::because(
+                        format!("upstream `{name}`: {}", error.message),
+                    )),
+                    ServerError::UrlElicitationRequired { elicitations }
+                        if cx.askable().url && !elicitations.is_empty() =>
+                    {
+                        let elicitations = elicitations.into_iter().enumerate();
+                        let questions =
+                            elicitations.map(|(at, it)| (format!("url-{}", at + 1), question(it)));
+                        ToolError::NeedsInput(Needed {
+                            questions: questions.collect(),
+                            state: Some(json!({ "again": true })),
+                        })
+                    }
+                    _ => ToolError::failed_with(
+                        format!("upstream `{name}`: {}", error.message),
+                        json!({
+                            "upstream": name,
+                            "code": error.code.0,
+                            "data": error.data.as_ref().and_then(|it| it.parse::<Value>().ok()),
+                        }),
+                    ),
+                }
+            }
+            Error::TimedOut { .. } => ToolError::TimedOut,
+            Error::Unanswered(_) => ToolError::failed(format!("upstream `{name}`: {text}")),
+            Error::Unauthorized { .. } => {
+                upstream.failed(&text, true);
+                self.unavailable(&Down {
+                    reason: "it wants authorization".to_owned(),
+                    retry_after: None,
+                    wants_login: true,
+                })
+            }
+            _ if !error.may_have_run() => {
+                upstream.failed(&text, false);
+                ToolError::Unavailable {
+                    message: format!("upstream `{name}` cannot be reached; the call was not begun"),
+                    retry_after: Some(Duration::from_secs(1)),
+                    detail: text,
+                }
+            }
+            Error::Status { status, .. } if (400..500).contains(&status) => {
+                // Some answer 400 for a session that they have forgotten: the next call has a new one.
+                upstream.leave(&cx.principal, &flight.live);
+                ToolError::failed(format!("upstream `{name}`: {text}"))
+            }
+            _ => {
+                upstream.failed(&text, false);
+                upstream.leave(&cx.principal, &flight.live);
+                self.lost(
+                    "the connection was lost, or the answer cannot be used",
+                    &text,
+                )
+            }
+        }
+    }
+
+    fn unavailable(&self, down: &Down) -> ToolError {
+        let name = &self.upstream.spec.name;
+        let why = match down.wants_login {
+            true => "wants authorization",
+            false => "cannot be reached",
+        };
+        ToolError::Unavailable {
+            message: format!("upstream `{name}` {why}; the call was not begun"),
+            retry_after: down.retry_after,
+            detail: down.reason.clone(),
+        }
+    }
+
+    pub(crate) fn lost(&self, why: &str, detail: &str) -> ToolError {
+        self.upstream.lost();
+        let name = &self.upstream.spec.name;
+        ToolError::Lost {
+            message: format!(
+                "upstream `{name}`: {why}. The outcome of the call is unknown: it may have been done. \
+                 It is not repeated by the server"
+            ),
+            detail: detail.to_owned(),
+        }
+    }
+}
+
+/// Gives the upstream the answers that a call was waiting for.
+fn resume(waiting: Waiting, answers: &Answers, cx: &ToolCx) -> Flight {
+    let Waiting { flight, asked, .. } = waiting;
+    flight.place.caller.set(Some(cx.clone()));
+    for (key, Asked { question, reply }) in asked {
+        let answer = match answers.responses.get(&key) {
+            Some(raw) => InputResponse::of(&question, &raw_json(raw))
+                .map_err(|error| format!("the client's answer cannot be used: {error}")),
+            None => Err("the client has not answered".to_owned()),
+        };
+        // The upstream may have taken its question back.
+        let _ = reply.send(answer);
+    }
+    flight
+}
+
+fn raw_json(raw: &RawValue) -> RawJson {
+    RawJson::from_serialized(raw.get().as_bytes().to_vec())
+}
+
+fn question(request: InputRequest) -> Question {
+    match request {
+        InputRequest::ElicitForm {
+            message,
+            requested_schema,
+        } => Question::Form {
+            message,
+            schema: requested_schema,
+        },
+        InputRequest::ElicitUrl { message, url, .. } => Question::Url { message, url },
+        InputRequest::CreateMessage(params) => Question::Sample(params),
+        InputRequest::ListRoots => Question::Roots,
+    }
+}
+
+/// The answer of an upstream as that of a tool. Addresses of its resources are those under which they are
+/// offered.
+fn output(result: CallToolResult, key: &str) -> ToolOutput {
+    let mut output = ToolOutput {
+        content: result
+            .content
+            .into_iter()
+            .map(|it| block(it, key))
+            .collect(),
+        structured: result
+            .structured_content
+            .filter(RawJson::is_object)
+            .and_then(|it| RawValue::from_string(it.as_str().to_owned()).ok()),
+        is_error: result.is_error,
+        ..ToolOutput::default()
+    };
+    for (name, value) in result.meta.iter() {
+        // Names of ours are the server's to use.
+        if !name.starts_with("io.owlclaw/")
+            && let Ok(value) = value.parse::<Value>()
+        {
+            output = output.with_meta(name, value);
+        }
+    }
+    output
+}
+
+fn block(content: model::Content, key: &str) -> Content {
+    let offered = |uri: &str| crate::names::offered_uri(key, uri);
+    match content {
+        model::Content::Text { text, .. } => Content::Text { text },
+        model::Content::Image {
+            data, mime_type, ..
+        } => Content::Image { data, mime_type },
+        model::Content::Audio {
+            data, mime_type, ..
+        } => Content::Audio { data, mime_type },
+        model::Content::ResourceLink(link) => Content::ResourceLink(ResourceLink {
+            uri: offered(&link.uri),
+            name: link.name,
+            title: link.title,
+            description: link.description,
+            mime_type: link.mime_type,
+            size: link.size,
+        }),
+        model::Content::Resource { resource, .. } => Content::Resource {
+            resource: EmbeddedResource {
+                uri: offered(&resource.uri),
+                mime_type: resource.mime_type,
+                body: match (resource.text, resource.blob) {
+                    (Some(text), _) => ResourceBody::Text(text),
+                    (None, blob) => ResourceBody::Blob(blob.unwrap_or_default()),
+                },
+            },
+        },
+    }
+}

@@ -1,0 +1,508 @@
+//! One connection to an upstream: opened on use, by one attempt for all who wait, and closed when it is idle.
+
+use crate::{
+    catalogue::{Catalogue, with_causes},
+    upstream::{
+        Upstream,
+        desk::{Desk, Ears},
+    },
+};
+use adapter_tools::Askable;
+use arc_swap::ArcSwapOption;
+use futures_util::future::BoxFuture;
+use mcp_client::{Bounds, Connection, Error, Options, Speak, Subscription};
+use mcp_protocol::{Era, model::SubscriptionFilter};
+use std::{
+    fmt,
+    future::pending,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+/// Pause before the second of two attempts that fail, which doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// The shortest and the longest pause before an upstream is tried again of which nothing is known, so that
+/// nobody could need it.
+const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// Time for which changes of lists are gathered before the lists are read.
+const GATHER: Duration = Duration::from_millis(250);
+/// Time between two looks at whether the connection is idle, or has ended.
+const LOOK: Duration = Duration::from_secs(1);
+/// Orders that wait for the actor.
+const MAX_ORDERS: usize = 1024;
+
+/// A connection that is open, and its calls.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) connection: Connection,
+    pub(crate) desk: Arc<Desk>,
+}
+
+impl Live {
+    pub(crate) fn is_open(&self) -> bool {
+        !self.connection.is_closed()
+    }
+}
+
+/// Reason why there is no connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Down {
+    pub(crate) reason: String,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) wants_login: bool,
+}
+
+type Waiter = oneshot::Sender<Result<Arc<Live>, Down>>;
+
+enum Order {
+    Connect(Waiter),
+    /// Read the lists again, connecting first; answered when they are read.
+    Look(Waiter),
+    /// Close this connection, if it is the one that is open.
+    Leave(Weak<Live>),
+    Close(oneshot::Sender<()>),
+}
+
+/// A handle of the actor that keeps one connection.
+pub(crate) struct Slot {
+    live: Arc<ArcSwapOption<Live>>,
+    orders: mpsc::Sender<Order>,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot")
+            .field("live", &self.live())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    /// Starts the actor. `only_for` is what the one client can be asked for whom the connection is, if it is
+    /// for one alone; the slot of all clients reads the lists, too.
+    pub(crate) fn start(upstream: &Arc<Upstream>, only_for: Option<Askable>) -> Self {
+        let live: Arc<ArcSwapOption<Live>> = Arc::default();
+        let (orders, taken) = mpsc::channel(MAX_ORDERS);
+        let actor = Actor {
+            upstream: Arc::downgrade(upstream),
+            live: Arc::clone(&live),
+            only_for,
+            waiting: Vec::new(),
+            lookers: Vec::new(),
+            attempt: None,
+            listing: None,
+            list_at: None,
+            subscribing: None,
+            subscription: None,
+            retry_at: None,
+            failures: 0,
+            down: None,
+        };
+        upstream.runtime.spawn(actor.run(taken));
+        Self { live, orders }
+    }
+
+    /// The connection, if it is open.
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        self.live.load_full().filter(|it| it.is_open())
+    }
+
+    /// The connection, which is opened if it is not.
+    pub(crate) async fn connected(&self) -> Result<Arc<Live>, Down> {
+        match self.live() {
+            Some(live) => Ok(live),
+            None => self.ask(Order::Connect).await,
+        }
+    }
+
+    /// Connects, and reads the lists.
+    pub(crate) async fn look(&self) -> Result<Arc<Live>, Down> {
+        self.ask(Order::Look).await
+    }
+
+    async fn ask(&self, order: impl FnOnce(Waiter) -> Order) -> Result<Arc<Live>, Down> {
+        let gone = || Down {
+            reason: "it is configured no more".to_owned(),
+            retry_after: None,
+            wants_login: false,
+        };
+        let (answer, answered) = oneshot::channel();
+        self.orders.send(order(answer)).await.map_err(|_| gone())?;
+        answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Leaves a connection that is of no use any more, without waiting for that.
+    pub(crate) fn leave(&self, live: &Arc<Live>) {
+        // With so many orders waiting, it will be found out otherwise.
+        let _ = self.orders.try_send(Order::Leave(Arc::downgrade(live)));
+    }
+
+    /// Closes the connection and waits until that is done.
+    pub(crate) async fn close(&self) {
+        let (closed, is_closed) = oneshot::channel();
+        if self.orders.send(Order::Close(closed)).await.is_ok() {
+            let _ = is_closed.await;
+        }
+    }
+}
+
+type Listed = (Catalogue, Option<String>);
+
+struct Actor {
+    upstream: Weak<Upstream>,
+    live: Arc<ArcSwapOption<Live>>,
+    only_for: Option<Askable>,
+    waiting: Vec<Waiter>,
+    lookers: Vec<Waiter>,
+    attempt: Option<BoxFuture<'static, Result<Live, Error>>>,
+    listing: Option<BoxFuture<'static, Listed>>,
+    list_at: Option<Instant>,
+    subscribing: Option<BoxFuture<'static, Option<Subscription>>>,
+    subscription: Option<Subscription>,
+    retry_at: Option<Instant>,
+    failures: u32,
+    /// The last failure, and when the next attempt may be made.
+    down: Option<(Down, Instant)>,
+}
+
+/// An event for the actor.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and never kept")]
+enum Happened {
+    Order(Option<Order>),
+    Attempted(Result<Live, Error>),
+    Listed(Listed),
+    Subscribed(Option<Subscription>),
+    Changed,
+    SubscriptionEnded,
+    ListNow,
+    Retry,
+    Look,
+}
+
+impl Actor {
+    async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let live = self.live.load_full();
+            let happened = tokio::select! {
+                order = orders.recv() => Happened::Order(order),
+                outcome = or_never(&mut self.attempt) => Happened::Attempted(outcome),
+                listed = or_never(&mut self.listing) => Happened::Listed(listed),
+                subscription = or_never(&mut self.subscribing) => Happened::Subscribed(subscription),
+                () = changed(live.as_deref()) => Happened::Changed,
+                ended = next(&mut self.subscription) => match ended {
+                    true => Happened::SubscriptionEnded,
+                    false => Happened::Changed,
+                },
+                () = at(self.list_at) => Happened::ListNow,
+                () = at(self.retry_at) => Happened::Retry,
+                _ = looks.tick(), if live.is_some() => Happened::Look,
+            };
+            drop(live);
+            match happened {
+                Happened::Order(None) => return self.end().await,
+                Happened::Order(Some(Order::Close(closed))) => {
+                    self.end().await;
+                    let _ = closed.send(());
+                    return;
+                }
+                Happened::Order(Some(order)) => self.take(order),
+                Happened::Attempted(outcome) => self.attempted(outcome),
+                Happened::Listed(listed) => self.listed(listed),
+                Happened::Subscribed(subscription) => {
+                    self.subscribing = None;
+                    self.subscription = subscription;
+                }
+                Happened::Changed => {
+                    self.list_at.get_or_insert(Instant::now() + GATHER);
+                }
+                Happened::SubscriptionEnded => self.subscription = None,
+                Happened::ListNow => self.list(),
+                Happened::Retry => {
+                    self.retry_at = None;
+                    if self.attempt.is_none() && self.live.load().is_none() {
+                        self.connect();
+                    }
+                }
+                Happened::Look => self.look(),
+            }
+        }
+    }
+
+    fn take(&mut self, order: Order) {
+        let (waiter, is_look) = match order {
+            Order::Connect(waiter) => (waiter, false),
+            Order::Look(waiter) => (waiter, true),
+            Order::Leave(which) => {
+                if let (Some(which), Some(live)) = (which.upgrade(), self.live.load_full())
+                    && Arc::ptr_eq(&which, &live)
+                {
+                    self.drop_live();
+                }
+                return;
+            }
+            Order::Close(_) => return,
+        };
+        if let Some(live) = self.live.load_full() {
+            if live.is_open() {
+                if is_look {
+                    self.lookers.push(waiter);
+                    self.list();
+                } else {
+                    let _ = waiter.send(Ok(live));
+                }
+                return;
+            }
+            self.drop_live();
+        }
+        if let Some((down, until)) = &self.down
+            && self.attempt.is_none()
+            && !is_look
+        {
+            let left = until.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                let retry_after = down.retry_after.map(|_| left);
+                let _ = waiter.send(Err(Down {
+                    retry_after,
+                    ..down.clone()
+                }));
+                return;
+            }
+        }
+        match is_look {
+            true => self.lookers.push(waiter),
+            false => self.waiting.push(waiter),
+        }
+        if self.attempt.is_none() {
+            self.connect();
+        }
+    }
+
+    /// Begins an attempt.
+    fn connect(&mut self) {
+        let Some(upstream) = self.upstream.upgrade() else {
+            return;
+        };
+        upstream.is_connecting(true);
+        let desk = Desk::new(&upstream.spec.name, self.only_for);
+        let known = upstream.catalogue();
+        let options = Options {
+            handlers: Arc::new(Ears(Arc::clone(&desk))),
+            bounds: Bounds {
+                timeout: upstream.spec.connect_timeout,
+                ..Bounds::default()
+            },
+            speak: match &known {
+                Some(known) => Speak::Remembered(known.version),
+                None => Speak::Probe,
+            },
+            log_level: Some(mcp_protocol::model::LoggingLevel::Info),
+            ..Options::default()
+        };
+        let dial = upstream.spec.dial();
+        let within = upstream.spec.connect_timeout;
+        self.attempt = Some(Box::pin(async move {
+            let opening = Connection::open(&dial, options);
+            let opened = tokio::time::timeout(within, opening).await;
+            let connection = opened.unwrap_or(Err(Error::TimedOut {
+                method: "initialize",
+                within,
+                note: String::new(),
+            }))?;
+            Ok(Live { connection, desk })
+        }));
+    }
+
+    fn attempted(&mut self, outcome: Result<Live, Error>) {
+        self.attempt = None;
+        let Some(upstream) = self.upstream.upgrade() else {
+            return;
+        };
+        upstream.is_connecting(false);
+        match outcome {
+            Ok(live) => {
+                self.failures = 0;
+                self.down = None;
+                let live = Arc::new(live);
+                upstream.connected(&live, self.only_for.is_some());
+                self.live.store(Some(Arc::clone(&live)));
+                for waiter in self.waiting.drain(..) {
+                    let _ = waiter.send(Ok(Arc::clone(&live)));
+                }
+                if self.only_for.is_none() {
+                    self.subscribing = Some(Box::pin(subscribed(live)));
+                    self.list();
+                }
+            }
+            Err(error) => {
+                let down = down_of(&error, self.failures);
+                if self.only_for.is_none() && upstream.catalogue().is_none() {
+                    let pause = RETRY.0.saturating_mul(1 << self.failures.min(8));
+                    self.retry_at = Some(Instant::now() + jittered(pause.min(RETRY.1)));
+                }
+                self.failures = self.failures.saturating_add(1);
+                upstream.failed(&down.reason, down.wants_login);
+                let until = Instant::now() + down.retry_after.unwrap_or(LONGEST_PAUSE);
+                for waiter in self.waiting.drain(..).chain(self.lookers.drain(..)) {
+                    let _ = waiter.send(Err(down.clone()));
+                }
+                self.down = Some((down, until));
+            }
+        }
+    }
+
+    /// Begins to read the lists.
+    fn list(&mut self) {
+        self.list_at = None;
+        let (Some(live), Some(upstream)) = (self.live.load_full(), self.upstream.upgrade()) else {
+            return;
+        };
+        if self.listing.is_some() {
+            // What has changed meanwhile may not be in it.
+            self.list_at = Some(Instant::now() + GATHER);
+            return;
+        }
+        self.listing = Some(Box::pin(async move {
+            let before = upstream.catalogue();
+            Catalogue::read(&live.connection, before.as_deref()).await
+        }));
+    }
+
+    fn listed(&mut self, (catalogue, problem): Listed) {
+        self.listing = None;
+        if let Some(upstream) = self.upstream.upgrade() {
+            upstream.listed(catalogue, problem);
+        }
+        if let Some(live) = self.live.load_full() {
+            for waiter in self.lookers.drain(..) {
+                let _ = waiter.send(Ok(Arc::clone(&live)));
+            }
+        }
+        self.lookers.clear();
+    }
+
+    /// Notes a connection that has ended, and closes one that nobody uses.
+    fn look(&mut self) {
+        let (Some(live), Some(upstream)) = (self.live.load_full(), self.upstream.upgrade()) else {
+            return;
+        };
+        if !live.is_open() {
+            upstream.ended(&live);
+            return self.drop_live();
+        }
+        upstream.parked.sweep();
+        let idle = upstream.spec.idle;
+        if !idle.is_zero() && idle <= live.desk.idle() && self.listing.is_none() {
+            tracing::debug!(
+                upstream = upstream.spec.name,
+                "an idle connection is closed"
+            );
+            self.drop_live();
+        }
+    }
+
+    /// Closes the connection in the background.
+    fn drop_live(&mut self) {
+        self.subscribing = None;
+        self.subscription = None;
+        self.listing = None;
+        self.list_at = None;
+        if let Some(live) = self.live.swap(None) {
+            let connection = live.connection.clone();
+            tokio::spawn(connection.close());
+        }
+        for waiter in self.lookers.drain(..) {
+            let _ = waiter.send(Err(Down {
+                reason: "the connection was closed".to_owned(),
+                retry_after: Some(FIRST_PAUSE),
+                wants_login: false,
+            }));
+        }
+    }
+
+    async fn end(&mut self) {
+        self.attempt = None;
+        self.subscribing = None;
+        self.subscription = None;
+        self.listing = None;
+        if let Some(live) = self.live.swap(None) {
+            live.connection.clone().close().await;
+        }
+    }
+}
+
+/// Holds the stream open on which a modern server tells of its lists; legacy ones tell without being asked.
+async fn subscribed(live: Arc<Live>) -> Option<Subscription> {
+    let agreed = live.connection.agreed();
+    let offer = &agreed.offer;
+    let filter = SubscriptionFilter {
+        tools_list_changed: offer.tools.is_some_and(|it| it.list_changed),
+        prompts_list_changed: offer.prompts.is_some_and(|it| it.list_changed),
+        resources_list_changed: offer.resources.is_some_and(|it| it.list_changed),
+        ..SubscriptionFilter::default()
+    };
+    if agreed.version.era() == Era::Legacy || filter.is_empty() {
+        return None;
+    }
+    let asked = tokio::time::timeout(Duration::from_secs(5), live.connection.listen(filter)).await;
+    asked.ok()?.ok()
+}
+
+fn down_of(error: &Error, failures: u32) -> Down {
+    let wants_login = matches!(error, Error::Unauthorized { .. });
+    let is_lasting = matches!(
+        error,
+        Error::Address { .. } | Error::NoCommonVersion { .. } | Error::Unauthorized { .. }
+    );
+    let pause = FIRST_PAUSE
+        .saturating_mul(1 << failures.min(8))
+        .min(LONGEST_PAUSE);
+    Down {
+        reason: with_causes(error),
+        retry_after: (!is_lasting).then(|| jittered(pause)),
+        wants_login,
+    }
+}
+
+/// `pause`, or up to a quarter less, so that many gateways do not come at once.
+fn jittered(pause: Duration) -> Duration {
+    let mut byte = [0];
+    let _ = getrandom::fill(&mut byte);
+    pause - pause.mul_f64(f64::from(byte[0]) / 1024.0)
+}
+
+async fn or_never<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => pending().await,
+    }
+}
+
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => pending().await,
+    }
+}
+
+async fn changed(live: Option<&Live>) {
+    match live {
+        Some(live) => live.desk.lists_changed.notified().await,
+        None => pending().await,
+    }
+}
+
+/// Waits for a change; true if the subscription has ended.
+async fn next(subscription: &mut Option<Subscription>) -> bool {
+    match subscription {
+        Some(subscription) => !matches!(subscription.next().await, Ok(Some(_))),
+        None => pending().await,
+    }
+}

@@ -1,0 +1,762 @@
+//! A gateway over real children and real HTTP servers.
+
+#![allow(clippy::unwrap_used)]
+
+use adapter_skills::SkillCatalog;
+use adapter_tools::{
+    Answers, Askable, Content, Needed, Progress, Question, Tool, ToolCx, ToolError, ToolOutput,
+};
+use bytes::Bytes;
+use gateway::{
+    Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager, Reach, State, ToolDef,
+    UpstreamSpec,
+};
+use http::HeaderMap;
+use mcp_client::HttpTransport;
+use mcp_server::ToolSource;
+use serde_json::{Value, json, value::RawValue};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use tokio::{process::Command, time::sleep};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream.py");
+const GENEROUS: Duration = Duration::from_secs(30);
+
+fn spec(name: &str, directory: &Path) -> UpstreamSpec {
+    let arguments = [SCRIPT, "stdio", directory.to_str().unwrap()];
+    UpstreamSpec::new(
+        name,
+        Reach::Child {
+            program: "python3".to_owned(),
+            arguments: arguments.map(str::to_owned).to_vec(),
+            environment: Vec::new(),
+            directory: None,
+        },
+    )
+}
+
+fn url_spec(name: &str, url: &str) -> UpstreamSpec {
+    UpstreamSpec::new(
+        name,
+        Reach::Url {
+            url: url.to_owned(),
+            headers: HeaderMap::new(),
+            transport: HttpTransport::Streamable,
+        },
+    )
+}
+
+/// A directory for an upstream, and one for the gateway.
+struct Site {
+    upstream: TempDir,
+    gateway: TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self {
+            upstream: tempfile::tempdir().unwrap(),
+            gateway: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn options(&self) -> GatewayOptions {
+        GatewayOptions {
+            directory: Some(self.stored()),
+            ..GatewayOptions::default()
+        }
+    }
+
+    fn stored(&self) -> PathBuf {
+        self.gateway.path().join("upstreams")
+    }
+
+    fn gateway(&self, specs: Vec<UpstreamSpec>) -> Gateway {
+        Gateway::new(self.options(), specs)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.upstream.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn set(&self, name: &str, is_set: bool) {
+        match is_set {
+            true => fs::write(self.path(name), "").unwrap(),
+            false => drop(fs::remove_file(self.path(name))),
+        }
+    }
+
+    /// A server over HTTP, and its address.
+    async fn http(&self) -> (tokio::process::Child, String) {
+        self.http_at(0).await
+    }
+
+    async fn http_at(&self, port: u16) -> (tokio::process::Child, String) {
+        self.set("port", false);
+        let server = Command::new("python3")
+            .args([SCRIPT, "http", &port.to_string()])
+            .arg(self.upstream.path())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        until("it listens", || !self.read("port").is_empty()).await;
+        (
+            server,
+            format!("http://127.0.0.1:{}/mcp", self.read("port")),
+        )
+    }
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < GENEROUS, "not so in time: {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn tools(gateway: &Gateway) -> Vec<Tool> {
+    gateway.tools(&SkillCatalog::default()).tools
+}
+
+fn tool(gateway: &Gateway, name: &str) -> Tool {
+    let tools = tools(gateway);
+    let found = tools.iter().find(|it| it.name() == name);
+    found
+        .unwrap_or_else(|| panic!("no {name} in {tools:?}"))
+        .clone()
+}
+
+async fn call_as(
+    gateway: &Gateway,
+    cx: ToolCx,
+    name: &str,
+    arguments: Value,
+) -> Result<ToolOutput, ToolError> {
+    let tool = tool(gateway, name);
+    let arguments = tool.check(Bytes::from(arguments.to_string())).unwrap();
+    tool.execute(cx, arguments).await
+}
+
+async fn call(gateway: &Gateway, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+    call_as(gateway, ToolCx::new("ana", "1"), name, arguments).await
+}
+
+fn text(output: &ToolOutput) -> &str {
+    match &output.content[..] {
+        [Content::Text { text }] => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn state(gateway: &Gateway, name: &str) -> State {
+    let status = gateway.status();
+    status.iter().find(|it| it.name == name).unwrap().state
+}
+
+fn is_alive(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .trim_start()
+        .chars()
+        .next();
+    state.is_some_and(|it| it != 'Z')
+}
+
+const ALL: Askable = Askable {
+    form: true,
+    url: true,
+    sample: true,
+    roots: true,
+};
+
+#[tokio::test]
+async fn tools_have_names_of_the_document_and_are_called_by_their_own() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up-one", site.upstream.path())]);
+    assert_eq!(state(&gateway, "up-one"), State::Configured);
+    assert!(tools(&gateway).is_empty());
+    gateway.first_look(GENEROUS).await;
+    assert_eq!(state(&gateway, "up-one"), State::Ready);
+
+    let echo = tool(&gateway, "mcp_up_one_echo");
+    assert_eq!(echo.description(), "[MCP:up-one] Does echo.");
+    assert_eq!(echo.title(), Some("T echo"));
+    let origin = &echo.meta()["io.owlclaw/upstream"];
+    assert_eq!(
+        (&origin["name"], &origin["tool"]),
+        (&json!("up-one"), &json!("echo"))
+    );
+    // The word of the upstream is told, and not believed.
+    assert_eq!(echo.annotations().read_only, None);
+    assert_eq!(origin["annotations"]["readOnlyHint"], true);
+    let cx = ToolCx::new("ana", "1");
+    let meter = Arc::clone(cx.meter());
+    let answer = call_as(&gateway, cx, "mcp_up_one_echo", json!({"text": "hi"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (text(&answer), &answer.meta["example.com/kept"]),
+        ("hi", &json!(1))
+    );
+    assert_eq!(
+        meter.place(),
+        Some("upstream up-one, tool echo, revision 2025-11-25")
+    );
+    let unfit = tools(&gateway)
+        .into_iter()
+        .find(|it| it.name().starts_with("mcp_up_one_unfit_name_"))
+        .unwrap();
+    let answer = call(&gateway, unfit.name(), json!({})).await.unwrap();
+    assert_eq!(text(&answer), "found");
+    let answer = call(&gateway, "mcp_up_one_link", json!({})).await.unwrap();
+    let Content::ResourceLink(link) = &answer.content[0] else {
+        panic!()
+    };
+    assert_eq!(link.uri, "mcp.up-one+file:///a.txt");
+    let failed = call(&gateway, "mcp_up_one_fail", json!({})).await.unwrap();
+    assert!(failed.is_error);
+    match call(&gateway, "mcp_up_one_refuse", json!({})).await {
+        Err(ToolError::Failed(failure)) => {
+            assert!(failure.message.contains("not today"), "{failure}");
+            assert_eq!(failure.details.unwrap()["data"]["why"], "closed");
+        }
+        other => panic!("{other:?}"),
+    }
+    gateway.shut_down().await;
+    assert!(!is_alive(site.read("started").trim()));
+}
+
+#[tokio::test]
+async fn lists_come_from_what_is_stored_and_wait_for_no_upstream() {
+    let site = Site::new();
+    let specs = || vec![spec("up", site.upstream.path())];
+    let gateway = site.gateway(specs());
+    gateway.first_look(GENEROUS).await;
+    let before: Vec<String> = tools(&gateway)
+        .iter()
+        .map(|it| it.name().to_owned())
+        .collect();
+    gateway.shut_down().await;
+    for entry in fs::read_dir(site.stored()).unwrap() {
+        let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    assert_eq!(
+        fs::metadata(site.stored()).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
+
+    // It never answers again.
+    site.set("hang", true);
+    let began = Instant::now();
+    let gateway = site.gateway(specs());
+    gateway.first_look(GENEROUS).await;
+    let after: Vec<String> = tools(&gateway)
+        .iter()
+        .map(|it| it.name().to_owned())
+        .collect();
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(after, before);
+    assert_eq!(state(&gateway, "up"), State::Known);
+    assert_eq!(site.read("started").lines().count(), 1);
+
+    // Another server under the same name has other lists.
+    let mut other = spec("up", site.upstream.path());
+    let Reach::Child { arguments, .. } = &mut other.reach else {
+        panic!()
+    };
+    arguments.insert(0, "-u".to_owned());
+    gateway.apply(vec![other]);
+    assert!(tools(&gateway).is_empty());
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_dead_or_hanging_upstream_delays_no_other_and_says_what_is_wrong() {
+    let site = Site::new();
+    let dead = Site::new();
+    dead.set("broken", true);
+    let hanging = Site::new();
+    hanging.set("hang", true);
+    let gone = UpstreamSpec::new(
+        "gone",
+        Reach::Child {
+            program: "/no/such/program".to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: None,
+        },
+    );
+    let specs = vec![
+        spec("dead", dead.upstream.path()),
+        gone,
+        spec("hanging", hanging.upstream.path()),
+        spec("up", site.upstream.path()),
+    ];
+    let gateway = site.gateway(specs);
+    let began = Instant::now();
+    gateway.first_look(Duration::from_secs(4)).await;
+    assert!(began.elapsed() < Duration::from_secs(8));
+    let answer = call(&gateway, "mcp_up_echo", json!({"text": "hi"}))
+        .await
+        .unwrap();
+    assert_eq!(text(&answer), "hi");
+    let status = gateway.status();
+    let of = |name: &str| status.iter().find(|it| it.name == name).unwrap();
+    assert_eq!(of("hanging").state, State::Connecting);
+    assert_eq!(of("dead").state, State::Degraded);
+    assert!(
+        of("dead").error.as_ref().unwrap().contains("no licence"),
+        "{:?}",
+        of("dead")
+    );
+    assert_eq!(of("gone").state, State::Degraded);
+    let health = gateway.health().unwrap();
+    assert!(health.ok && health.detail.unwrap().contains("gone degraded"));
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_call_whose_upstream_dies_is_lost_and_the_next_one_finds_another() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    for round in 1..=3 {
+        let lost = call(&gateway, "mcp_up_die", json!({})).await;
+        let Err(ToolError::Lost { message, .. }) = lost else {
+            panic!("{lost:?}")
+        };
+        assert!(
+            message.contains("outcome of the call is unknown"),
+            "{message}"
+        );
+        let answer = call(&gateway, "mcp_up_echo", json!({"text": "hi"}))
+            .await
+            .unwrap();
+        assert_eq!(text(&answer), "hi");
+        // It was sent once.
+        assert_eq!(site.read("count").len(), round);
+    }
+    let status = gateway.status();
+    assert_eq!((status[0].calls_lost, status[0].connected), (3, 4));
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn one_attempt_is_made_for_many_and_all_share_one_child() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    call(&gateway, "mcp_up_die", json!({})).await.unwrap_err();
+    let started = site.read("started").lines().count();
+    let calls = (0..20).map(|at| {
+        let cx = ToolCx::new(format!("client-{at}"), "1");
+        call_as(&gateway, cx, "mcp_up_pid", json!({}))
+    });
+    let answers = futures_util::future::join_all(calls).await;
+    let mut pids: Vec<_> = answers
+        .iter()
+        .map(|it| text(it.as_ref().unwrap()).to_owned())
+        .collect();
+    pids.dedup();
+    assert_eq!(pids.len(), 1);
+    assert_eq!(site.read("started").lines().count(), started + 1);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_client_of_its_own_has_a_child_of_its_own() {
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    spec.isolation = Isolation::PerClient;
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let mut pids = Vec::new();
+    for client in ["ana", "bob", "ana"] {
+        let cx = ToolCx::new(client, "1");
+        let answer = call_as(&gateway, cx, "mcp_up_pid", json!({}))
+            .await
+            .unwrap();
+        pids.push(text(&answer).to_owned());
+    }
+    assert!(pids[0] == pids[2] && pids[0] != pids[1], "{pids:?}");
+    gateway.shut_down().await;
+    assert!(!pids.iter().any(|it| is_alive(it)));
+}
+
+#[tokio::test]
+async fn an_idle_child_is_ended_and_started_on_use() {
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    spec.idle = Duration::from_secs(1);
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let first = site.read("started").trim().to_owned();
+    until("it has ended", || !is_alive(&first)).await;
+    assert_eq!(state(&gateway, "up"), State::Known);
+    // One that works is not idle.
+    let answer = call(&gateway, "mcp_up_slow", json!({"n": 3}))
+        .await
+        .unwrap();
+    assert_eq!(text(&answer), "done");
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_child_sees_nothing_of_our_environment_but_what_is_named() {
+    // Every test of this file has Cargo's variables.
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    let Reach::Child { environment, .. } = &mut spec.reach else {
+        panic!()
+    };
+    environment.push(("NAMED".to_owned(), "yes".to_owned()));
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let answer = call(&gateway, "mcp_up_env", json!({})).await.unwrap();
+    let seen: Value = serde_json::from_str(text(&answer)).unwrap();
+    assert_eq!(seen["NAMED"], "yes");
+    assert_eq!(seen.get("CARGO_MANIFEST_DIR"), None);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_forgotten_session_is_opened_again_and_the_call_made_once() {
+    let site = Site::new();
+    let (_server, url) = site.http().await;
+    let gateway = site.gateway(vec![url_spec("up", &url)]);
+    gateway.first_look(GENEROUS).await;
+    call(&gateway, "mcp_up_count", json!({})).await.unwrap();
+    let sessions = site.read("sessions").len();
+    for round in 1..=3 {
+        site.set("forget", true);
+        let calls = (0..5).map(|_| call(&gateway, "mcp_up_count", json!({})));
+        for answer in futures_util::future::join_all(calls).await {
+            assert_eq!(text(&answer.unwrap()), "counted");
+        }
+        assert_eq!(site.read("count").len(), 1 + 5 * round);
+        assert_eq!(site.read("sessions").len(), sessions + round);
+    }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_restarted_is_found_again_within_a_second() {
+    let site = Site::new();
+    let (mut server, url) = site.http().await;
+    let port: u16 = site.read("port").parse().unwrap();
+    let gateway = site.gateway(vec![url_spec("up", &url)]);
+    gateway.first_look(GENEROUS).await;
+    call(&gateway, "mcp_up_echo", json!({"text": "hi"}))
+        .await
+        .unwrap();
+    server.kill().await.unwrap();
+    let refused = call(&gateway, "mcp_up_count", json!({})).await;
+    let Err(ToolError::Unavailable {
+        message,
+        retry_after,
+        ..
+    }) = refused
+    else {
+        panic!("{refused:?}")
+    };
+    assert!(
+        message.contains("not begun") && retry_after.is_some(),
+        "{message}"
+    );
+    assert_eq!(state(&gateway, "up"), State::Degraded);
+    assert_eq!(site.read("count"), "");
+    let (_server, _) = site.http_at(port).await;
+    let began = Instant::now();
+    while call(&gateway, "mcp_up_count", json!({})).await.is_err() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(site.read("count"), "x");
+    assert_eq!(state(&gateway, "up"), State::Ready);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_server_that_wants_authorization_says_so() {
+    let site = Site::new();
+    site.set("login", true);
+    let (_server, url) = site.http().await;
+    let gateway = site.gateway(vec![url_spec("up", &url)]);
+    gateway.first_look(GENEROUS).await;
+    assert_eq!(state(&gateway, "up"), State::LoginNeeded);
+    let mut with_token = url_spec("up", &url);
+    let Reach::Url { headers, .. } = &mut with_token.reach else {
+        panic!()
+    };
+    headers.insert(http::header::AUTHORIZATION, "Bearer right".parse().unwrap());
+    gateway.apply(vec![with_token]);
+    gateway.first_look(GENEROUS).await;
+    assert_eq!(state(&gateway, "up"), State::Ready);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn progress_and_log_messages_reach_the_caller() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    let heard: Arc<Mutex<Vec<Progress>>> = Arc::default();
+    let said: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let (hears, says) = (Arc::clone(&heard), Arc::clone(&said));
+    let cx = ToolCx::new("ana", "1")
+        .with_progress(Arc::new(move |it| hears.lock().unwrap().push(it)))
+        .with_log(Arc::new(move |_, _, data| {
+            says.lock().unwrap().push(data.clone())
+        }));
+    call_as(&gateway, cx.clone(), "mcp_up_progress", json!({}))
+        .await
+        .unwrap();
+    assert_eq!(heard.lock().unwrap().len(), 3);
+    call_as(&gateway, cx, "mcp_up_log", json!({}))
+        .await
+        .unwrap();
+    assert_eq!(*said.lock().unwrap(), [json!("said")]);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_is_cancelled_there() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    {
+        let slow = call(&gateway, "mcp_up_slow", json!({"n": 30}));
+        let mut slow = std::pin::pin!(slow);
+        tokio::select! {
+            _ = &mut slow => panic!("it is slow"),
+            () = until("it has begun", || !site.read("begun").is_empty()) => {}
+        }
+    }
+    until("it is told", || !site.read("cancelled").is_empty()).await;
+    gateway.shut_down().await;
+}
+
+fn asking(askable: Askable, answers: Option<Answers>) -> ToolCx {
+    ToolCx::new("ana", "1").with_answers(askable, answers.map(Arc::new))
+}
+
+fn answers(needed: &Needed, answer: &Value) -> Answers {
+    let keys = needed.questions.keys();
+    let raw = RawValue::from_string(answer.to_string()).unwrap();
+    Answers {
+        responses: keys.map(|it| (it.clone(), raw.clone())).collect(),
+        state: needed.state.clone(),
+    }
+}
+
+#[tokio::test]
+async fn questions_of_an_upstream_are_the_callers_to_answer() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    let rows = [
+        (
+            "mcp_up_ask",
+            json!({"action": "accept", "content": {"name": "Ana"}}),
+            "Ana",
+        ),
+        (
+            "mcp_up_roots",
+            json!({"roots": [{"uri": "file:///home"}]}),
+            "file:///home",
+        ),
+        (
+            "mcp_up_sample",
+            json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "Hello"}}),
+            "Hello",
+        ),
+    ];
+    for (name, answer, expected) in rows {
+        let asked = call_as(&gateway, asking(ALL, None), name, json!({})).await;
+        let Err(ToolError::NeedsInput(needed)) = asked else {
+            panic!("{asked:?}")
+        };
+        let [question] = &needed.questions.values().cloned().collect::<Vec<_>>()[..] else {
+            panic!()
+        };
+        if name == "mcp_up_ask" {
+            assert!(matches!(question, Question::Form { message, .. } if message == "Who?"));
+        }
+        let cx = asking(ALL, Some(answers(&needed, &answer)));
+        let answered = call_as(&gateway, cx, name, json!({})).await.unwrap();
+        assert!(text(&answered).contains(expected), "{}", text(&answered));
+        // The same answers a second time go on with nothing.
+        let cx = asking(ALL, Some(answers(&needed, &answer)));
+        let again = call_as(&gateway, cx, name, json!({})).await;
+        assert!(matches!(again, Err(ToolError::Lost { .. })), "{again:?}");
+    }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_question_that_its_caller_cannot_answer_is_refused() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    let cx = asking(Askable::default(), None);
+    let refused = call_as(&gateway, cx, "mcp_up_ask", json!({}))
+        .await
+        .unwrap();
+    assert!(
+        text(&refused).contains("has not declared"),
+        "{}",
+        text(&refused)
+    );
+    // Whose question it is cannot be told while two calls are under way.
+    let slow = call(&gateway, "mcp_up_slow", json!({"n": 3}));
+    let ask = async {
+        until("it has begun", || !site.read("begun").is_empty()).await;
+        call_as(&gateway, asking(ALL, None), "mcp_up_ask", json!({})).await
+    };
+    let (slow, asked) = tokio::join!(slow, ask);
+    slow.unwrap();
+    assert!(text(&asked.unwrap()).contains("isolation: per-client"));
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_list_that_changes_is_read_again_and_told() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    let mut changes = gateway.changes().unwrap();
+    changes.mark_unchanged();
+    call(&gateway, "mcp_up_grow", json!({})).await.unwrap();
+    tokio::time::timeout(GENEROUS, changes.changed())
+        .await
+        .unwrap()
+        .unwrap();
+    let answer = call(&gateway, "mcp_up_grown", json!({})).await.unwrap();
+    assert_eq!(text(&answer), "new");
+    // A list that is what it was changes nothing.
+    changes.mark_unchanged();
+    gateway.recheck("up").await.unwrap();
+    assert!(!changes.has_changed().unwrap());
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_is_configured_anew_takes_effect_and_the_rest_stays_connected() {
+    let site = Site::new();
+    let other = Site::new();
+    let one = spec("one", site.upstream.path());
+    let two = spec("two", other.upstream.path());
+    let gateway = site.gateway(vec![one.clone()]);
+    gateway.first_look(GENEROUS).await;
+    gateway.apply(vec![one.clone(), two.clone()]);
+    gateway.first_look(GENEROUS).await;
+    assert_eq!(gateway.connected(), ["one", "two"]);
+    let mut narrow = two;
+    narrow.allow = vec!["e*".to_owned()];
+    narrow.deny = vec!["env".to_owned()];
+    narrow.prefix = Some("2-".to_owned());
+    gateway.apply(vec![one, narrow]);
+    let names: Vec<String> = tools(&gateway)
+        .iter()
+        .map(|it| it.name().to_owned())
+        .collect();
+    let of_two: Vec<_> = names
+        .iter()
+        .filter(|it| !it.starts_with("mcp_one_"))
+        .collect();
+    assert_eq!(of_two, ["2-echo"]);
+    assert_eq!(site.read("started").lines().count(), 1);
+    gateway.apply(Vec::new());
+    assert!(tools(&gateway).is_empty());
+    let pids = site.read("started") + &other.read("started");
+    until("the children have ended", || !pids.lines().any(is_alive)).await;
+}
+
+#[tokio::test]
+async fn a_definition_that_cannot_be_used_is_told_and_the_others_are_offered() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    let (set, problems) = adapter_tools::ToolSet::collect(tools(&gateway));
+    assert!(set.get("mcp_up_echo").is_some());
+    let [problem] = &problems[..] else {
+        panic!("{problems:?}")
+    };
+    assert_eq!(problem.name, "mcp_up_broken");
+    gateway.shut_down().await;
+}
+
+/// Properties 3 and 6 of document 002: all tools of the servers that can be connected are registered, and no
+/// other server hinders that.
+#[tokio::test]
+async fn a_manager_registers_the_tools_of_the_servers_that_are_there() {
+    let site = Site::new();
+    let dead = Site::new();
+    dead.set("broken", true);
+    let python = |directory: &Path| json!({"transport": "stdio", "command": "python3", "args": [SCRIPT, "stdio", directory]});
+    let config = json!({"mcpServers": {
+        "one": python(site.upstream.path()),
+        "dead": python(dead.upstream.path()),
+        "gone": {"transport": "stdio", "command": "/no/such/program"},
+        "bad": {"transport": "pigeon"},
+        "two": python(site.upstream.path()),
+    }});
+    site.set("mcp.json", true);
+    fs::write(site.path("mcp.json"), config.to_string()).unwrap();
+    let mut manager = McpManager::new(ManagerOptions {
+        config_path: Some(site.path("mcp.json")),
+        ..ManagerOptions::default()
+    });
+    let mut registry: Vec<ToolDef> = Vec::new();
+    let registered = manager.initialize(&mut registry).await;
+    assert_eq!(manager.connected_servers(), ["one", "two"]);
+    assert_eq!((registered, registry.len()), (34, 34));
+    for server in ["one", "two"] {
+        let name = format!("mcp_{server}_echo");
+        let echo = registry.iter().find(|it| it.name == name).unwrap();
+        assert_eq!(echo.description, format!("[MCP:{server}] Does echo."));
+        let schema = json!({"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "number"}}});
+        assert_eq!(echo.input_schema, schema);
+        let arguments = json!({"text": "x".repeat(6_000)});
+        let said = echo
+            .call(arguments.as_object().unwrap().clone())
+            .await
+            .unwrap();
+        assert_eq!(said.len(), 5_000);
+    }
+    let fail = registry
+        .iter()
+        .find(|it| it.name == "mcp_one_fail")
+        .unwrap();
+    let failed = fail.call(serde_json::Map::new()).await.unwrap_err();
+    assert!(failed.to_string().contains("it failed"), "{failed}");
+    // A name that is taken is not taken away.
+    assert_eq!(manager.initialize(&mut registry).await, 0);
+    manager.shutdown().await;
+    assert!(manager.connected_servers().is_empty());
+    assert!(!site.read("started").lines().any(is_alive));
+}
