@@ -53,6 +53,7 @@ pub use self::sections::services::{Mode, OpenApi, Operations, RetryRule, Service
 pub use self::sections::shutdown::Shutdown;
 pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
 pub use self::sections::tls::{ForwardedHeader, Tls};
+pub use self::sections::upstreams::{Gateway, Isolation, Trust, Upstream, UpstreamTransport};
 pub use self::sections::websocket::WebSocket;
 pub use self::sections::{
     BrokenPrompt, BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel,
@@ -286,6 +287,9 @@ fn merge(
             }
             for command in config.commands.values_mut() {
                 command.begin_at(base);
+            }
+            for upstream in config.upstreams.values_mut() {
+                upstream.begin_at(base);
             }
             config.workers.begin_at(base, config.app.as_deref());
             config.resources.base = base.to_owned();

@@ -49,7 +49,12 @@ pub struct Change {
 }
 
 /// Keys that can change while the server runs, with all below them.
-const LIVE: [&str; 3] = ["governance", "logging.level", "logging.requests"];
+const LIVE: [&str; 4] = [
+    "governance",
+    "logging.level",
+    "logging.requests",
+    "upstreams",
+];
 /// Of those, keys that cannot: they are handed out once, when serving begins.
 const NOT_LIVE: [&str; 3] = [
     "governance.approvals",
@@ -192,6 +197,7 @@ impl Config {
         config.governance.approvals = governance.approvals.clone();
         config.governance.idempotency = governance.idempotency.clone();
         config.governance.max_clients = governance.max_clients;
+        config.upstreams = new.upstreams.clone();
         config.logging.level = new.logging.level;
         config.logging.requests = new.logging.requests;
         config

@@ -16,6 +16,7 @@ pub(crate) mod services;
 pub(crate) mod shutdown;
 pub(crate) mod telemetry;
 pub(crate) mod tls;
+pub(crate) mod upstreams;
 pub(crate) mod websocket;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ use self::services::Services;
 use self::shutdown::Shutdown;
 use self::telemetry::Telemetry;
 use self::tls::{ForwardedHeader, Tls};
+use self::upstreams::{Gateway, Upstream};
 use self::websocket::WebSocket;
 
 /// Complete configuration of a server.
@@ -66,6 +68,14 @@ pub struct Config {
     pub commands: BTreeMap<String, Command>,
     /// HTTP services as tools.
     pub services: Services,
+    /// Other MCP servers whose tools, resources and prompts are offered, by a name of the operator's choice.
+    pub upstreams: BTreeMap<String, Upstream>,
+    /// Files in which hosts keep their MCP servers (`mcp.json` of Claude Desktop, VS Code, Cursor and others),
+    /// which are upstreams too. Entries that cannot be used are warned of and left out.
+    #[schemars(extend("x-items" = "path"))]
+    pub upstreams_files: Vec<PathBuf>,
+    /// The form in which upstreams are offered.
+    pub gateway: Gateway,
     /// Calls that go on after they were answered.
     pub tasks: Tasks,
     /// Listing and reading skills.

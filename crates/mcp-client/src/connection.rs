@@ -136,8 +136,7 @@ impl Connection {
         of_request: Option<&ClientCapabilities>,
     ) -> ClientCapabilities {
         let of_request = of_request.cloned();
-        let mut capabilities =
-            of_request.unwrap_or_else(|| self.options().handlers.capabilities());
+        let mut capabilities = of_request.unwrap_or_else(|| self.options().handlers.capabilities());
         if self.options().tasks {
             capabilities
                 .extensions

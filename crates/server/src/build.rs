@@ -29,7 +29,7 @@ use super::standing::{self, Standing};
 
 use super::store::{self, ServedMcpServer, Stores};
 use super::tls::Certificates;
-use super::{application, notes, offering, policy, redaction};
+use super::{application, notes, offering, policy, redaction, upstreams};
 use crate::Failure;
 use crate::logging::{self, LevelHandle};
 use config::{Config, UnmatchedFilter};
@@ -104,7 +104,8 @@ impl Server {
         })?;
         let catalog = Arc::clone(&skills.borrow());
         let code = app.clone().map(application::code_component);
-        let sources = Sources::prepare(&config, &catalog, app, in_code.sources.clone())?;
+        let gateway = upstreams::open(&config).await?;
+        let sources = Sources::prepare(&config, &catalog, app, gateway, in_code.sources.clone())?;
         let (offer, lost) = offering::offer(&config, &sources, &catalog);
         for (tool, place) in &config.switches.off {
             tracing::info!(tool, place, "a tool is switched off");
@@ -343,8 +344,10 @@ fn options(config: &Config) -> Options {
         read_only_exempt: config.ledger.read_only_exempt,
         request_log: request_log(&config.logging),
         keep_keys: seconds(config.governance.idempotency.keep_seconds),
-        // Handlers in Python log to clients by their `Context`.
-        client_logging: config.app.is_some(),
+        // Handlers in Python log to clients by their `Context`, and upstreams by what they send.
+        client_logging: config.app.is_some()
+            || !config.upstreams.is_empty()
+            || !config.upstreams_files.is_empty(),
         clock: system_clock,
     }
 }

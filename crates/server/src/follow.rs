@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use adapter_skills::SkillCatalog;
 use mcp_server::Offer;
@@ -9,7 +10,7 @@ use mcp_server::Offer;
 use super::build::{self, Server};
 use super::notes::{self, PolicyChange};
 use super::rules::{Cause, Found, Rules};
-use super::{application, offering, policy};
+use super::{application, offering, policy, upstreams};
 use config::{Change, Config, Origin, Problem, Severity};
 
 impl Server {
@@ -73,13 +74,26 @@ impl Server {
                 return self.reject(rules, cause, &problems);
             }
         };
+        let specs = match upstreams::specs(&changed.config) {
+            Ok(specs) => specs,
+            Err(error) => {
+                let problems = [Problem::error(Origin::Default, error.to_string())];
+                return self.reject(rules, cause, &problems);
+            }
+        };
         let versions = (self.policy_version(), policy.version());
-        if changed.live.iter().any(is_rule) {
+        let noted: Vec<_> = changed
+            .live
+            .iter()
+            .filter(|it| is_rule(it))
+            .map(shown)
+            .collect();
+        if !noted.is_empty() {
             let change = PolicyChange {
                 versions,
                 cause: cause.as_str(),
                 file: &rules.path(),
-                changes: &changed.live,
+                changes: &noted,
             };
             notes::policy_changed(self.mcp.recorder(), &change);
         }
@@ -90,6 +104,9 @@ impl Server {
             .governance
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = changed.config.governance.clone();
+        // What this changes of the offer is followed like any other change of a source.
+        self.sources.gateway().apply(specs);
+        self.sources.gateway().first_look(Duration::ZERO).await;
         self.level.set(changed.config.logging.level);
         self.mcp
             .log_requests(build::request_log(&changed.config.logging));
@@ -179,6 +196,18 @@ impl Server {
 
     pub(super) fn policy_version(&self) -> u64 {
         self.mcp.governor().policy().version()
+    }
+}
+
+/// A change as it may be recorded: values of upstreams can be secrets that were written out.
+fn shown(change: &Change) -> Change {
+    match change.key.starts_with("upstreams.") {
+        true => Change {
+            key: change.key.clone(),
+            from: None,
+            to: None,
+        },
+        false => change.clone(),
     }
 }
 

@@ -62,6 +62,7 @@ mod store;
 mod supervisor;
 mod telemetry;
 mod tls;
+mod upstreams;
 mod websocket;
 
 pub use application::interpreter;

@@ -10,7 +10,7 @@ use governance::{Kind, Micros, Policy};
 use mcp_server::{NotOffered, Offer, resource_capability, tool_capability};
 
 use super::sources::Sources;
-use super::{application, offering, policy, standing};
+use super::{application, offering, policy, standing, upstreams};
 use crate::Failure;
 use crate::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
 use config::{Config, Loaded, Origin, Problem, UnmatchedRules};
@@ -57,7 +57,8 @@ impl Bench {
         let (catalog, skill_problems) = SkillCatalog::scan(&scan);
         let memory = SkillMemory::read(config.skills_path())?;
         let catalog = Arc::new(catalog.following(&memory.catalog(), false));
-        let sources = Sources::prepare(config, &catalog, app, Vec::new())?;
+        let gateway = upstreams::open(config).await?;
+        let sources = Sources::prepare(config, &catalog, app, gateway, Vec::new())?;
         let (offer, lost) = offering::offer(config, &sources, &catalog);
         let policy = policy::policy(config, &catalog, &offer)?;
         Ok(Self {

@@ -9,6 +9,7 @@ use adapter_tools::Tool;
 use adapter_tools::python::PythonApp;
 use config::{Config, UnmatchedFilter};
 use futures_util::future::{join_all, select_all};
+use gateway::Gateway;
 use mcp_server::{
     CombinedPrompts, Component, ComponentState, NotOffered, Resources, SourceTools, ToolSource,
 };
@@ -26,6 +27,8 @@ pub(super) struct Sources {
     all: Vec<Arc<dyn ToolSource>>,
     /// The application among them, if one is configured.
     app: Option<Arc<PythonApp>>,
+    /// Other servers, as they are configured now.
+    gateway: Gateway,
     /// Patterns of services that match no operation.
     unmatched: Vec<UnmatchedFilter>,
     /// Tools that the application's own configuration switches off, and where.
@@ -43,6 +46,7 @@ impl Sources {
         config: &Config,
         catalog: &SkillCatalog,
         app: Option<Arc<PythonApp>>,
+        gateway: Gateway,
         given: Vec<Arc<dyn ToolSource>>,
     ) -> Result<Self, Failure> {
         let commands = Commands::prepare(config, catalog)?;
@@ -60,9 +64,11 @@ impl Sources {
             all.push(Arc::new(prompts));
         }
         all.push(Arc::new(Bindings(services)));
+        all.push(Arc::new(gateway.clone()));
         let sources = Self {
             all,
             app,
+            gateway,
             unmatched,
             off: config.switches.off.clone(),
         };
@@ -73,6 +79,11 @@ impl Sources {
     /// The application, if one is configured.
     pub(super) fn app(&self) -> Option<&Arc<PythonApp>> {
         self.app.as_ref()
+    }
+
+    /// The other servers.
+    pub(super) fn gateway(&self) -> &Gateway {
+        &self.gateway
     }
 
     /// Patterns of services that match no operation.

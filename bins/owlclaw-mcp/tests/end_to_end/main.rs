@@ -16,6 +16,7 @@ mod confirmation;
 mod crash_loop;
 mod crashes;
 mod doctor;
+mod gateway;
 mod governed;
 mod health;
 mod held;

@@ -48,6 +48,10 @@ impl Config {
             let names: Vec<&str> = self.services.openapi.keys().map(String::as_str).collect();
             lines.push(line("services", names.join(", ")));
         }
+        if !self.upstreams.is_empty() {
+            let names: Vec<&str> = self.upstreams.keys().map(String::as_str).collect();
+            lines.push(line("upstreams", names.join(", ")));
+        }
         lines.push(line(
             "skills",
             match &self.resources.skills_dir {

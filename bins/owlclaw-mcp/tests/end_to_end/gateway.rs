@@ -1,0 +1,421 @@
+//! Other servers behind this one: children and HTTP servers, by configuration alone.
+
+use serde_json::{Value, json};
+use testkit::{Conversation, GENEROUS, MODERN, StdioServer, wait_until};
+
+use crate::support::{Site, call, names, outcome, run, text};
+
+const UPSTREAM: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../crates/gateway/tests/upstream.py"
+);
+
+/// A server without an application, with these upstreams.
+fn site(upstreams: Value, more: Value) -> Site {
+    let mut settings = json!({"app": null, "python": null, "upstreams": upstreams});
+    for (key, value) in more.as_object().unwrap() {
+        settings[key] = value.clone();
+    }
+    Site::new(settings)
+}
+
+/// A child that keeps its files in `directory` of the site.
+fn child(directory: &str) -> Value {
+    json!({"command": "python3", "args": [UPSTREAM, "stdio", directory]})
+}
+
+fn with_child(more: Value) -> Site {
+    let site = site(json!({"up": child("up")}), more);
+    site.write("up/.keep", "");
+    site
+}
+
+fn is_alive(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .trim_start()
+        .chars()
+        .next();
+    state.is_some_and(|it| it != 'Z')
+}
+
+async fn ask(server: &mut StdioServer, method: &str, params: Value) -> Value {
+    server.request(method, params).await.result().clone()
+}
+
+#[tokio::test]
+async fn a_server_with_upstreams_alone_is_a_gateway_in_every_revision() {
+    let site = with_child(json!({}));
+    for version in [
+        "2024-11-05",
+        "2025-03-26",
+        "2025-06-18",
+        "2025-11-25",
+        MODERN,
+    ] {
+        let mut server = site.stdio();
+        server.open(version).await;
+        let listed = ask(&mut server, "tools/list", json!({})).await;
+        let tools = names(&listed, "tools", "name");
+        assert!(tools.contains(&"mcp_up_echo".to_owned()), "{tools:?}");
+        let answer = ask(
+            &mut server,
+            "tools/call",
+            call("mcp_up_echo", json!({"text": "hi"})),
+        )
+        .await;
+        assert_eq!(text(&answer), "hi");
+        let listed = ask(&mut server, "resources/list", json!({})).await;
+        let uris = names(&listed, "resources", "uri");
+        assert!(
+            uris.contains(&"mcp.up+file:///a.txt".to_owned()),
+            "{uris:?}"
+        );
+        assert!(uris.contains(&"ui://mcp.up/app/x".to_owned()), "{uris:?}");
+        let read = ask(
+            &mut server,
+            "resources/read",
+            json!({"uri": "mcp.up+file:///other"}),
+        )
+        .await;
+        assert_eq!(read["contents"][0]["text"], "content of file:///other");
+        assert_eq!(read["contents"][0]["uri"], "mcp.up+file:///other");
+        let missing = server
+            .request("resources/read", json!({"uri": "mcp.up+file:///missing"}))
+            .await;
+        let absent = server
+            .request("resources/read", json!({"uri": "mcp.no+file:///missing"}))
+            .await;
+        assert_eq!(missing.code(), absent.code());
+        let templates = ask(&mut server, "resources/templates/list", json!({})).await;
+        let templates = names(&templates, "resourceTemplates", "uriTemplate");
+        assert!(
+            templates.contains(&"mcp.up+file:///{name}".to_owned()),
+            "{templates:?}"
+        );
+        let listed = ask(&mut server, "prompts/list", json!({})).await;
+        assert_eq!(names(&listed, "prompts", "name"), ["mcp_up_greet"]);
+        let params = json!({"name": "mcp_up_greet", "arguments": {"who": "Ana"}});
+        let prompt = ask(&mut server, "prompts/get", params).await;
+        assert_eq!(prompt["messages"][0]["content"]["text"], "Hello Ana");
+        let reference = json!({"type": "ref/prompt", "name": "mcp_up_greet"});
+        let params = json!({"ref": reference, "argument": {"name": "who", "value": "A"}});
+        let completion = ask(&mut server, "completion/complete", params).await;
+        assert_eq!(completion["completion"]["values"], json!(["greet", "Ax"]));
+    }
+    let calls = site.calls();
+    let echo = calls
+        .iter()
+        .find(|it| it.started.capability == "tool/mcp_up_echo")
+        .unwrap();
+    let message = echo.ended.as_ref().unwrap().message.as_deref();
+    assert_eq!(message, Some("upstream up, tool echo, revision 2025-11-25"));
+    let read = calls
+        .iter()
+        .find(|it| it.started.capability == "resource/mcp.up+file:///other");
+    let message = read.unwrap().ended.as_ref().unwrap().message.as_deref();
+    assert_eq!(
+        message,
+        Some("upstream up, resource file:///other, revision 2025-11-25")
+    );
+    assert!(
+        calls
+            .iter()
+            .any(|it| it.started.capability == "prompt/mcp_up_greet")
+    );
+}
+
+#[tokio::test]
+async fn rules_budgets_and_the_ledger_hold_for_tools_of_upstreams() {
+    let quota = json!({"max_calls_per_minute": 2, "max_calls_per_day": 100});
+    let site = with_child(json!({"governance": {
+        "default_quota": quota,
+        "default": {"tools": {"hide": ["mcp_up_d*"]}},
+    }}));
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let listed = ask(&mut server, "tools/list", json!({})).await;
+    assert!(!names(&listed, "tools", "name").contains(&"mcp_up_die".to_owned()));
+    let refused = server
+        .request("tools/call", call("mcp_up_die", json!({})))
+        .await;
+    assert_eq!(refused.code(), -32001);
+    for _ in 0..2 {
+        ask(&mut server, "tools/call", call("mcp_up_count", json!({}))).await;
+    }
+    let refused = server
+        .request("tools/call", call("mcp_up_count", json!({})))
+        .await;
+    assert_eq!(
+        refused.failure()["data"]["reason"],
+        "rate_minute",
+        "{refused:?}"
+    );
+    assert_eq!(site.read("up/count"), "xx");
+    drop(server);
+    assert_eq!(
+        site.outcomes("mcp_up_count"),
+        ["succeeded", "succeeded", "denied"]
+    );
+}
+
+#[tokio::test]
+async fn a_call_whose_upstream_dies_is_unknown_on_record_and_not_made_again() {
+    let site = with_child(json!({}));
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let lost = server
+        .request("tools/call", call("mcp_up_die", json!({})))
+        .await;
+    let failure = lost.failure();
+    assert_eq!(failure["data"]["outcome"], "unknown", "{failure}");
+    assert_eq!(failure["data"]["retryable"], false);
+    assert!(
+        failure["message"]
+            .as_str()
+            .unwrap()
+            .contains("may have been done"),
+        "{failure}"
+    );
+    let answer = ask(
+        &mut server,
+        "tools/call",
+        call("mcp_up_echo", json!({"text": "hi"})),
+    )
+    .await;
+    assert_eq!(text(&answer), "hi");
+    assert_eq!(site.read("up/count"), "x");
+    drop(server);
+    assert_eq!(site.outcomes("mcp_up_die"), ["unknown"]);
+    let verified = run(site.command(&["ledger", "verify"])).await;
+    assert!(
+        verified.output.contains("sound"),
+        "{}{}",
+        verified.output,
+        verified.messages
+    );
+}
+
+#[tokio::test]
+async fn a_dead_upstream_stops_no_start_and_no_other_tool() {
+    let site = site(
+        json!({
+            "dead": {"command": "/no/such/program"},
+            "hanging": child("hanging"),
+            "up": child("up"),
+        }),
+        json!({"gateway": {"first_start_seconds": 4}}),
+    );
+    site.write("up/.keep", "");
+    site.write("hanging/hang", "");
+    let mut server = site.stdio();
+    server.open(MODERN).await;
+    let listed = ask(&mut server, "tools/list", json!({})).await;
+    let tools = names(&listed, "tools", "name");
+    assert!(tools.contains(&"mcp_up_echo".to_owned()), "{tools:?}");
+    // What is stored is on offer although nothing answers.
+    drop(server);
+    site.write("up/hang", "");
+    let mut server = site.stdio();
+    server.open(MODERN).await;
+    let listed = ask(&mut server, "tools/list", json!({})).await;
+    assert_eq!(names(&listed, "tools", "name"), tools);
+}
+
+#[tokio::test]
+async fn a_question_of_a_legacy_upstream_reaches_modern_and_legacy_clients() {
+    let site = with_child(json!({}));
+    // A modern client is answered with the question, and asks again.
+    let mut server = site.stdio();
+    server.voice.capabilities = json!({"elicitation": {}});
+    server.open(MODERN).await;
+    let params = call("mcp_up_ask", json!({}));
+    let asked = ask(&mut server, "tools/call", params.clone()).await;
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let (key, question) = asked["inputRequests"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .next()
+        .unwrap();
+    assert_eq!(question["params"]["message"], "Who?");
+    assert!(!asked["requestState"].as_str().unwrap().contains("waiting"));
+    let mut answered = params.clone();
+    answered["inputResponses"] = json!({key: {"action": "accept", "content": {"name": "Ana"}}});
+    answered["requestState"] = asked["requestState"].clone();
+    let answer = ask(&mut server, "tools/call", answered).await;
+    assert!(text(&answer).contains("Ana"), "{answer}");
+    drop(server);
+
+    // A legacy client is asked by a request.
+    let mut server = site.stdio();
+    server.voice.capabilities = json!({"elicitation": {}});
+    server.open("2025-06-18").await;
+    let request = server.voice.request("tools/call", params.clone());
+    server.send(&request).await;
+    let question = server.receive().await;
+    assert_eq!(question["method"], "elicitation/create", "{question}");
+    let result = json!({"action": "accept", "content": {"name": "Bob"}});
+    let reply = json!({"jsonrpc": "2.0", "id": question["id"], "result": result});
+    server.send(&reply).await;
+    let answer = server.receive_answer(&request["id"]).await;
+    assert!(text(&answer["result"]).contains("Bob"), "{answer}");
+    drop(server);
+
+    // One that cannot be asked is not.
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let answer = ask(&mut server, "tools/call", params).await;
+    assert!(text(&answer).contains("has not declared"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_http_server_behind_a_gateway_is_asked_with_its_headers() {
+    let upstream = Site::new(json!({}));
+    let listening = upstream.http().await;
+    let url = format!("http://{}/mcp", listening.address());
+    let headers = json!({"X-MCP-Client-ID": "${NAME_OF_GATEWAY}"});
+    let site = site(json!({"shop": {"url": url, "headers": headers}}), json!({}));
+    let mut command = site.command(&["start"]);
+    command.env("NAME_OF_GATEWAY", "the-gateway");
+    let mut server = StdioServer::spawn(command);
+    server.open("2025-06-18").await;
+    let answer = ask(
+        &mut server,
+        "tools/call",
+        call("mcp_shop_echo", json!({"text": "hi"})),
+    )
+    .await;
+    assert!(answer.to_string().contains("hi"), "{answer}");
+    drop(server);
+    let calls = upstream.calls();
+    let echo = calls
+        .iter()
+        .find(|it| it.started.capability == "tool/echo")
+        .unwrap();
+    assert_eq!(
+        (echo.started.principal.as_str(), outcome(echo).as_str()),
+        ("the-gateway", "succeeded")
+    );
+    assert_eq!(echo.started.protocol_version, MODERN);
+}
+
+#[tokio::test]
+async fn an_upstream_that_comes_while_serving_is_offered_and_one_that_goes_is_not() {
+    let site = with_child(json!({}));
+    let before = site.read("mcp-server.yaml");
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let mut file: Value = serde_json::from_str(&before).unwrap();
+    site.write("two/.keep", "");
+    file["mcp_server"]["upstreams"]["two"] = child("two");
+    file["mcp_server"]["upstreams"]["two"]["env"] = json!({"KEY": "hunter2"});
+    let swap = |text: &str| {
+        site.write("new.yaml", text);
+        std::fs::rename(site.path("new.yaml"), site.path("mcp-server.yaml")).unwrap();
+    };
+    swap(&file.to_string());
+    until_listed(&mut server, "mcp_two_echo", true).await;
+    let pid = ask(&mut server, "tools/call", call("mcp_two_pid", json!({}))).await;
+    let one = ask(&mut server, "tools/call", call("mcp_up_pid", json!({}))).await;
+    swap(&before);
+    until_listed(&mut server, "mcp_two_echo", false).await;
+    wait_until("its child has ended", GENEROUS, || !is_alive(text(&pid))).await;
+    assert!(is_alive(text(&one)));
+    let stderr = server.stderr();
+    drop(server);
+    let exported = run(site.command(&["ledger", "export"])).await;
+    assert!(!exported.output.contains("hunter2") && !stderr.contains("hunter2"));
+    assert!(
+        exported.output.contains("upstreams.two"),
+        "{}",
+        exported.output
+    );
+}
+
+async fn until_listed(server: &mut StdioServer, tool: &str, is_wanted: bool) {
+    let began = std::time::Instant::now();
+    loop {
+        let listed = ask(server, "tools/list", json!({})).await;
+        if names(&listed, "tools", "name").contains(&tool.to_owned()) == is_wanted {
+            return;
+        }
+        assert!(began.elapsed() < GENEROUS, "{tool}: {}", server.stderr());
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn no_child_outlives_a_killed_gateway_or_sees_its_environment() {
+    let site = with_child(json!({}));
+    let mut command = site.command(&["start"]);
+    command.env("CANARY", "sings");
+    let mut server = StdioServer::spawn(command);
+    server.open("2025-06-18").await;
+    let environment = ask(&mut server, "tools/call", call("mcp_up_env", json!({}))).await;
+    assert!(!text(&environment).contains("sings"));
+    let child = site.read("up/started").trim().to_owned();
+    assert!(is_alive(&child));
+    server.process().signal("KILL").await;
+    wait_until("the child has ended", GENEROUS, || !is_alive(&child)).await;
+}
+
+#[tokio::test]
+async fn mistakes_in_the_configuration_of_upstreams_are_told_with_place_and_cure() {
+    let rows = [
+        (json!({"a": {}}), "neither `command` nor `url`"),
+        (
+            json!({"a": {"command": "x", "url": "https://h"}}),
+            "both `command` and `url`",
+        ),
+        (json!({"a": {"url": "ftp://h"}}), "must begin with http"),
+        (
+            json!({"a": {"command": "x", "headers": {"a": "b"}}}),
+            "of no use with `command`",
+        ),
+        (json!({"a": {"command": "x", "comand": "y"}}), "comand"),
+        (json!({"a b": {"command": "x"}}), "no name for an upstream"),
+        (
+            json!({"a": {"command": "x", "env": {"K": "${UNSET_KEY}"}}}),
+            "UNSET_KEY",
+        ),
+    ];
+    for (upstreams, expected) in rows {
+        let site = site(upstreams, json!({}));
+        let said = run(site.command(&["config", "validate"])).await;
+        assert_ne!(said.code, Some(0), "{expected}");
+        let told = said.output + &said.messages;
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_a_host_is_read_as_it_is_and_its_bad_entries_are_left_out() {
+    let site = site(
+        json!({}),
+        json!({"upstreams_files": ["mcp.json", "absent.json"]}),
+    );
+    site.write("up/.keep", "");
+    let directory = site.path("up");
+    let good =
+        json!({"command": "python3", "args": [UPSTREAM, "stdio", directory], "disabled": false});
+    let file = json!({"mcpServers": {"up": good, "bad": {"type": "pigeon"}}});
+    site.write("mcp.json", format!("// of the editor\n{file}"));
+    let mut server = site.stdio();
+    server.open("2025-11-25").await;
+    let answer = ask(
+        &mut server,
+        "tools/call",
+        call("mcp_up_echo", json!({"text": "hi"})),
+    )
+    .await;
+    assert_eq!(text(&answer), "hi");
+    let stderr = server.stderr();
+    assert!(
+        stderr.contains("`bad` is left out") && stderr.contains("absent.json"),
+        "{stderr}"
+    );
+}

@@ -1,0 +1,261 @@
+//! Other MCP servers whose tools are offered, as configured.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use adapter_http::FixedHeaders;
+use gateway::NameTemplate;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::environment;
+use crate::layer::{Origins, child, origin_near};
+use crate::problem::Problem;
+
+/// Longest name of an upstream.
+const MAX_NAME: usize = 40;
+
+/// Another MCP server whose tools, resources and prompts are offered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Upstream {
+    /// The program that is the server; looked up in `PATH` if it has no slash. Either this or `url`.
+    #[schemars(extend("format" = "word"))]
+    pub command: Option<String>,
+    /// Arguments of the program.
+    #[schemars(extend("x-items" = "word"))]
+    pub args: Vec<String>,
+    /// Environment variables of the program, besides `PATH`, `HOME` and eight others that it inherits.
+    /// `${NAME}` refers to the server's own.
+    #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
+    pub env: BTreeMap<String, String>,
+    /// The directory it runs in. Without one, that of the configuration file.
+    #[schemars(extend("format" = "path"))]
+    pub cwd: Option<PathBuf>,
+    /// Address of the server: `http`, `https`, `ws` or `wss`. Either this or `command`.
+    #[schemars(extend("format" = "secret"))]
+    pub url: Option<String>,
+    /// Sent with each request. `${NAME}` refers to the server's environment.
+    #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
+    pub headers: BTreeMap<String, String>,
+    /// The transport behind an `http` address.
+    pub transport: UpstreamTransport,
+    /// Use it.
+    pub enabled: bool,
+    /// Tools that are offered, by the server's own names, in which `*` stands for any text. Empty: all.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub allow: Vec<String>,
+    /// Tools that are not offered, likewise. They go before `allow`.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub deny: Vec<String>,
+    /// Beginning of the names of its tools and prompts, in place of `gateway.names`.
+    #[schemars(extend("format" = "token"))]
+    pub prefix: Option<String>,
+    /// Clients that share a connection, and with it a program.
+    pub isolation: Isolation,
+    /// Seconds without a call after which the connection is closed, and the program ended; 0: never.
+    #[schemars(range(max = 86_400))]
+    pub idle_seconds: u64,
+    /// Seconds that connecting may take, and reading a list.
+    #[schemars(range(min = 1, max = 3_600))]
+    pub connect_timeout_seconds: u64,
+    /// A call that takes longer is ended.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: u64,
+    /// Statements of the server about its tools that are believed.
+    pub trust: Trust,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            command: None,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+            url: None,
+            headers: BTreeMap::new(),
+            transport: UpstreamTransport::default(),
+            enabled: true,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            prefix: None,
+            isolation: Isolation::default(),
+            idle_seconds: 600,
+            connect_timeout_seconds: 60,
+            timeout_seconds: 60,
+            trust: Trust::default(),
+        }
+    }
+}
+
+/// The transport behind an `http` address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UpstreamTransport {
+    /// Streamable HTTP; HTTP with SSE of 2024-11-05 if the server refuses that.
+    #[default]
+    Auto,
+    /// Streamable HTTP.
+    Http,
+    /// HTTP with SSE of 2024-11-05.
+    Sse,
+}
+
+/// Clients that share a connection to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// All.
+    #[default]
+    Shared,
+    /// The requests of one client, by its name in `governance`.
+    PerClient,
+}
+
+/// Statements of an upstream about its tools that are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Trust {
+    /// None: clients see its annotations under `_meta` alone, and rules do not see them.
+    #[default]
+    Nothing,
+    /// Annotations, such as `readOnlyHint`.
+    Annotations,
+}
+
+/// The form in which upstreams are offered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gateway {
+    /// Names of tools and prompts of upstreams, from `{server}` and `{tool}`.
+    #[schemars(extend("format" = "word"))]
+    pub names: String,
+    /// Begin descriptions with `[MCP:{server}] `.
+    pub describe_origin: bool,
+    /// Seconds that the start of the server waits for the lists of upstreams of which none are stored.
+    #[schemars(range(max = 600))]
+    pub first_start_seconds: u64,
+    /// The directory in which lists of upstreams are stored. Without one, `upstreams` beside the ledger.
+    #[schemars(extend("format" = "path"))]
+    pub directory: Option<PathBuf>,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self {
+            names: "mcp_{server}_{tool}".to_owned(),
+            describe_origin: true,
+            first_start_seconds: 5,
+            directory: None,
+        }
+    }
+}
+
+impl Upstream {
+    /// Makes its paths absolute.
+    pub(crate) fn begin_at(&mut self, base: &Path) {
+        let directory = self.cwd.as_deref().unwrap_or(Path::new("."));
+        self.cwd = Some(environment::absolute(base, directory));
+        if let Some(program) = &mut self.command
+            && program.contains('/')
+        {
+            let path = environment::absolute(base, &*program);
+            *program = path.to_string_lossy().into_owned();
+        }
+    }
+}
+
+/// Adds the problems of upstreams that can be found without looking at the machine.
+pub(crate) fn check(
+    upstreams: &BTreeMap<String, Upstream>,
+    gateway: &Gateway,
+    origins: &Origins,
+    problems: &mut Vec<Problem>,
+) {
+    let mut error = |key: String, message: String, hint: Option<&str>| {
+        let is_known =
+            |problem: &Problem| problem.key.as_ref().is_some_and(|it| it.starts_with(&key));
+        if problems.iter().any(is_known) {
+            return;
+        }
+        let origin = origin_near(origins, &key);
+        let problem = Problem::error(origin, message).key(key).without_line();
+        problems.push(problem.hint_if(hint.map(str::to_owned)));
+    };
+    if let Err(why) = NameTemplate::parse(&gateway.names) {
+        let key = "gateway.names";
+        error(
+            key.to_owned(),
+            format!("`{key}`: {why}"),
+            Some("write `mcp_{server}_{tool}`"),
+        );
+    }
+    for (name, upstream) in upstreams {
+        let path = child("upstreams", name);
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        if name.is_empty() || MAX_NAME < name.len() || !name.bytes().all(legal) {
+            let message = format!("`{path}` is no name for an upstream");
+            let hint = "a name is 1 to 40 of the characters A-Z a-z 0-9 _ . -";
+            error(path.clone(), message, Some(hint));
+        }
+        match (&upstream.command, &upstream.url) {
+            (None, None) => error(
+                child(&path, "command"),
+                format!("`{path}` has neither `command` nor `url`"),
+                Some("write `command: PROGRAM`, or `url: https://...`"),
+            ),
+            (Some(_), Some(_)) => error(
+                child(&path, "url"),
+                format!("`{path}` has both `command` and `url`"),
+                Some("keep one of the two"),
+            ),
+            (Some(_), None) => {
+                for (key, is_set) in [
+                    ("headers", !upstream.headers.is_empty()),
+                    ("transport", upstream.transport != UpstreamTransport::Auto),
+                ] {
+                    if is_set {
+                        let message = format!("`{path}.{key}` is of no use with `command`");
+                        error(child(&path, key), message, None);
+                    }
+                }
+            }
+            (None, Some(url)) => {
+                for (key, is_set) in [
+                    ("args", !upstream.args.is_empty()),
+                    ("env", !upstream.env.is_empty()),
+                ] {
+                    if is_set {
+                        let message = format!("`{path}.{key}` is of no use with `url`");
+                        error(child(&path, key), message, None);
+                    }
+                }
+                let schemes = ["http://", "https://", "ws://", "wss://", "${"];
+                if !schemes.iter().any(|it| url.starts_with(it)) {
+                    let message = format!("`{path}.url` must begin with http, https, ws or wss");
+                    error(child(&path, "url"), message, None);
+                }
+            }
+        }
+        for (header, value) in &upstream.headers {
+            // Whether the variables are set was looked at where they are read.
+            let set = |_: &str| Some("x".to_owned());
+            let pair = [(header.as_str(), value.as_str())];
+            if let Err(why) = FixedHeaders::resolve(pair, &set) {
+                let key = child(&child(&path, "headers"), header);
+                error(key.clone(), format!("`{key}`: {why}"), None);
+            }
+        }
+        for variable in upstream.env.keys() {
+            if variable.is_empty() || variable.contains(['=', '\0']) {
+                let key = child(&child(&path, "env"), variable);
+                error(
+                    key.clone(),
+                    format!("`{key}` is no name for a variable"),
+                    None,
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Other MCP servers as sources of tools, resources and prompts, as the configuration names them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use config::{Config, Environment};
+use gateway::{Gateway, GatewayOptions, HostFile, NameTemplate, Reach, UpstreamSpec};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use mcp_client::HttpTransport;
+
+use crate::Failure;
+
+/// The gateway to the configured upstreams. It is there without any, for those that come while serving.
+///
+/// # Errors
+///
+/// When an upstream cannot be used as it is configured.
+pub(super) async fn open(config: &Config) -> Result<Gateway, Failure> {
+    let options = GatewayOptions {
+        names: NameTemplate::parse(&config.gateway.names)
+            .map_err(|why| format!("gateway.names: {why}"))?,
+        describe_origin: config.gateway.describe_origin,
+        directory: Some(directory(config)),
+    };
+    let gateway = Gateway::new(options, specs(config)?);
+    let most = Duration::from_secs(config.gateway.first_start_seconds);
+    gateway.first_look(most).await;
+    Ok(gateway)
+}
+
+/// The directory in which lists of upstreams are stored.
+pub(super) fn directory(config: &Config) -> PathBuf {
+    config
+        .gateway
+        .directory
+        .clone()
+        .unwrap_or_else(|| config.ledger.path.with_file_name("upstreams"))
+}
+
+/// The configured upstreams, with the secrets that they refer to.
+///
+/// # Errors
+///
+/// When one of them refers to something that is not there.
+pub(super) fn specs(config: &Config) -> Result<Vec<UpstreamSpec>, Failure> {
+    let environment = Environment::of_process();
+    let mut specs = Vec::new();
+    let mut problems = Vec::new();
+    for (name, upstream) in &config.upstreams {
+        match spec(name, upstream, &environment) {
+            Ok(spec) => specs.push(spec),
+            Err(why) => problems.push(format!("upstreams.{name}: {why}")),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems.join("\n").into());
+    }
+    for path in &config.upstreams_files {
+        if !path.is_file() {
+            tracing::warn!(path = %path.display(), "a file of `upstreams_files` is not there");
+        }
+        let file = HostFile::read(path, |name| std::env::var(name).ok());
+        for warning in file.warnings {
+            tracing::warn!(warning, "a part of `upstreams_files` is of no use");
+        }
+        for spec in file.specs {
+            if specs.iter().any(|it| it.name == spec.name) {
+                let (upstream, path) = (&spec.name, path.display());
+                tracing::warn!(upstream, %path, "an upstream is left out: another has its name");
+            } else {
+                specs.push(spec);
+            }
+        }
+    }
+    Ok(specs)
+}
+
+fn spec(
+    name: &str,
+    upstream: &config::Upstream,
+    environment: &Environment,
+) -> Result<UpstreamSpec, String> {
+    let resolved = |what: &str, text: &str| {
+        let unset = || format!("{what} refers to something that is not set");
+        environment.resolve(text).ok_or_else(unset)
+    };
+    let reach = match (&upstream.command, &upstream.url) {
+        (Some(program), _) => Reach::Child {
+            program: program.clone(),
+            arguments: upstream.args.clone(),
+            environment: upstream
+                .env
+                .iter()
+                .map(|(name, value)| Ok((name.clone(), resolved(&format!("env.{name}"), value)?)))
+                .collect::<Result<_, String>>()?,
+            directory: upstream.cwd.clone(),
+        },
+        (None, Some(url)) => Reach::Url {
+            url: resolved("url", url)?,
+            headers: headers(upstream, environment)?,
+            transport: match upstream.transport {
+                config::UpstreamTransport::Auto => HttpTransport::Detect,
+                config::UpstreamTransport::Http => HttpTransport::Streamable,
+                config::UpstreamTransport::Sse => HttpTransport::Sse,
+            },
+        },
+        (None, None) => return Err("there is neither `command` nor `url`".to_owned()),
+    };
+    let seconds = Duration::from_secs;
+    Ok(UpstreamSpec {
+        enabled: upstream.enabled,
+        allow: upstream.allow.clone(),
+        deny: upstream.deny.clone(),
+        prefix: upstream.prefix.clone(),
+        isolation: match upstream.isolation {
+            config::Isolation::Shared => gateway::Isolation::Shared,
+            config::Isolation::PerClient => gateway::Isolation::PerClient,
+        },
+        idle: seconds(upstream.idle_seconds),
+        connect_timeout: seconds(upstream.connect_timeout_seconds),
+        timeout: seconds(upstream.timeout_seconds),
+        trust_annotations: upstream.trust == config::Trust::Annotations,
+        ..UpstreamSpec::new(name, reach)
+    })
+}
+
+fn headers(upstream: &config::Upstream, environment: &Environment) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &upstream.headers {
+        let value = environment
+            .resolve(value)
+            .ok_or_else(|| format!("headers.{name} refers to something that is not set"))?;
+        let name: HeaderName = name
+            .parse()
+            .map_err(|_| format!("`{name}` is no name of a header"))?;
+        let mut value = HeaderValue::from_str(&value)
+            .map_err(|_| format!("headers.{name} has characters that a header cannot have"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
