@@ -663,6 +663,12 @@ impl Prompts for UpstreamPrompts {
             });
             match item.ask(&cx.call, request).await {
                 Ok(Answer::GetPrompt(mut result)) => {
+                    // Names of ours are the server's to use.
+                    let names = result.meta.iter().map(|(name, _)| name.to_owned());
+                    let ours = names.filter(|it| it.starts_with("io.owlclaw/"));
+                    for name in ours.collect::<Vec<_>>() {
+                        result.meta.remove(&name);
+                    }
                     for message in &mut result.messages {
                         match &mut message.content {
                             model::Content::Resource { resource, .. } => {
@@ -693,6 +699,11 @@ impl Prompts for UpstreamPrompts {
                 Err(error) => Err(PromptFailure::Broken(error.into())),
             }
         })
+    }
+
+    fn place(&self, name: &str) -> Option<String> {
+        let (upstream, _) = self.origins.get(name)?;
+        Some(format!("upstreams.{}", upstream.spec.name))
     }
 
     fn suggest<'a>(

@@ -219,12 +219,9 @@ impl Item<'_> {
         };
         let connection = live.connection.clone();
         let reply = Box::pin(async move {
-            match connection.request(request, &options).await? {
-                Answer::CreateTask(task) => {
-                    let result = connection.task_result(task, &options).await?;
-                    Ok(Answer::CallTool(result))
-                }
-                answer => Ok(answer),
+            match request {
+                ClientRequest::CallTool(call) => connection.call_or_ask(call, &options).await,
+                request => connection.request(request, &options).await,
             }
         });
         Ok(Flight {

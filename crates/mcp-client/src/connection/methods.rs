@@ -7,7 +7,7 @@ use mcp_protocol::{
     client::{Answer, ServerError},
     model::{
         CallTool, CallToolResult, ClientRequest, Complete, Completion, GetPrompt, GetPromptResult,
-        InputRetry, ReadResource, ReadResourceResult, Task, TaskRequest,
+        InputRetry, ReadResource, ReadResourceResult, TaskRequest,
     },
 };
 use std::collections::BTreeMap;
@@ -43,12 +43,35 @@ impl Connection {
         arguments: RawJson,
         options: &CallOptions,
     ) -> Result<CallToolResult, Error> {
-        let deadline = self.deadline(options);
-        let mut call = CallTool {
+        let call = CallTool {
             name: tool.into(),
             arguments,
             ..CallTool::default()
         };
+        match self.call_or_ask(call, options).await? {
+            Answer::CallTool(result) => Ok(result),
+            _ => Err(Error::Protocol(
+                "a call was answered with something else".to_owned(),
+            )),
+        }
+    }
+
+    /// The same for a call that may go on with answers to questions; its own questions are an answer too if
+    /// [`CallOptions::hands_over_questions`] says so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when there is neither a result nor a question.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the call.
+    pub async fn call_or_ask(
+        &self,
+        mut call: CallTool,
+        options: &CallOptions,
+    ) -> Result<Answer, Error> {
+        let deadline = self.deadline(options);
         let answer = match self.has_legacy_tasks() {
             false => {
                 let call = ClientRequest::CallTool(call);
@@ -81,11 +104,11 @@ impl Connection {
             }
         };
         match answer {
-            Answer::CallTool(result) => Ok(result),
-            Answer::CreateTask(task) => self.wait_for_task(task, options, deadline).await,
-            _ => Err(Error::Protocol(
-                "a call was answered with something else".to_owned(),
-            )),
+            Answer::CreateTask(task) => {
+                let result = self.wait_for_task(task, options, deadline).await?;
+                Ok(Answer::CallTool(result))
+            }
+            answer => Ok(answer),
         }
     }
 
@@ -95,21 +118,6 @@ impl Connection {
         self.options().tasks
             && agreed.version == ProtocolVersion::V2025_11_25
             && agreed.offer.has_legacy_tasks()
-    }
-
-    /// Waits for the result of a call that was answered with a task, and whose request was made by
-    /// [`Connection::request`]. Giving up cancels the task.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] when there is no result.
-    pub async fn task_result(
-        &self,
-        task: Task,
-        options: &CallOptions,
-    ) -> Result<CallToolResult, Error> {
-        self.wait_for_task(task, options, self.deadline(options))
-            .await
     }
 
     /// Reads a resource.
