@@ -248,7 +248,7 @@ impl Item<'_> {
             .map(|(key, asked)| (key.clone(), question(asked.question.clone())));
         let mut needed = Needed {
             questions: questions.collect(),
-            state: None,
+            ..Needed::default()
         };
         // What is kept of the call while it waits must not count as the call itself.
         flight.place.caller.set(None);
@@ -277,6 +277,7 @@ impl Item<'_> {
                 Err(ToolError::NeedsInput(Needed {
                     questions: questions.collect(),
                     state: Some(json!({ "state": state })),
+                    ..Needed::default()
                 }))
             }
             Ok(answer) => {
@@ -307,6 +308,7 @@ impl Item<'_> {
                         ToolError::NeedsInput(Needed {
                             questions: questions.collect(),
                             state: Some(json!({ "again": true })),
+                            ..Needed::default()
                         })
                     }
                     _ => ToolError::failed_with(
