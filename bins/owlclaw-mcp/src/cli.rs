@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use operator::request::{
-    ApprovalsCommand, ClientConfig, DOCTOR_CODES, Doctor, EXIT_CODES, GovernanceCommand,
-    KeysCommand, LedgerCommand, PromptsCommand, ReportFormat, SessionsCommand, Settings, ToolCall,
-    View,
+    ApprovalsCommand, CLIENT_CODES, ClientCommand, ClientConfig, DOCTOR_CODES, Doctor, EXIT_CODES,
+    GovernanceCommand, KeysCommand, LedgerCommand, PromptsCommand, ReportFormat, SessionsCommand,
+    Settings, ToolCall, View,
 };
 use operator::terminal::ColorWhen;
 
@@ -135,6 +135,9 @@ pub(crate) enum Command {
     /// Checks everything that a server needs, and says how to mend what is missing
     #[command(after_help = DOCTOR_CODES)]
     Doctor(Doctor),
+    /// Speaks to any MCP server, by its address or by the program that it is
+    #[command(subcommand, after_help = CLIENT_CODES)]
+    Client(ClientCommand),
     /// Prints the entry for a client's configuration
     #[command(after_help = EXIT_CODES)]
     ClientConfig(ClientConfig),

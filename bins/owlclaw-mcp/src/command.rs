@@ -9,8 +9,8 @@ use config::{Loaded, Needs, Problem, Rejected, Severity, Source, Transport};
 use operator::request::{ClientConfig, Doctor, ListFormat, ReportFormat, Settings, ToolCall};
 use operator::terminal::{self, remark, tell};
 use operator::{
-    CALL, Executable, FAILED, Stop, UNUSABLE, complain, load_for, print, print_bytes, print_json,
-    source, usable,
+    CALL, Executable, FAILED, SIGNALLED, Stop, UNUSABLE, complain, load_for, print, print_bytes,
+    print_json, source, usable,
 };
 use server::{GUARD, Log, ResourceFilter, cure, with_causes};
 
@@ -78,6 +78,7 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
             }
             FAILED.into()
         }
+        Err(Stop::Signalled) => SIGNALLED.into(),
     }
 }
 
@@ -130,6 +131,7 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
         Command::Governance(command) => operator::governance(command),
         Command::Approvals(command) => operator::approvals(command),
         Command::Sessions(command) => operator::sessions(command),
+        Command::Client(command) => operator::client(command),
         Command::Keys(command) => operator::keys(command),
         Command::Doctor(asked) => examine(asked),
         Command::ClientConfig(asked) => client_configuration(program, &asked),
@@ -144,18 +146,7 @@ fn tools_call(settings: Settings, call: &ToolCall) -> Result<ExitCode, Stop> {
         let loaded = usable(source.load_for(Needs::Keys(CALL)))?;
         Ok((source, loaded))
     })?;
-    let code = match answer.is_success() {
-        true => ExitCode::SUCCESS,
-        false => FAILED.into(),
-    };
-    match call.format {
-        ReportFormat::Json => print_json(&answer.json()).map(|_| code),
-        ReportFormat::Text if answer.is_success() => print(&answer.text()).map(|_| code),
-        ReportFormat::Text => {
-            tell(&format!("error: {}", answer.text()));
-            Ok(code)
-        }
-    }
+    operator::finish(&answer, call.format)
 }
 
 fn examine(asked: Doctor) -> Result<ExitCode, Stop> {

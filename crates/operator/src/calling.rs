@@ -1,23 +1,20 @@
 //! `tools call`: one call, here or on a running server.
 
-mod answer;
-mod remote;
-
-use std::io::Read;
-
 use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use mcp_client::CallOptions;
 use serde_json::{Map, Value, json};
 
-pub use answer::Answer;
-
+use crate::answer::Answer;
+use crate::arguments::object;
+use crate::client::{Contact, call_tool, meant};
+use crate::output::Stop;
 use crate::request::ToolCall;
-use config::{Source, nearest};
-use server::Failure;
+use config::Source;
+use server::{Failure, STDIO_KEY};
 
-/// The revision that is spoken: its requests need no handshake.
-const REVISION: &str = "2026-07-28";
-/// Longer arguments are refused.
-const MAX_ARGUMENTS_BYTES: u64 = 16 * 1024 * 1024;
+/// Member of a request's `_meta` under which a call is made at most once.
+const IDEMPOTENCY_KEY: &str = "io.owlclaw/idempotencyKey";
 
 /// Makes the call and waits for its end. `source` is where the configuration comes from of a server
 /// of our own; it is not read where another one is called.
@@ -27,36 +24,71 @@ const MAX_ARGUMENTS_BYTES: u64 = 16 * 1024 * 1024;
 /// When the arguments cannot be read, or no server can be made or reached.
 pub fn call(
     call: &ToolCall,
-    server: impl FnOnce() -> Result<(Source, config::Loaded), crate::output::Stop>,
-) -> Result<Answer, crate::output::Stop> {
-    let arguments = arguments(call.args.as_deref()).map_err(crate::output::Stop::Failed)?;
-    let request = request(&call.tool, &arguments, call.idempotency_key.as_deref());
-    // An answer that there is no such tool is worth another question.
-    let again = |response: &Value| is_unknown(response).then(list);
-    let (mut response, listed) = match &call.url {
+    server: impl FnOnce() -> Result<(Source, config::Loaded), Stop>,
+) -> Result<Answer, Stop> {
+    let arguments = object(call.args.as_deref(), "--args").map_err(Stop::Failed)?;
+    match &call.url {
         Some(url) => {
-            let response =
-                remote::send(url, call, &request).map_err(crate::output::Stop::Failed)?;
-            let listed = again(&response).and_then(|list| remote::send(url, call, &list).ok());
-            (response, listed)
+            let contact = contact(url, call).map_err(Stop::Failed)?;
+            let mut options = CallOptions::default();
+            if let Some(key) = &call.idempotency_key {
+                options.meta.insert(IDEMPOTENCY_KEY, key);
+            }
+            call_tool(&contact, &call.tool, &arguments, &options)
         }
         None => {
             let (source, loaded) = server()?;
-            let frame = |message: &Value| Bytes::from(message.to_string());
-            server::call(
-                source,
-                loaded,
-                call.client.as_deref(),
-                &frame(&request),
-                |response| again(response).map(|list| frame(&list)),
-            )
-            .map_err(crate::output::Stop::Failed)?
+            call_here(call, &arguments, source, loaded).map_err(Stop::Failed)
         }
-    };
-    if let Some(hint) = listed.and_then(|listed| meant(&call.tool, &listed)) {
-        response["error"]["data"]["hint"] = json!(hint);
     }
-    Answer::of(response).map_err(crate::output::Stop::Failed)
+}
+
+/// The way to a server of ours that runs: with the principal that the command line names, and the key or
+/// token of the environment. A flag would be visible to other users.
+fn contact(url: &str, call: &ToolCall) -> Result<Contact, Failure> {
+    let mut headers = HeaderMap::new();
+    if let Some(client) = &call.client {
+        let value = HeaderValue::from_str(client);
+        let value = value.map_err(|_| "--as cannot be sent in a header")?;
+        headers.insert(HeaderName::from_static("x-mcp-client-id"), value);
+    }
+    let key = std::env::var_os(STDIO_KEY).filter(|key| !key.is_empty());
+    // What is no text cannot be sent, which is said where it is made a header.
+    let key = key.map(|key| key.into_string().unwrap_or_else(|_| "\0".to_owned()));
+    Contact::ours(
+        url,
+        headers,
+        key.as_deref(),
+        call.ca.as_deref(),
+        call.timeout,
+    )
+}
+
+/// Calls by way of a server that is built for this call.
+fn call_here(
+    call: &ToolCall,
+    arguments: &Map<String, Value>,
+    source: Source,
+    loaded: config::Loaded,
+) -> Result<Answer, Failure> {
+    let mut about = meta();
+    if let Some(key) = &call.idempotency_key {
+        about[IDEMPOTENCY_KEY] = json!(key);
+    }
+    let params = json!({ "name": call.tool, "arguments": arguments, "_meta": about });
+    // An answer that there is no such tool is worth another question.
+    let again = |response: &Value| {
+        is_unknown(response).then(|| frame(2, "tools/list", &json!({ "_meta": meta() })))
+    };
+    let request = frame(1, "tools/call", &params);
+    let principal = call.client.as_deref();
+    let (response, listed) = server::call(source, loaded, principal, &request, again)?;
+    let hint = listed.and_then(|listed| {
+        let tools = listed["result"]["tools"].as_array()?.iter();
+        let names: Vec<&str> = tools.filter_map(|tool| tool["name"].as_str()).collect();
+        meant(&call.tool, &names, "owlclaw-mcp tools list")
+    });
+    Ok(Answer::of(response)?.with_hint(hint))
 }
 
 fn is_unknown(response: &Value) -> bool {
@@ -65,103 +97,19 @@ fn is_unknown(response: &Value) -> bool {
     error["code"] == UNKNOWN || error["data"]["code"] == UNKNOWN
 }
 
-fn list() -> Value {
-    json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta()}})
-}
-
-/// The visible tool with the name nearest to `tool`, for "did you mean".
-fn meant(tool: &str, listed: &Value) -> Option<String> {
-    let tools = listed["result"]["tools"].as_array()?.iter();
-    let names: Vec<&str> = tools.filter_map(|tool| tool["name"].as_str()).collect();
-    match nearest(tool, names.iter().copied()) {
-        Some(name) => Some(format!("did you mean `{name}`?")),
-        None if names.is_empty() => {
-            Some("this client may see no tools; name another client with --as".to_owned())
-        }
-        None => Some("`owlclaw-mcp tools list` shows what there is".to_owned()),
-    }
+fn frame(id: u8, method: &str, params: &Value) -> Bytes {
+    let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    Bytes::from(message.to_string())
 }
 
 fn meta() -> Value {
     json!({
-        "io.modelcontextprotocol/protocolVersion": REVISION,
+        // Its requests need no handshake.
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {
             "name": "owlclaw-mcp tools call",
             "version": env!("CARGO_PKG_VERSION"),
         },
     })
-}
-
-fn request(tool: &str, arguments: &Map<String, Value>, key: Option<&str>) -> Value {
-    let mut meta = meta();
-    if let Some(key) = key {
-        meta["io.owlclaw/idempotencyKey"] = json!(key);
-    }
-    json!({
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments, "_meta": meta},
-    })
-}
-
-/// Arguments given by `--args`.
-fn arguments(words: Option<&str>) -> Result<Map<String, Value>, Failure> {
-    let (text, place) = match words {
-        None => return Ok(Map::new()),
-        Some("-") => (read(std::io::stdin().lock())?, "standard input".to_owned()),
-        Some(words) => match words.strip_prefix('@') {
-            Some(path) => {
-                let place = format!("`{path}`");
-                let file = std::fs::File::open(path);
-                let file = file.map_err(|error| format!("{place} cannot be read: {error}"))?;
-                (read(file)?, place)
-            }
-            None => (words.to_owned(), "--args".to_owned()),
-        },
-    };
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(arguments)) => Ok(arguments),
-        Ok(_) => {
-            Err(format!("{place} must be a JSON object, such as {{\"city\": \"Oslo\"}}").into())
-        }
-        Err(error) => Err(format!("{place} is not JSON: {error}").into()),
-    }
-}
-
-fn read(input: impl Read) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    input
-        .take(MAX_ARGUMENTS_BYTES + 1)
-        .read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_ARGUMENTS_BYTES {
-        return Err(format!("arguments have more than {MAX_ARGUMENTS_BYTES} bytes").into());
-    }
-    Ok(String::from_utf8(bytes).map_err(|_| "arguments are not UTF-8")?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_an_object_from_wherever_they_come() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("arguments.json");
-        std::fs::write(&path, r#"{"a": 1}"#).unwrap();
-        let file = format!("@{}", path.display());
-        assert_eq!(arguments(None).unwrap(), Map::new());
-        for words in [r#"{"a":1}"#, &file] {
-            assert_eq!(arguments(Some(words)).unwrap()["a"], 1, "{words}");
-        }
-        for (words, why) in [
-            ("[1]", "--args must be a JSON object"),
-            ("{a: 1}", "--args is not JSON: key must be a string"),
-            ("@/no/such/file", "`/no/such/file` cannot be read"),
-        ] {
-            let said = arguments(Some(words)).unwrap_err().to_string();
-            assert!(said.starts_with(why), "{said}");
-        }
-    }
 }

@@ -1,7 +1,10 @@
 //! Commands of operators beside a server or without one: reports of its ledger and its rules,
-//! decisions on approvals, keys, sessions, examinations and calls.
+//! decisions on approvals, keys, sessions, examinations and calls; and of a client of any server.
 
+mod answer;
+mod arguments;
 mod calling;
+mod client;
 mod client_config;
 mod doctor;
 mod inspect;
@@ -19,7 +22,9 @@ mod sessions;
 mod table;
 pub mod terminal;
 
-pub use calling::{Answer, call};
+pub use answer::Answer;
+pub use calling::call;
+pub use client::{client, finish};
 pub use client_config::{Executable, Printed, client_config};
 pub use doctor::{Report, cures, examine};
 pub use inspect::Interrupted;
@@ -27,8 +32,8 @@ pub use keys::keys;
 pub use listing::{resources_table, tools_table};
 pub use operator::{approvals, governance, ledger};
 pub use output::{
-    CALL, FAILED, Stop, UNUSABLE, complain, load, load_for, print, print_bytes, print_json, source,
-    try_load, usable,
+    CALL, FAILED, SIGNALLED, Stop, UNUSABLE, complain, load, load_for, print, print_bytes,
+    print_json, source, try_load, usable,
 };
 pub use prompts::prompts;
 pub use sessions::sessions;

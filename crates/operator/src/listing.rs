@@ -92,7 +92,7 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-fn first_line(text: &str) -> String {
+pub(crate) fn first_line(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     match line.char_indices().nth(MAX_DESCRIPTION_CHARACTERS) {
         Some((end, _)) => format!("{}…", &line[..end]),

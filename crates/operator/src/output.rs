@@ -30,6 +30,9 @@ pub const FAILED: u8 = 1;
 /// The command line, or the configuration, makes no sense.
 pub const UNUSABLE: u8 = 2;
 
+/// SIGINT ended the command.
+pub const SIGNALLED: u8 = 130;
+
 /// Reason why a command ended early.
 #[derive(Debug)]
 pub enum Stop {
@@ -39,6 +42,8 @@ pub enum Stop {
     Output(io::Error),
     /// The command failed.
     Failed(Failure),
+    /// SIGINT ended the command.
+    Signalled,
 }
 
 impl From<Interrupted> for Stop {

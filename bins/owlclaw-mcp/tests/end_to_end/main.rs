@@ -11,6 +11,7 @@ mod applications;
 mod approvals_command;
 mod bad_input;
 mod cancellation;
+mod client;
 mod commands;
 mod confirmation;
 mod crash_loop;

@@ -158,7 +158,7 @@ async fn a_running_server_is_called_where_it_is() {
     let said = call(&site, &["echo", "--url", "http://127.0.0.1:1/mcp"]).await;
     assert_eq!(said.code, Some(1));
     assert!(
-        said.messages.contains("cannot be called"),
+        said.messages.contains("gives no answer"),
         "{}",
         said.messages
     );

@@ -2,6 +2,7 @@
 //! of too.
 
 mod call;
+mod client;
 mod client_config;
 mod doctor;
 mod inspect;
@@ -16,6 +17,7 @@ use clap::{Args, ValueEnum};
 use config::{Overrides, Transport};
 
 pub use call::ToolCall;
+pub use client::{AnyServer, CLIENT_CODES, ClientCommand, Identity, Place, Severity, UrlTransport};
 pub use client_config::{ClientConfig, ClientName};
 pub use doctor::{CODES as DOCTOR_CODES, Doctor};
 pub use inspect::{

@@ -14,6 +14,8 @@ const TOLD: &str = "io.owlclaw/error";
 pub struct Answer {
     /// The result, or the error, as the protocol has it.
     response: Value,
+    /// Advice of ours on a failure.
+    hint: Option<String>,
 }
 
 impl Answer {
@@ -24,12 +26,21 @@ impl Answer {
     /// When the response is none of the protocol.
     pub fn of(response: Value) -> Result<Self, Failure> {
         match response.get("result").or_else(|| response.get("error")) {
-            Some(_) => Ok(Self { response }),
+            Some(_) => Ok(Self {
+                response,
+                hint: None,
+            }),
             None => {
                 let shown = json_text(&response.to_string());
                 Err(format!("this is no answer to a call: {shown}").into())
             }
         }
+    }
+
+    /// The answer with advice on its failure.
+    #[must_use]
+    pub fn with_hint(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
     }
 
     /// Returns true if the call was made, and its tool succeeded.
@@ -38,16 +49,27 @@ impl Answer {
         result.is_some_and(|result| result["isError"] != true && !is_question(result))
     }
 
-    /// The result or the error, with its name in front.
+    /// The result or the error, with its name in front, and the advice.
     pub fn json(&self) -> Value {
-        match self.response.get("result") {
+        let mut json = match self.response.get("result") {
             Some(result) => serde_json::json!({ "result": result }),
             None => serde_json::json!({ "error": self.response["error"] }),
+        };
+        if let Some(hint) = &self.hint {
+            json["hint"] = hint.as_str().into();
         }
+        json
     }
 
     /// The tool's text, or the reason why there is none, as lines.
     pub fn text(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}\nhint: {}", self.plain_text(), printable(hint)),
+            None => self.plain_text(),
+        }
+    }
+
+    fn plain_text(&self) -> String {
         let Some(result) = self.response.get("result") else {
             let error = &self.response["error"];
             let message = error["message"].as_str().unwrap_or("no message");
@@ -119,7 +141,7 @@ fn says_the_same(part: &Value, structured: &Value) -> bool {
 
 /// Part of a result for display. Line ends of a text stay; all other control characters are
 /// removed.
-fn shown(part: &Value) -> String {
+pub(crate) fn shown(part: &Value) -> String {
     let text = part["text"].as_str().or(part["resource"]["text"].as_str());
     match text {
         Some(text) => text.lines().map(printable).collect::<Vec<_>>().join("\n"),

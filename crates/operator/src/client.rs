@@ -1,0 +1,427 @@
+//! `client …`: any server of anybody's, by its address or by the program that it is.
+
+mod contact;
+mod desk;
+mod shown;
+mod sign_in;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use mcp_client::{CallOptions, Connection, Error, Progress, RawJson};
+use mcp_protocol::encode::{Encoder, encode_notification};
+use mcp_protocol::model::{
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    ServerResult, SubscriptionFilter,
+};
+use mcp_protocol::{ErrorObject, ProtocolVersion};
+use serde_json::{Map, Value, json};
+
+pub(crate) use contact::Contact;
+
+use crate::answer::Answer;
+use crate::arguments::object;
+use crate::output::{FAILED, Stop, print, print_bytes, print_json};
+use crate::request::{AnyServer, ClientCommand, ListFormat, ReportFormat};
+use crate::terminal::{is_read, remark, tell};
+use config::{nearest, printable};
+use server::{Failure, json_text};
+
+/// Time for cancellations to be sent before an interrupted connection is closed.
+const CANCELLING: Duration = Duration::from_millis(200);
+
+/// Carries out a command on a server of anybody's.
+///
+/// # Errors
+///
+/// When the server cannot be reached, does not keep to the protocol, or standard output cannot be written.
+pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
+    match command {
+        ClientCommand::Ping { server, format } => {
+            let told = speak(&contact(&server)?, ping)?;
+            conclude(&told, format, shown::greeting)
+        }
+        ClientCommand::Tools { server, format } => {
+            let told = speak(&contact(&server)?, async |connection| {
+                let tools = connection.tools().await;
+                response(tools.map(|tools| {
+                    ServerResult::ListTools(ListToolsResult {
+                        tools,
+                        ..ListToolsResult::default()
+                    })
+                }))
+            })?;
+            conclude(&told, format.into(), shown::tools)
+        }
+        ClientCommand::Call {
+            tool,
+            args,
+            server,
+            format,
+        } => {
+            let arguments = object(args.as_deref(), "--args").map_err(Stop::Failed)?;
+            let options = CallOptions {
+                progress: Some(Progress::new(shown::tell_progress)),
+                ..CallOptions::default()
+            };
+            let answer = call_tool(&contact(&server)?, &tool, &arguments, &options)?;
+            finish(&answer, format)
+        }
+        ClientCommand::Resources { server, format } => {
+            let told = speak(&contact(&server)?, resources)?;
+            conclude(&told, format.into(), shown::resources)
+        }
+        ClientCommand::Read {
+            uri,
+            server,
+            format,
+        } => {
+            let told = speak(&contact(&server)?, async |connection| {
+                let read = connection.read(uri.as_str()).await;
+                response(read.map(ServerResult::ReadResource))
+            })?;
+            match format {
+                ReportFormat::Text if !is_read() && told.get("result").is_some() => {
+                    print_bytes(&shown::bytes(&told["result"]).map_err(Stop::Failed)?)
+                }
+                format => conclude(&told, format, shown::contents),
+            }
+        }
+        ClientCommand::Prompts {
+            name: None,
+            server,
+            format,
+            ..
+        } => {
+            let told = speak(&contact(&server)?, async |connection| {
+                let prompts = connection.prompts().await;
+                response(prompts.map(|prompts| {
+                    ServerResult::ListPrompts(ListPromptsResult {
+                        prompts,
+                        ..ListPromptsResult::default()
+                    })
+                }))
+            })?;
+            conclude(&told, format, shown::prompts)
+        }
+        ClientCommand::Prompts {
+            name: Some(name),
+            args,
+            server,
+            format,
+        } => {
+            let given = object(args.as_deref(), "--args").map_err(Stop::Failed)?;
+            // Arguments of prompts are texts.
+            let given = given.into_iter().map(|(name, value)| match value {
+                Value::String(text) => (name, text),
+                value => (name, value.to_string()),
+            });
+            let given = given.collect();
+            let told = speak(&contact(&server)?, async |connection| {
+                let prompt = connection.prompt(name, given).await;
+                response(prompt.map(ServerResult::GetPrompt))
+            })?;
+            conclude(&told, format, shown::messages)
+        }
+        ClientCommand::Listen {
+            resources,
+            count,
+            server,
+            format,
+        } => {
+            let contact = contact(&server)?;
+            speak(&contact, async |connection| {
+                listen(connection, resources, count, format).await
+            })
+        }
+        ClientCommand::Login {
+            url,
+            scopes,
+            port,
+            no_browser,
+            timeout,
+            ca,
+            identity,
+        } => {
+            let way = sign_in::Way {
+                port,
+                no_browser,
+                timeout: Duration::from_secs(timeout),
+            };
+            sign_in::login(&url, scopes, &way, ca.as_deref(), &identity)
+        }
+        ClientCommand::Logout { url, identity } => sign_in::logout(&url, &identity),
+    }
+}
+
+impl From<ListFormat> for ReportFormat {
+    fn from(format: ListFormat) -> Self {
+        match format {
+            ListFormat::Table => Self::Text,
+            ListFormat::Json => Self::Json,
+        }
+    }
+}
+
+fn contact(server: &AnyServer) -> Result<Contact, Stop> {
+    Contact::of(server).map_err(Stop::Failed)
+}
+
+/// Reason why work on a connection ended early.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The client's.
+    Client(Error),
+    /// The command's.
+    Stop(Stop),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<Stop> for Ended {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+/// Connects, does `work` and closes the connection. SIGINT ends the work, and cancels on the server what
+/// is under way.
+pub(crate) fn speak<T>(
+    contact: &Contact,
+    work: impl AsyncFnOnce(&Connection) -> Result<T, Ended>,
+) -> Result<T, Stop> {
+    let failed = |failure: Failure| Stop::Failed(failure);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed(error.into()))?;
+    let ended = runtime.block_on(async {
+        let dial = contact.dial().await.map_err(failed)?;
+        let opened = tokio::select! {
+            opened = Connection::open(&dial, contact.options.clone()) => opened,
+            _ = tokio::signal::ctrl_c() => return Err(Stop::Signalled),
+        };
+        let connection = opened.map_err(|error| failed(contact.failure(&error)))?;
+        let done = tokio::select! {
+            done = work(&connection) => done.map_err(|ended| match ended {
+                Ended::Client(error) => failed(contact.failure(&error)),
+                Ended::Stop(stop) => stop,
+            }),
+            _ = tokio::signal::ctrl_c() => Err(Stop::Signalled),
+        };
+        if matches!(done, Err(Stop::Signalled)) {
+            tokio::time::sleep(CANCELLING).await;
+        }
+        connection.close().await;
+        done
+    });
+    // A line that is still read from the terminal is not waited for.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Calls a tool. The answer to a name that the server does not have hints at one that it has.
+pub(crate) fn call_tool(
+    contact: &Contact,
+    tool: &str,
+    arguments: &Map<String, Value>,
+    options: &CallOptions,
+) -> Result<Answer, Stop> {
+    let arguments = RawJson::from_value(arguments).map_err(|error| Stop::Failed(error.into()))?;
+    let told = speak(contact, async |connection| {
+        let result = connection.call(tool, arguments, options).await;
+        let is_error = result.as_ref().map_or(true, |result| result.is_error);
+        let told = response(result.map(ServerResult::CallTool))?;
+        // An answer that there is no such tool is worth another question.
+        let hint = match is_error {
+            true => connection.tools().await.ok().and_then(|tools| {
+                let names: Vec<_> = tools.iter().map(|it| it.name.as_str()).collect();
+                meant(tool, &names, "owlclaw-mcp client tools")
+            }),
+            false => None,
+        };
+        Ok((told, hint))
+    });
+    let (told, hint) = told?;
+    let answer = Answer::of(told).map_err(Stop::Failed)?;
+    Ok(answer.with_hint(hint))
+}
+
+/// Advice on a tool that is not among those with these `names`, which the command `list` shows; none if it
+/// is.
+pub(crate) fn meant(tool: &str, names: &[&str], list: &str) -> Option<String> {
+    if names.contains(&tool) {
+        return None;
+    }
+    Some(match nearest(tool, names.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None if names.is_empty() => "this client may see no tools".to_owned(),
+        None => format!("`{list}` shows what there is"),
+    })
+}
+
+async fn ping(connection: &Connection) -> Result<Value, Ended> {
+    let began = Instant::now();
+    match connection.ping().await {
+        // A server that refuses the method is there all the same.
+        Ok(()) | Err(Error::Server { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let milliseconds = began.elapsed().as_secs_f64() * 1000.0;
+    let agreed = connection.agreed();
+    let info = agreed.server_info.as_ref();
+    Ok(json!({ "result": {
+        "name": info.map(|it| &it.name),
+        "version": info.map(|it| &it.version),
+        "revision": agreed.version.as_str(),
+        "named": agreed.named,
+        "capabilities": agreed.offer,
+        "instructions": agreed.instructions,
+        "milliseconds": (milliseconds * 100.0).round() / 100.0,
+    }}))
+}
+
+async fn resources(connection: &Connection) -> Result<Value, Ended> {
+    let listed = connection.resources().await;
+    let mut told = response(listed.map(|resources| {
+        ServerResult::ListResources(ListResourcesResult {
+            resources,
+            ..ListResourcesResult::default()
+        })
+    }))?;
+    if told.get("result").is_none() {
+        return Ok(told);
+    }
+    let mut templates = match connection.resource_templates().await {
+        // Servers without templates need not know the method.
+        Err(Error::Server { .. }) => return Ok(told),
+        listed => response(listed.map(|resource_templates| {
+            ServerResult::ListResourceTemplates(ListResourceTemplatesResult {
+                resource_templates,
+                ..ListResourceTemplatesResult::default()
+            })
+        }))?,
+    };
+    told["result"]["resourceTemplates"] = templates["result"]["resourceTemplates"].take();
+    Ok(told)
+}
+
+async fn listen(
+    connection: &Connection,
+    resources: Vec<String>,
+    count: Option<u64>,
+    format: ReportFormat,
+) -> Result<ExitCode, Ended> {
+    let agreed = connection.agreed();
+    let offer = &agreed.offer;
+    let tells = |list: Option<bool>| list.unwrap_or_default();
+    let filter = SubscriptionFilter {
+        tools_list_changed: tells(offer.tools.as_ref().map(|it| it.list_changed)),
+        prompts_list_changed: tells(offer.prompts.as_ref().map(|it| it.list_changed)),
+        resources_list_changed: tells(offer.resources.as_ref().map(|it| it.list_changed)),
+        resource_subscriptions: resources,
+        ..SubscriptionFilter::default()
+    };
+    let failed = |why: &str| Err(Ended::Stop(Stop::Failed(why.into())));
+    if filter.is_empty() {
+        return failed(
+            "the server tells of no changes of its lists; name a resource with --resource",
+        );
+    }
+    let mut subscription = match connection.listen(filter).await {
+        Ok(subscription) => subscription,
+        Err(error) => {
+            let answer = Answer::of(response(Err(error))?).map_err(Stop::Failed)?;
+            return Ok(finish(&answer, format)?);
+        }
+    };
+    remark(&shown::listening(subscription.accepted()));
+    let mut heard = 0;
+    while count.is_none_or(|count| heard < count) {
+        let Some(change) = subscription.next().await? else {
+            return failed("the server has ended the subscription");
+        };
+        heard += 1;
+        let change = encode_notification(ProtocolVersion::NEWEST, &change, None);
+        let params: Value = change.params.parse().unwrap_or_default();
+        match format {
+            ReportFormat::Json => {
+                let line = json!({ "method": change.method, "params": params });
+                print(&json_text(&line.to_string()))?
+            }
+            ReportFormat::Text => print(&shown::change(&change.method, &params))?,
+        };
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The response as JSON-RPC has it: a result in the form of the newest revision, whichever one the server
+/// speaks, without what only caches need; or the server's error.
+fn response(result: Result<ServerResult, Error>) -> Result<Value, Ended> {
+    match result {
+        Ok(result) => {
+            let raw = Encoder::anonymous().result(ProtocolVersion::NEWEST, &result);
+            let value = raw.and_then(|raw| raw.parse::<Value>());
+            let mut value = value.map_err(|error| Error::Protocol(error.to_string()))?;
+            if let Some(members) = value.as_object_mut() {
+                for name in ["resultType", "ttlMs", "cacheScope"] {
+                    members.remove(name);
+                }
+            }
+            Ok(json!({ "result": value }))
+        }
+        Err(Error::Server { error, .. }) => Ok(json!({ "error": error_value(&error) })),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn error_value(error: &ErrorObject) -> Value {
+    let mut value = json!({ "code": error.code.0, "message": error.message });
+    if let Some(data) = error.data.as_ref().and_then(|it| it.parse::<Value>().ok()) {
+        value["data"] = data;
+    }
+    value
+}
+
+/// Prints a response: its result as text or JSON, or its error.
+fn conclude(
+    told: &Value,
+    format: ReportFormat,
+    text: impl FnOnce(&Value) -> String,
+) -> Result<ExitCode, Stop> {
+    match (told.get("result"), format) {
+        (Some(_), ReportFormat::Json) => print_json(told),
+        (Some(result), ReportFormat::Text) => print(&text(result)),
+        (None, _) => finish(&Answer::of(told.clone()).map_err(Stop::Failed)?, format),
+    }
+}
+
+/// Prints the outcome of a call; the exit code says whether the call came to what it was to come to.
+///
+/// # Errors
+///
+/// When standard output cannot be written.
+pub fn finish(answer: &Answer, format: ReportFormat) -> Result<ExitCode, Stop> {
+    let code = match answer.is_success() {
+        true => ExitCode::SUCCESS,
+        false => FAILED.into(),
+    };
+    match format {
+        ReportFormat::Json => print_json(&answer.json()).map(|_| code),
+        ReportFormat::Text if answer.is_success() => print(&answer.text()).map(|_| code),
+        ReportFormat::Text => {
+            tell(&format!("error: {}", answer.text()));
+            Ok(code)
+        }
+    }
+}
+
+/// Text of a stranger as lines that begin with `indent`, so that none of them passes for one of ours.
+fn quoted(text: &str, indent: &str) -> String {
+    let lines = text.trim().lines().map(printable);
+    lines.collect::<Vec<_>>().join(&format!("\n{indent}"))
+}

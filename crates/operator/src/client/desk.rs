@@ -1,0 +1,466 @@
+//! Questions of a server, answered on the terminal or by what the command line has for them.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use futures_util::future::BoxFuture;
+use mcp_client::Handlers;
+use mcp_protocol::model::{
+    Choices, ClientCapabilities, ElicitAction, ElicitResult, ElicitationCapability, Form,
+    FormField, FormKind, FormValue, InputRequest, InputResponse, ListRootsResult, ResultMeta, Root,
+    ServerNotification,
+};
+use oauth_client::Browser;
+use serde_json::{Map, Number, Value};
+use tokio::sync::Mutex;
+
+use super::{quoted, shown};
+use crate::terminal::{remark, tell};
+use config::printable;
+
+/// The side of the connection that answers.
+#[derive(Debug)]
+pub(super) struct Desk {
+    roots: Vec<Root>,
+    answers: Option<Map<String, Value>>,
+    has_terminal: bool,
+    /// Held while a person is asked: one question after the other.
+    turn: Mutex<()>,
+}
+
+impl Desk {
+    /// A desk for these roots; forms are answered with `answers`, or else on the terminal if there is one.
+    pub(super) fn new(roots: Vec<Root>, answers: Option<Map<String, Value>>) -> Self {
+        Self {
+            roots,
+            answers,
+            has_terminal: io::stdin().is_terminal() && io::stderr().is_terminal(),
+            turn: Mutex::default(),
+        }
+    }
+}
+
+impl Handlers for Desk {
+    fn capabilities(&self) -> ClientCapabilities {
+        let form = self.has_terminal || self.answers.is_some();
+        ClientCapabilities {
+            roots: !self.roots.is_empty(),
+            elicitation: form.then_some(ElicitationCapability {
+                form,
+                url: self.has_terminal,
+            }),
+            ..ClientCapabilities::default()
+        }
+    }
+
+    fn answer(&self, question: InputRequest) -> BoxFuture<'_, Result<InputResponse, String>> {
+        Box::pin(async move {
+            match question {
+                InputRequest::ListRoots => Ok(InputResponse::ListRoots(ListRootsResult {
+                    roots: self.roots.clone(),
+                    ..ListRootsResult::default()
+                })),
+                InputRequest::CreateMessage(_) => Err("this client has no model".to_owned()),
+                InputRequest::ElicitForm {
+                    message,
+                    requested_schema,
+                } => {
+                    let form = Form::of(&requested_schema);
+                    let form = form.map_err(|error| format!("this is no form: {error}"))?;
+                    match &self.answers {
+                        Some(answers) => filled_in(&message, &form, answers),
+                        None => {
+                            let _turn = self.turn.lock().await;
+                            on_terminal(move || ask(&message, &form)).await
+                        }
+                    }
+                }
+                InputRequest::ElicitUrl { message, url, .. } => {
+                    let _turn = self.turn.lock().await;
+                    visit(message, url).await
+                }
+            }
+            .map_err(|error: String| printable(&error))
+        })
+    }
+
+    fn notified(&self, notification: &ServerNotification) {
+        if let ServerNotification::Log {
+            level,
+            logger,
+            data,
+        } = notification
+        {
+            remark(&shown::log(*level, logger.as_deref(), data));
+        }
+    }
+}
+
+fn accepted(content: Option<std::collections::BTreeMap<String, FormValue>>) -> InputResponse {
+    InputResponse::Elicit(ElicitResult {
+        action: ElicitAction::Accept,
+        content,
+        meta: ResultMeta::default(),
+    })
+}
+
+fn without_content(action: ElicitAction) -> InputResponse {
+    InputResponse::Elicit(ElicitResult::without_content(action))
+}
+
+/// The form with the values of the command line, as far as there are fields for them.
+fn filled_in(
+    message: &str,
+    form: &Form,
+    answers: &Map<String, Value>,
+) -> Result<InputResponse, String> {
+    remark(&format!("the server asks: {}", quoted(message, "  ")));
+    let mut content = std::collections::BTreeMap::new();
+    for (name, _) in &form.fields {
+        match answers.get(name) {
+            Some(value) => {
+                let value = serde_json::from_value(value.clone());
+                let value = value.map_err(|_| {
+                    format!("the value of `{name}` in --answers is none that a form can have")
+                })?;
+                content.insert(name.clone(), value);
+            }
+            None if form.required.contains(name) => {
+                return Err(format!(
+                    "the form needs `{name}`, which --answers does not have"
+                ));
+            }
+            None => {}
+        }
+    }
+    Ok(accepted(Some(content)))
+}
+
+/// Lets `question` read from the terminal, without holding up the connection.
+async fn on_terminal(
+    question: impl FnOnce() -> io::Result<InputResponse> + Send + 'static,
+) -> Result<InputResponse, String> {
+    match tokio::task::spawn_blocking(question).await {
+        Ok(Ok(answer)) => Ok(answer),
+        // The end of the input is an answer too: none.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Ok(without_content(ElicitAction::Cancel))
+        }
+        Ok(Err(error)) => Err(format!("the terminal cannot be read: {error}")),
+        Err(_) => Err("the program is ending".to_owned()),
+    }
+}
+
+/// A line that a person types after `prompt`.
+fn line(prompt: &str) -> io::Result<String> {
+    {
+        let mut output = io::stderr().lock();
+        write!(output, "{prompt}")?;
+        output.flush()?;
+    }
+    let mut text = String::new();
+    match io::stdin().lock().read_line(&mut text)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(text.trim().to_owned()),
+    }
+}
+
+/// The person's consent: yes, no, or neither.
+fn consent(prompt: &str) -> io::Result<ElicitAction> {
+    let said = line(&format!("{prompt} [y = yes, n = no, Enter = cancel] "))?;
+    Ok(match said.to_lowercase().as_str() {
+        "y" | "yes" => ElicitAction::Accept,
+        "n" | "no" => ElicitAction::Decline,
+        _ => ElicitAction::Cancel,
+    })
+}
+
+fn ask(message: &str, form: &Form) -> io::Result<InputResponse> {
+    tell(&format!("the server asks: {}", quoted(message, "  ")));
+    match consent("Answer?")? {
+        ElicitAction::Accept => {}
+        action => return Ok(without_content(action)),
+    }
+    let mut content = std::collections::BTreeMap::new();
+    for (name, field) in &form.fields {
+        let is_required = form.required.contains(name);
+        let prompt = prompt(name, field, is_required);
+        let value = loop {
+            let typed = line(&prompt)?;
+            match value(&typed, field) {
+                Ok(None) if is_required => tell("  a value is needed"),
+                Ok(value) => break value,
+                Err(why) => tell(&format!("  {why}")),
+            }
+        };
+        if let Some(value) = value {
+            content.insert(name.clone(), value);
+        }
+    }
+    Ok(accepted(Some(content)))
+}
+
+/// Sends a person to an address, by the system's browser.
+async fn visit(message: String, url: String) -> Result<InputResponse, String> {
+    tell(&format!("the server asks: {}", quoted(&message, "  ")));
+    if !(url.starts_with("https://") || url.starts_with("http://")) {
+        tell(&format!(
+            "  it wants {} visited, which is no address of http or https; declined",
+            printable(&url)
+        ));
+        return Ok(without_content(ElicitAction::Decline));
+    }
+    tell(&format!(
+        "  it wants this address visited: {}",
+        printable(&url)
+    ));
+    let agreed = on_terminal(|| consent("Open it?").map(without_content)).await?;
+    let InputResponse::Elicit(ElicitResult {
+        action: ElicitAction::Accept,
+        ..
+    }) = agreed
+    else {
+        return Ok(agreed);
+    };
+    let browser = oauth_client::SystemBrowser::new(|_| {});
+    browser
+        .open(&url)
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(accepted(None))
+}
+
+/// The line that asks for a field: its name, what it takes, and what it has if nothing is typed.
+fn prompt(name: &str, field: &FormField, is_required: bool) -> String {
+    let title = field.title.as_deref().unwrap_or(name);
+    let mut about: Vec<String> = field.description.iter().cloned().collect();
+    let mut default = None;
+    match &field.kind {
+        FormKind::Text {
+            format,
+            default: it,
+            ..
+        } => {
+            about.extend(format.clone());
+            default.clone_from(it);
+        }
+        FormKind::Number {
+            integer,
+            minimum,
+            maximum,
+            default: it,
+        } => {
+            about.push(if *integer { "whole number" } else { "number" }.to_owned());
+            about.extend(minimum.iter().map(|it| format!("at least {it}")));
+            about.extend(maximum.iter().map(|it| format!("at most {it}")));
+            default = it.as_ref().map(Number::to_string);
+        }
+        FormKind::Boolean { default: it } => {
+            about.push("y or n".to_owned());
+            default = it.map(|it| if it { "y" } else { "n" }.to_owned());
+        }
+        FormKind::One {
+            choices,
+            default: it,
+        } => {
+            about.push(format!("one of {}", listed(choices)));
+            default.clone_from(it);
+        }
+        FormKind::Many {
+            choices,
+            default: it,
+            ..
+        } => {
+            about.push(format!("some of {}, with commas between", listed(choices)));
+            default = it.as_ref().map(|it| it.join(", "));
+        }
+    }
+    if !is_required {
+        about.push("may be left out".to_owned());
+    }
+    let about = match about.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", about.join("; ")),
+    };
+    let default = default.map_or_else(String::new, |it| format!(" [{it}]"));
+    printable(&format!("  {title}{about}{default}: "))
+}
+
+/// The choices as a person types them: their values, with names behind those that have one.
+fn listed(choices: &Choices) -> String {
+    let named = |(value, name): (&String, &String)| match value == name {
+        true => value.clone(),
+        false => format!("{value} = {name}"),
+    };
+    let texts: Vec<String> = match choices {
+        Choices::Plain(values) => values.clone(),
+        Choices::Titled(choices) => {
+            let pairs = choices.iter().map(|it| (&it.value, &it.title));
+            pairs.map(named).collect()
+        }
+        Choices::Named { values, names } => values.iter().zip(names).map(named).collect(),
+    };
+    texts.join(", ")
+}
+
+fn values(choices: &Choices) -> Vec<&str> {
+    match choices {
+        Choices::Plain(values) | Choices::Named { values, .. } => {
+            values.iter().map(String::as_str).collect()
+        }
+        Choices::Titled(choices) => choices.iter().map(|it| it.value.as_str()).collect(),
+    }
+}
+
+/// The value of what was typed; none for a field that is left out.
+fn value(typed: &str, field: &FormField) -> Result<Option<FormValue>, String> {
+    let is_empty = typed.is_empty();
+    let one_of = |typed: &str, choices: &Choices| {
+        let known = values(choices);
+        match known.contains(&typed) {
+            true => Ok(typed.to_owned()),
+            false => Err(format!(
+                "it must be one of {}",
+                printable(&known.join(", "))
+            )),
+        }
+    };
+    Ok(match &field.kind {
+        FormKind::Text { default, .. } if is_empty => default.clone().map(FormValue::Text),
+        FormKind::Text {
+            min_length,
+            max_length,
+            ..
+        } => {
+            let length = typed.chars().count() as u64;
+            if min_length.is_some_and(|it| length < it) || max_length.is_some_and(|it| it < length)
+            {
+                return Err("its length does not fit".to_owned());
+            }
+            Some(FormValue::Text(typed.to_owned()))
+        }
+        FormKind::Number { default, .. } if is_empty => default.clone().map(FormValue::Number),
+        FormKind::Number {
+            integer,
+            minimum,
+            maximum,
+            ..
+        } => {
+            let number: Number = typed.parse().map_err(|_| "it must be a number")?;
+            let size = number.as_f64().unwrap_or(f64::NAN);
+            let bound = |it: &Option<Number>| it.as_ref().and_then(Number::as_f64);
+            if *integer && number.as_i64().is_none() && number.as_u64().is_none() {
+                return Err("it must be a whole number".to_owned());
+            }
+            if bound(minimum).is_some_and(|it| size < it)
+                || bound(maximum).is_some_and(|it| it < size)
+            {
+                return Err("it is out of the bounds".to_owned());
+            }
+            Some(FormValue::Number(number))
+        }
+        FormKind::Boolean { default } if is_empty => default.map(FormValue::Boolean),
+        FormKind::Boolean { .. } => match typed.to_lowercase().as_str() {
+            "y" | "yes" | "true" => Some(FormValue::Boolean(true)),
+            "n" | "no" | "false" => Some(FormValue::Boolean(false)),
+            _ => return Err("it must be y or n".to_owned()),
+        },
+        FormKind::One { default, .. } if is_empty => default.clone().map(FormValue::Text),
+        FormKind::One { choices, .. } => Some(FormValue::Text(one_of(typed, choices)?)),
+        FormKind::Many { default, .. } if is_empty => default.clone().map(FormValue::Many),
+        FormKind::Many {
+            choices,
+            min_items,
+            max_items,
+            ..
+        } => {
+            let chosen = typed.split(',').map(|it| one_of(it.trim(), choices));
+            let chosen: Vec<_> = chosen.collect::<Result<_, _>>()?;
+            let count = chosen.len() as u64;
+            if min_items.is_some_and(|it| count < it) || max_items.is_some_and(|it| it < count) {
+                return Err("that is another number of choices than is wanted".to_owned());
+            }
+            Some(FormValue::Many(chosen))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn form() -> Form {
+        Form::of(&json!({"type": "object", "required": ["name", "count"], "properties": {
+            "name": {"type": "string", "minLength": 2, "description": "of \u{1b}[2Jwhom"},
+            "count": {"type": "integer", "minimum": 1, "maximum": 9},
+            "sure": {"type": "boolean", "default": true},
+            "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["small", "large"]},
+            "with": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1},
+        }}))
+        .unwrap()
+    }
+
+    #[test]
+    fn typed_values_have_the_kind_of_their_field() {
+        let form = form();
+        let field = |name: &str| &form.fields.iter().find(|(it, _)| it == name).unwrap().1;
+        for (name, typed, expected) in [
+            ("name", "Ada", json!("Ada")),
+            ("count", "3", json!(3)),
+            ("sure", "N", json!(false)),
+            ("sure", "", json!(true)),
+            ("size", "l", json!("l")),
+            ("with", "a, b", json!(["a", "b"])),
+        ] {
+            let value = value(typed, field(name)).unwrap();
+            assert_eq!(json!(value), expected, "{name} {typed}");
+        }
+        assert_eq!(value("", field("name")), Ok(None));
+        for (name, typed) in [
+            ("name", "A"),
+            ("count", "0"),
+            ("count", "1.5"),
+            ("count", "many"),
+            ("sure", "perhaps"),
+            ("size", "small"),
+            ("with", "c"),
+        ] {
+            assert!(value(typed, field(name)).is_err(), "{name} {typed}");
+        }
+    }
+
+    #[test]
+    fn prompts_say_what_is_wanted_and_command_no_terminal() {
+        let form = form();
+        let prompts: Vec<_> = form
+            .fields
+            .iter()
+            .map(|(name, field)| prompt(name, field, form.required.contains(name)))
+            .collect();
+        assert_eq!(
+            prompts,
+            [
+                "  count (whole number; at least 1; at most 9): ",
+                "  name (of \u{fffd}[2Jwhom): ",
+                "  size (one of s = small, l = large; may be left out): ",
+                "  sure (y or n; may be left out) [y]: ",
+                "  with (some of a, b, with commas between; may be left out): ",
+            ]
+        );
+    }
+
+    #[test]
+    fn forms_take_what_the_command_line_has_for_them() {
+        let answers = |value: Value| value.as_object().unwrap().clone();
+        let given = answers(json!({"name": "Ada", "count": 2, "other": 1}));
+        let InputResponse::Elicit(filled) = filled_in("m", &form(), &given).unwrap() else {
+            panic!("it is an answer to a form");
+        };
+        assert_eq!(json!(filled.content), json!({"name": "Ada", "count": 2}));
+        let missing = answers(json!({"name": "Ada"}));
+        let refused = filled_in("m", &form(), &missing).unwrap_err();
+        assert!(refused.contains("`count`"), "{refused}");
+        let unfit = answers(json!({"name": {}, "count": 2}));
+        assert!(filled_in("m", &form(), &unfit).is_err());
+    }
+}

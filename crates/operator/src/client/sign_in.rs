@@ -1,0 +1,140 @@
+//! `client login` and `client logout`, and where tokens are kept.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oauth_client::{
+    AuthorizationError, Authorizer, Browser, ClientIdentity, FileStore, Grant, Login, Options,
+    Secret, ShownUrl, SystemBrowser,
+};
+
+use super::contact::{authorities, secret};
+use super::quoted;
+use crate::output::{Stop, print};
+use crate::request::Identity;
+use crate::terminal::tell;
+use config::printable;
+use server::Failure;
+
+/// The way in which a person signs in.
+pub(super) struct Way {
+    /// Port of 127.0.0.1 that the browser comes back to.
+    pub(super) port: Option<u16>,
+    /// True if the address is only printed.
+    pub(super) no_browser: bool,
+    /// Time for it.
+    pub(super) timeout: Duration,
+}
+
+/// Signs in and keeps the tokens.
+pub(super) fn login(
+    url: &str,
+    scopes: Vec<String>,
+    way: &Way,
+    ca: Option<&Path>,
+    identity: &Identity,
+) -> Result<ExitCode, Stop> {
+    let show = |url: &str| tell(&format!("sign in at {}", printable(url)));
+    let login = match way.no_browser {
+        true => with(ShownUrl::new(show), way),
+        false => with(SystemBrowser::new(show), way),
+    };
+    let grant = Grant::Login(login);
+    let authorities = authorities(ca).map_err(Stop::Failed)?;
+    let (options, _) = options(identity, grant, authorities, scopes).map_err(Stop::Failed)?;
+    with_authorizer(url, options, async |authorizer| authorizer.login().await)?;
+    let place = directory(identity).map_err(Stop::Failed)?;
+    print(&format!(
+        "signed in at {}; the tokens are kept in {}",
+        printable(url),
+        place.display()
+    ))
+}
+
+fn with(browser: impl Browser, way: &Way) -> Login {
+    Login {
+        port: way.port,
+        timeout: way.timeout,
+        ..Login::new(browser)
+    }
+}
+
+/// Forgets the tokens.
+pub(super) fn logout(url: &str, identity: &Identity) -> Result<ExitCode, Stop> {
+    let options = options(identity, Grant::Stored, Vec::new(), Vec::new());
+    let (options, _) = options.map_err(Stop::Failed)?;
+    with_authorizer(url, options, async |authorizer| authorizer.logout().await)?;
+    print(&format!(
+        "no tokens are kept for {} any more",
+        printable(url)
+    ))
+}
+
+fn with_authorizer(
+    url: &str,
+    options: Options,
+    work: impl AsyncFnOnce(&Authorizer) -> Result<(), AuthorizationError>,
+) -> Result<(), Stop> {
+    let failed = |error: &AuthorizationError| {
+        let why = quoted(&server::with_causes(error), "  ");
+        Stop::Failed(format!("{}: {why}", printable(url)).into())
+    };
+    let authorizer = Authorizer::new(url, options).map_err(|error| failed(&error))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Stop::Failed(error.into()))?;
+    runtime.block_on(async {
+        tokio::select! {
+            done = work(&authorizer) => done.map_err(|error| failed(&error)),
+            _ = tokio::signal::ctrl_c() => Err(Stop::Signalled),
+        }
+    })
+}
+
+/// Settings for the client that the command line describes, and the store of its tokens.
+pub(super) fn options(
+    identity: &Identity,
+    grant: Grant,
+    authorities: Vec<u8>,
+    scopes: Vec<String>,
+) -> Result<(Options, Arc<FileStore>), Failure> {
+    let secret = secret(
+        identity.client_secret_env.as_deref(),
+        identity.client_secret_file.as_deref(),
+        "--client-secret-env",
+    )?;
+    let store = Arc::new(FileStore::at(directory(identity)?));
+    let options = Options {
+        client: ClientIdentity {
+            id: identity.client_id.clone(),
+            secret: secret.map(Secret::new),
+            metadata_url: identity.client_metadata.clone(),
+            ..ClientIdentity::default()
+        },
+        grant,
+        scopes,
+        store: Arc::clone(&store) as Arc<dyn oauth_client::TokenStore>,
+        authorities,
+        ..Options::default()
+    };
+    Ok((options, store))
+}
+
+/// The directory with the tokens of all servers.
+fn directory(identity: &Identity) -> Result<PathBuf, Failure> {
+    let absolute = |name: &str| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let state = || absolute("HOME").map(|home| home.join(".local/state"));
+    match &identity.tokens {
+        Some(directory) => Ok(directory.clone()),
+        None => match absolute("XDG_STATE_HOME").or_else(state) {
+            Some(state) => Ok(state.join("owlclaw-mcp/tokens")),
+            None => Err("there is no place for tokens: name one with --tokens, or set HOME".into()),
+        },
+    }
+}
