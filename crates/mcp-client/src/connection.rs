@@ -10,10 +10,10 @@ pub(crate) mod subscription;
 mod tasks;
 
 use crate::{
-    Dial, Error, Options,
+    Dial, Error, Options, Speak,
     wire::shared::{Agreed, Shared},
 };
-use mcp_protocol::{Era, MirroredParams, model::ClientCapabilities};
+use mcp_protocol::{Era, MirroredParams, ProtocolVersion, model::ClientCapabilities};
 use session::Session;
 use std::{
     collections::{HashMap, HashSet},
@@ -68,7 +68,10 @@ impl Connection {
         }
     }
 
-    async fn over(dial: &Dial, options: Options) -> Result<Self, Error> {
+    async fn over(dial: &Dial, mut options: Options) -> Result<Self, Error> {
+        if dial.is_legacy() && options.speak == Speak::Probe {
+            options.speak = Speak::Only(ProtocolVersion::NEWEST_LEGACY);
+        }
         let shared = Shared::new(options.bounds.clone(), Arc::clone(&options.handlers));
         let link = dial.open(&shared).await?;
         if shared.link.set(link).is_err() {

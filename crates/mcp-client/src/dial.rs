@@ -113,6 +113,12 @@ impl Dial {
         })
     }
 
+    /// True for HTTP+SSE, which the modern era does not have: servers refuse the probe there, and some
+    /// with a status that leaves the stream without its answer.
+    pub(crate) fn is_legacy(&self) -> bool {
+        matches!(self, Self::Url(url) if url.transport == HttpTransport::Sse)
+    }
+
     /// Makes the way ready; nothing of MCP has been said yet.
     pub(crate) async fn open(&self, shared: &Arc<Shared>) -> Result<Link, Error> {
         match self {

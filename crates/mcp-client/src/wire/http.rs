@@ -151,6 +151,10 @@ impl HttpLink {
         if status == StatusCode::NOT_FOUND && session.is_some() {
             return Err(Error::SessionLost);
         }
+        // Streamable HTTP is spoken by posting, so this is another endpoint, whatever its answer says.
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(complaint(status, response).await);
+        }
         if out.opens && status.is_success() {
             self.take_session(response.headers())?;
         }
