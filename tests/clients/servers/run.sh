@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Tries `owlclaw-mcp client` with servers that others have written.
+#
+#   tests/clients/servers/run.sh BINARY [--only TEXT]... [--jobs N]
+#
+# Installs the servers below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(cd "$here/../../.." && pwd)
+cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
+
+if [ $# -lt 1 ]; then
+    sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+fi
+binary=$(realpath -s "$1")
+shift
+
+# shellcheck source=../install.sh
+. "$here/../install.sh"
+install_node "$cache"
+install_python_venv "$cache/clients/python-1" "$here/../python/requirements-v1.txt"
+install_python_venv "$cache/clients/servers-python" "$here/requirements.txt"
+install_npm_package "$cache/clients/servers" "$here"
+
+exec python3 "$here/check.py" --binary "$binary" --cache "$cache/clients" "$@"

@@ -1,0 +1,100 @@
+// A small server by the TypeScript SDKs: `tried.mjs KIND [PORT]`; KIND is sdk-1 or server-2. Without a port it
+// speaks over standard streams.
+import { appendFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { z } from 'zod';
+
+const [kind, port] = process.argv.slice(2);
+const sdk =
+  kind === 'sdk-1'
+    ? await import('@modelcontextprotocol/sdk/server/mcp.js')
+    : await import('@modelcontextprotocol/server');
+
+const texts = text => ({ content: [{ type: 'text', text }] });
+
+function make() {
+  const server = new sdk.McpServer({ name: 'tried', version: '1.0.0' });
+  const shape = fields => (kind === 'sdk-1' ? fields : z.object(fields));
+  server.registerTool('add', { inputSchema: shape({ a: z.number(), b: z.number() }) }, ({ a, b }) => texts(`${a + b}`));
+  server.registerTool('count', { inputSchema: shape({ steps: z.number() }) }, async ({ steps }, context) => {
+    const about = context.mcpReq ?? context;
+    const token = about._meta?.progressToken;
+    const tell = (about.notify ?? context.sendNotification).bind(about);
+    for (let step = 1; step <= steps && token !== undefined; step++) {
+      const params = { progressToken: token, progress: step, total: steps, message: `step ${step}` };
+      await tell({ method: 'notifications/progress', params });
+    }
+    return texts('counted');
+  });
+  server.registerTool('rest', { inputSchema: shape({ mark: z.string() }) }, async ({ mark }, context) => {
+    const signal = (context.mcpReq ?? context).signal;
+    appendFileSync(mark, 'begun\n');
+    await new Promise(resolve => signal.addEventListener('abort', resolve));
+    appendFileSync(mark, 'cancelled\n');
+    return texts('rested');
+  });
+  if (kind === 'sdk-1') {
+    server.registerTool('ask', { inputSchema: {} }, async () => {
+      const requestedSchema = { type: 'object', properties: { sure: { type: 'boolean' } }, required: ['sure'] };
+      const answer = await server.server.elicitInput({ message: 'Sure?', requestedSchema });
+      return texts(`sure: ${answer.content?.sure ?? answer.action}`);
+    });
+  } else {
+    server.registerTool('ask', { inputSchema: shape({}) }, async (_, context) => {
+      const answer = sdk.acceptedContent(context.mcpReq.inputResponses, 'sure');
+      if (answer) return texts(`sure: ${answer.sure}`);
+      const requestedSchema = { type: 'object', properties: { sure: { type: 'boolean' } }, required: ['sure'] };
+      return sdk.inputRequired({
+        inputRequests: { sure: sdk.inputRequired.elicit({ message: 'Sure?', requestedSchema }) }
+      });
+    });
+  }
+  const note = { contents: [{ uri: 'tried://note', text: 'a note' }] };
+  server.registerResource('note', 'tried://note', {}, async () => note);
+  server.registerPrompt('greet', { argsSchema: shape({ name: z.string() }) }, ({ name }) => ({
+    messages: [{ role: 'user', content: { type: 'text', text: `Greet ${name}.` } }]
+  }));
+  return server;
+}
+
+async function bodyOf(request) {
+  const chunks = [];
+  for await (const chunk of request) chunks.push(chunk);
+  return chunks.length ? JSON.parse(Buffer.concat(chunks)) : undefined;
+}
+
+// Sessions of the first generation.
+const sessions = new Map();
+
+async function serveFirst(request, response) {
+  const { StreamableHTTPServerTransport } = await import('@modelcontextprotocol/sdk/server/streamableHttp.js');
+  const known = sessions.get(request.headers['mcp-session-id']);
+  const transport =
+    known ??
+    new StreamableHTTPServerTransport({
+      sessionIdGenerator: () => crypto.randomUUID(),
+      onsessioninitialized: id => sessions.set(id, transport)
+    });
+  if (!known) await make().connect(transport);
+  await transport.handleRequest(request, response, await bodyOf(request));
+}
+
+if (port === undefined) {
+  if (kind === 'sdk-1') {
+    const { StdioServerTransport } = await import('@modelcontextprotocol/sdk/server/stdio.js');
+    await make().connect(new StdioServerTransport());
+  } else {
+    const { serveStdio } = await import('@modelcontextprotocol/server/stdio');
+    serveStdio(make);
+  }
+} else {
+  let handle = serveFirst;
+  if (kind !== 'sdk-1') {
+    const { toNodeHandler } = await import('@modelcontextprotocol/node');
+    handle = toNodeHandler(sdk.createMcpHandler(make));
+  }
+  createServer((request, response) => {
+    if (request.url === '/health') return response.end();
+    handle(request, response);
+  }).listen(Number(port), '127.0.0.1');
+}
