@@ -332,6 +332,7 @@ async fn listen(
             "the server tells of no changes of its lists; name a resource with --resource",
         );
     }
+    let wanted = filter.resource_subscriptions.clone();
     let mut subscription = match connection.listen(filter).await {
         Ok(subscription) => subscription,
         Err(error) => {
@@ -339,7 +340,16 @@ async fn listen(
             return Ok(finish(&answer, format)?);
         }
     };
-    remark(&shown::listening(subscription.accepted()));
+    let accepted = subscription.accepted();
+    for uri in &wanted {
+        if !accepted.resource_subscriptions.contains(uri) {
+            let uri = printable(uri);
+            remark(&format!(
+                "warning: the server does not tell of changes of {uri}"
+            ));
+        }
+    }
+    remark(&shown::listening(accepted));
     let mut heard = 0;
     while count.is_none_or(|count| heard < count) {
         let Some(change) = subscription.next().await? else {

@@ -12,6 +12,8 @@ const CRITERIA: [usize; 15] = [10, 8, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 5,
 const PROPERTIES: usize = 12;
 /// Decisions that have a row: those that ask for more than the criteria do.
 const DECISIONS: [usize; 12] = [3, 4, 5, 7, 8, 15, 21, 23, 28, 38, 39, 40];
+/// Items of document 002 that have a row: those of a client of one server.
+const CLIENT: [&str; 8] = ["C1", "C2", "C3", "C4", "D5", "X4", "X9", "X10"];
 
 #[test]
 fn every_criterion_has_one_row() {
@@ -81,7 +83,8 @@ fn expected() -> impl Iterator<Item = String> {
         criteria.flat_map(|(group, count)| (1..=count).map(move |it| format!("R{group}.{it}")));
     let properties = (1..=PROPERTIES).map(|it| format!("P{it}"));
     let decisions = DECISIONS.into_iter().map(|it| format!("D{it}"));
-    criteria.chain(properties).chain(decisions)
+    let client = CLIENT.into_iter().map(|it| format!("002-{it}"));
+    criteria.chain(properties).chain(decisions).chain(client)
 }
 
 /// Criterion to what is said to prove it.
@@ -251,5 +254,5 @@ fn rows_are_counted_once() {
             .unwrap_err()
             .contains("three columns")
     );
-    assert_eq!(expected().count(), 133 + 12 + 12);
+    assert_eq!(expected().count(), 133 + 12 + 12 + 8);
 }

@@ -39,8 +39,10 @@ class Row:
     # Path of the address.
     path: str = "/mcp"
     env: dict[str, str] = field(default_factory=dict)
-    # Call that rests until it is cancelled: its tool, and whether the mark's directory is its to know.
+    # True if there is a tool `rest` whose calls are cancelled.
     cancels: bool = False
+    # A resource to listen to, and the command that changes it.
+    listens: tuple[str, list[str]] | None = None
 
 
 def call(tool: str, arguments: dict, *more: str) -> list[str]:
@@ -81,6 +83,7 @@ def rows(cache: Path, binary: Path, work: Path) -> list[Row]:
     subprocess.run(["git", "init", "--quiet", files], check=True)
     sqlite3.connect(work / "it.db").close()
     found = []
+    listened = ("tried://note", call("touch", {}))
 
     for name, kind in (("TypeScript SDK 1.32.2", "sdk-1"), ("TypeScript SDK 2.4.0", "server-2")):
         command = ["node", npm / "tried.mjs", kind]
@@ -88,7 +91,8 @@ def rows(cache: Path, binary: Path, work: Path) -> list[Row]:
             found.append(Row(name, "stdio", revision, command, tried(), cancels=True))
             # Its second generation answers older clients without a session, which cannot be asked.
             asks = kind == "sdk-1" or revision == MODERN
-            found.append(Row(name, "http", revision, [*command, "{port}"], tried(asks), cancels=asks))
+            touched = listened if kind == "server-2" and revision == MODERN else None
+            found.append(Row(name, "http", revision, [*command, "{port}"], tried(asks), cancels=asks, listens=touched))
     tools = (("Python SDK 1.30.0", "mcp-1", first), ("Python SDK 2.3.0", "mcp-2", second), ("FastMCP 4.1.2", "fastmcp", second))
     for name, kind, directory in tools:
         command = [directory / "python", HERE / "tried.py", kind]
@@ -96,7 +100,8 @@ def rows(cache: Path, binary: Path, work: Path) -> list[Row]:
             # FastMCP asks in the older revisions alone.
             asks = tried(kind != "fastmcp" or revision == LEGACY)
             found.append(Row(name, "stdio", revision, [*command, "stdio"], asks, cancels=True))
-            found.append(Row(name, "http", revision, [*command, "http", "{port}"], asks, cancels=True))
+            touched = listened if kind == "mcp-2" and revision == MODERN else None
+            found.append(Row(name, "http", revision, [*command, "http", "{port}"], asks, cancels=True, listens=touched))
         found.append(Row(name, "sse", LEGACY, [*command, "sse", "{port}"], tried(), "/sse", cancels=True))
 
     program = of_npm / "mcp-server-everything"
@@ -153,7 +158,10 @@ def rows(cache: Path, binary: Path, work: Path) -> list[Row]:
     for at, (transport, revision, path) in enumerate(ways, 1):
         command = [*start, "--transport", "http", "--port", "{port}"]
         env = {"MCP_SERVER_LEDGER__PATH": str(work / f"{at}.db"), "MCP_SERVER_HTTP__WEBSOCKET__ENABLED": "true"}
-        found.append(Row(name, transport, revision, command, checks, path, env))
+        row = Row(name, transport, revision, command, checks, path, env)
+        skill = work / "retail/skills/inventory/inventory-check/SKILL.md"
+        row.listens = ("skill://inventory/inventory-check", [sys.executable, "-c", f"open({str(skill)!r}, 'a').write('more')"])
+        found.append(row)
     return found
 
 
@@ -206,6 +214,8 @@ def try_row(row: Row, binary: Path, work: Path) -> dict[str, str | None]:
             seen[name] = None if fine else f"{told.returncode}: {text.strip()[-600:]}"
         if row.cancels:
             seen["cancel"] = cancel(binary, place, work / f"mark-{port}", work)
+        if row.listens:
+            seen["subscribe"] = listen(binary, place, *row.listens, work)
         return seen
     finally:
         if server:
@@ -233,6 +243,30 @@ def cancel(binary: Path, place: list[str], mark: Path, work: Path) -> str | None
         if status != 130:
             return f"the client ended with {status}"
         return None if until(lambda: has("cancelled"), 10) else "the server did not hear of it"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def listen(binary: Path, place: list[str], uri: str, change: list[str], work: Path) -> str | None:
+    words = [binary, "client", "listen", "--count", "1", "--resource", uri, *place]
+    process = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=work
+    )
+    try:
+        said = process.stderr.readline()
+        if "listening for changes" not in said:
+            return said
+        if change[0] == "call":
+            told = run(binary, [*change, *place], work)
+            if told.returncode:
+                return told.stderr
+        else:
+            subprocess.run(change, check=True)
+        output, _ = process.communicate(timeout=SECONDS)
+        return None if uri in output or "list_changed" in output else f"it heard {output}"
+    except subprocess.TimeoutExpired:
+        return "it heard of no change"
     finally:
         process.kill()
         process.wait()

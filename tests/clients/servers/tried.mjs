@@ -10,10 +10,14 @@ const sdk =
     ? await import('@modelcontextprotocol/sdk/server/mcp.js')
     : await import('@modelcontextprotocol/server');
 
+// Tells those who listen that the note has changed.
+let touch = () => {};
+
 const texts = text => ({ content: [{ type: 'text', text }] });
 
 function make() {
-  const server = new sdk.McpServer({ name: 'tried', version: '1.0.0' });
+  const capabilities = { resources: { subscribe: kind !== 'sdk-1', listChanged: true } };
+  const server = new sdk.McpServer({ name: 'tried', version: '1.0.0' }, { capabilities });
   const shape = fields => (kind === 'sdk-1' ? fields : z.object(fields));
   server.registerTool('add', { inputSchema: shape({ a: z.number(), b: z.number() }) }, ({ a, b }) => texts(`${a + b}`));
   server.registerTool('count', { inputSchema: shape({ steps: z.number() }) }, async ({ steps }, context) => {
@@ -49,6 +53,7 @@ function make() {
       });
     });
   }
+  server.registerTool('touch', { inputSchema: shape({}) }, () => (touch(), texts('touched')));
   const note = { contents: [{ uri: 'tried://note', text: 'a note' }] };
   server.registerResource('note', 'tried://note', {}, async () => note);
   server.registerPrompt('greet', { argsSchema: shape({ name: z.string() }) }, ({ name }) => ({
@@ -91,7 +96,9 @@ if (port === undefined) {
   let handle = serveFirst;
   if (kind !== 'sdk-1') {
     const { toNodeHandler } = await import('@modelcontextprotocol/node');
-    handle = toNodeHandler(sdk.createMcpHandler(make));
+    const handler = sdk.createMcpHandler(make);
+    touch = () => handler.notify.resourceUpdated('tried://note');
+    handle = toNodeHandler(handler);
   }
   createServer((request, response) => {
     if (request.url === '/health') return response.end();

@@ -70,6 +70,11 @@ if kind == "mcp-2":
     async def ask(answer: Annotated[Sure, Resolve(is_sure)]) -> str:
         return f"sure: {answer.sure}"
 
+    @server.tool()
+    async def touch(ctx: Context) -> str:
+        await ctx.notify_resource_updated("tried://note")
+        return "touched"
+
 else:
 
     @server.tool()
