@@ -80,12 +80,17 @@ impl Connection {
     ) -> Result<Flight, Error> {
         let shared = self.shared();
         let id = shared.next_id();
+        // A legacy server was told who asks, and for what, when the session began.
+        let (client_info, capabilities) = match version.era() {
+            Era::Modern => (
+                Some(self.options().client_info.clone()),
+                self.capabilities(options.capabilities.as_ref()),
+            ),
+            Era::Legacy => (None, ClientCapabilities::default()),
+        };
         let meta = OutgoingMeta {
-            client_info: Some(self.options().client_info.clone()),
-            capabilities: match version.era() {
-                Era::Modern => self.capabilities(options.capabilities.as_ref()),
-                Era::Legacy => ClientCapabilities::default(),
-            },
+            client_info,
+            capabilities,
             log_level: self.options().log_level,
             progress_token: options.progress.as_ref().map(|_| Id::Number(id)),
             entries: options.meta.clone(),

@@ -23,12 +23,13 @@ pub(crate) fn write(
             let mut next = Some(message);
             let mut places = Vec::new();
             while let Some((message, place)) = next {
+                let from = buffer.len();
+                buffer.extend_from_slice(&message);
                 // Arguments pass through as they were written; a line must be one.
-                buffer.extend(
-                    message
-                        .iter()
-                        .map(|it| if *it == b'\n' { b' ' } else { *it }),
-                );
+                if message.contains(&b'\n') {
+                    let ends = buffer[from..].iter_mut().filter(|it| **it == b'\n');
+                    ends.for_each(|it| *it = b' ');
+                }
                 buffer.extend_from_slice(b"\n");
                 places.push(place);
                 next = match buffer.len() < MAX_WRITE {
