@@ -377,12 +377,13 @@ impl Upstream {
         drop(own);
         let state = if !self.spec.enabled {
             State::Off
-        } else if record.connecting_since.is_some() {
-            State::Connecting
         } else if record.wants_login {
             State::LoginNeeded
         } else if record.error.is_some() || record.lists_error.is_some() {
+            // It stays so while another attempt is made.
             State::Degraded
+        } else if record.connecting_since.is_some() {
+            State::Connecting
         } else if !live.is_empty() {
             State::Ready
         } else if known.is_some() {

@@ -600,6 +600,8 @@ async fn questions_of_an_upstream_are_the_callers_to_answer() {
         let Err(ToolError::NeedsInput(needed)) = asked else {
             panic!("{asked:?}")
         };
+        // As for a client that asks again by another request.
+        needed.waiting.as_ref().unwrap().go_on();
         let [question] = &needed.questions.values().cloned().collect::<Vec<_>>()[..] else {
             panic!()
         };
@@ -614,6 +616,20 @@ async fn questions_of_an_upstream_are_the_callers_to_answer() {
         let again = call_as(&gateway, cx, name, json!({})).await;
         assert!(matches!(again, Err(ToolError::Lost { .. })), "{again:?}");
     }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_goes_on_with_is_cancelled_there() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    let asked = call_as(&gateway, asking(ALL, None), "mcp_up_ask", json!({})).await;
+    assert!(matches!(&asked, Err(ToolError::NeedsInput(_))), "{asked:?}");
+    assert_eq!(gateway.status()[0].calls_under_way, 1);
+    drop(asked);
+    until("it is told", || !site.read("cancelled").is_empty()).await;
+    assert_eq!(gateway.status()[0].calls_under_way, 0);
     gateway.shut_down().await;
 }
 

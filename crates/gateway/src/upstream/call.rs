@@ -261,6 +261,13 @@ impl Item<'_> {
             return Err(self.lost("too many calls wait for answers of their clients", ""));
         };
         needed.state = Some(json!({ "waiting": id }));
+        let upstream = Arc::downgrade(self.upstream);
+        needed.waiting = Some(adapter_tools::Waiting::new(move || {
+            // Nobody asks the client any more, or it will not answer.
+            if let Some(upstream) = upstream.upgrade() {
+                drop(upstream.parked.take(&id));
+            }
+        }));
         Err(ToolError::NeedsInput(needed))
     }
 
