@@ -85,6 +85,8 @@ def _states(providers):
 def fatal(error, root=None):
     """The `fatal` frame. Its files are what to change to mend it."""
     message = str(error) if isinstance(error, load.LoadError) else "%s: %s" % (type(error).__name__, error)
+    if isinstance(error, ImportError):
+        message += _where_imports_come_from(error)
     return protocol.encode_frame(
         {
             "type": "fatal",
@@ -93,6 +95,17 @@ def fatal(error, root=None):
             "files": files(root, _files_of_error(error)) if root else [],
         }
     )
+
+
+def _where_imports_come_from(error):
+    """What an author has to know of a package that is missing: for which interpreter, and what `owlclaw` is there."""
+    package = getattr(sys.modules.get("owlclaw"), "__file__", None)
+    is_stand_in = package is not None and "owlclaw_stand_in" in package
+    owlclaw = "the stand-in for it that is part of the server" if is_stand_in else package or "not found"
+    text = " (Python %d.%d.%d, %s; the package owlclaw is %s)" % (*sys.version_info[:3], sys.executable, owlclaw)
+    if is_stand_in and (error.name or "").partition(".")[0] == "owlclaw":
+        text += "; the stand-in registers handlers and states, and has nothing else: install owlclaw for this interpreter"
+    return text
 
 
 def files(root, more=()):

@@ -489,5 +489,17 @@ class Descriptions(unittest.TestCase):
             self.assertEqual((ready["python"], ready["owlclaw"]), (python, "bundled"))
 
 
+
+class Missing(unittest.TestCase):
+    def test_what_is_missing_is_named_with_the_interpreter_and_the_package(self):
+        for module, cure in (("owlclaw.integrations.langchain", "install owlclaw for this interpreter"), ("no_such_module", "")):
+            with WorkerProcess("from owlclaw import OwlClaw\nimport %s\n" % module) as worker:
+                frame = worker.frame()
+                self.assertEqual(frame["type"], "fatal", frame)
+                self.assertIn(sys.executable, frame["message"])
+                self.assertIn("the stand-in for it", frame["message"])
+                self.assertIn(cure, frame["message"])
+
+
 if __name__ == "__main__":
     unittest.main()
