@@ -55,7 +55,7 @@ EXAMPLES = {
         ("prompt", "hello", {"name": "Ann"}, "Ann"),
         ("prompt", "explain", {"topic": "tea"}, "tea"),
     ],
-    "text_me.py": [("tools", ["text_me"], None, "")],
+    "text_me.py": [("tools", ["textme"], None, "")],
     "tool_result_echo.py": [("call", "echo", {"text": "hi"}, "Echoed: hi")],
 }
 
