@@ -12,8 +12,11 @@ const CRITERIA: [usize; 15] = [10, 8, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 5,
 const PROPERTIES: usize = 12;
 /// Decisions that have a row: those that ask for more than the criteria do.
 const DECISIONS: [usize; 12] = [3, 4, 5, 7, 8, 15, 21, 23, 28, 38, 39, 40];
-/// Items of document 002 that have a row: those of a client of one server.
-const CLIENT: [&str; 8] = ["C1", "C2", "C3", "C4", "D5", "X4", "X9", "X10"];
+/// Items of document 002 that have a row: those of a client of one server, and of the manager of several.
+const CLIENT: [&str; 20] = [
+    "B2", "B3", "C1", "C2", "C3", "C4", "D1", "D2", "D5", "E1", "P1", "P2", "P3", "P4", "P5", "P6",
+    "X4", "X6", "X9", "X10",
+];
 
 #[test]
 fn every_criterion_has_one_row() {
@@ -254,5 +257,5 @@ fn rows_are_counted_once() {
             .unwrap_err()
             .contains("three columns")
     );
-    assert_eq!(expected().count(), 133 + 12 + 12 + 8);
+    assert_eq!(expected().count(), 133 + 12 + 12 + 20);
 }
