@@ -86,7 +86,7 @@ pub struct AppPromptArgument {
     pub required: bool,
 }
 
-/// What an application completes: an argument of a prompt or template, or, with empty texts, all of them.
+/// Completion of an application: an argument of a prompt or template, or, with empty texts, all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct AppCompletion {
     /// Name of the prompt, or the template.
@@ -119,7 +119,7 @@ impl PythonApp {
         self.ready.borrow().prompts.clone()
     }
 
-    /// What the application completes.
+    /// The application's completions.
     pub fn completions(&self) -> Vec<AppCompletion> {
         self.ready.borrow().completions.clone()
     }

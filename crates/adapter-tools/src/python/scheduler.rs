@@ -82,7 +82,7 @@ pub(super) enum Kind {
     Resource,
     /// A prompt.
     Prompt,
-    /// What suggests values of an argument.
+    /// The function that suggests values of an argument.
     Completion,
 }
 

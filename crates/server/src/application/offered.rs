@@ -32,7 +32,7 @@ pub(super) struct AppResources {
 }
 
 impl AppResources {
-    /// Those that `app` has now; `None` if it has none.
+    /// Resources that `app` has now; `None` if it has none.
     pub(super) fn of(app: &Arc<PythonApp>) -> Option<Self> {
         let all = app.resources();
         if all.is_empty() {
@@ -118,7 +118,7 @@ fn icons(of: &str, icons: &[Value]) -> Vec<Icon> {
     icons.filter_map(|icon| read("an icon", of, icon)).collect()
 }
 
-/// What an application has written about something; left out with a warning if it is not what it should be.
+/// Description by an application of something it offers; left out with a warning if it is not what it should be.
 fn read<T: DeserializeOwned>(what: &str, of: &str, written: &Value) -> Option<T> {
     match T::deserialize(written) {
         Ok(read) => Some(read),
@@ -260,7 +260,7 @@ pub(super) struct AppPrompts {
 }
 
 impl AppPrompts {
-    /// Those that `app` has now; `None` if it has none, and completes nothing.
+    /// Prompts that `app` has now; `None` if it has none, and completes nothing.
     pub(super) fn of(app: &Arc<PythonApp>) -> Option<Self> {
         let (prompts, completions) = (app.prompts(), app.completions());
         if prompts.is_empty() && completions.is_empty() {
