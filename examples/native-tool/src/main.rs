@@ -1,16 +1,23 @@
-//! Two Rust functions as MCP tools, governed and recorded: the crates without the binary.
+//! Rust functions as MCP tools and a prompt, governed and recorded: the crates without the binary. One tool asks
+//! its user a question and logs to the client.
 //!
 //! `native-tool` speaks stdio, `native-tool --port N` serves `http://127.0.0.1:N/mcp`. `--ledger FILE`
 //! keeps the record in a file instead of in memory.
 
-use adapter_tools::{Tool, ToolError, ToolSet};
+use adapter_tools::{Elicited, LogLevel, Needed, Tool, ToolCx, ToolError, ToolSet};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Quota, Rules};
 use ledger::{Durability, MemoryLedger, Recorder, RecorderOptions, SqliteLedger};
-use mcp_protocol::model::Implementation;
-use mcp_server::{McpServer, Offer, Options, Parts, redactor_of_this_process};
+use mcp_protocol::model::{
+    CompletionReference, Content, GetPromptResult, Implementation, Prompt, PromptArgument,
+    PromptMessage, Role,
+};
+use mcp_server::{
+    McpServer, Offer, Options, Parts, PromptCx, StaticPrompts, redactor_of_this_process,
+};
 use mcp_service::Principal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::{error::Error, net::SocketAddr, num::NonZeroUsize, sync::Arc};
 use transport_http::{HttpOptions, serve_on_threads};
 use transport_stdio::{StdioOptions, standard_streams};
@@ -41,26 +48,81 @@ struct Price {
     total: u64,
 }
 
+/// What is for sale.
+const ITEMS: [&str; 2] = ["tea", "cups"];
+
+/// Orders once the user has agreed: the question ends the call, and the answer begins it again.
+async fn order(cx: ToolCx, Quote { item, count }: Quote) -> Result<String, ToolError> {
+    match cx.answers().elicited("sure") {
+        Some(Elicited::Accepted(_)) => {}
+        Some(_) => return Err(ToolError::failed("the user would rather not")),
+        None => {
+            let question = format!("Order {count} × {item}?");
+            let form = json!({"type": "object", "properties": {}});
+            return Err(ToolError::NeedsInput(Needed::form("sure", question, form)));
+        }
+    }
+    // Clients that want to hear of it do, in their own log.
+    cx.log(
+        LogLevel::Info,
+        Some("orders"),
+        &json!({"item": item, "count": count}),
+    );
+    Ok(format!("{count} × {item} ordered"))
+}
+
+/// A prompt that is a function, with suggestions for its argument.
+fn prompts() -> StaticPrompts {
+    let prompt = Prompt {
+        name: "shopping".to_owned(),
+        description: Some("Plans what to buy.".to_owned()),
+        arguments: vec![PromptArgument {
+            name: "item".to_owned(),
+            required: true,
+            ..PromptArgument::default()
+        }],
+        ..Prompt::default()
+    };
+    let reference = CompletionReference::Prompt {
+        name: prompt.name.clone(),
+    };
+    let fill = |cx: &PromptCx| {
+        let item = cx.arguments.get("item").map_or("tea", String::as_str);
+        let text = format!("Ask for the price of {item}, and order it if it is fair.");
+        Ok(GetPromptResult {
+            messages: vec![PromptMessage {
+                role: Role::User,
+                content: Content::text(text),
+            }],
+            ..GetPromptResult::default()
+        })
+    };
+    StaticPrompts::new()
+        .prompt(prompt, fill)
+        .complete(reference, "item", |asked| {
+            let items = ITEMS.iter().filter(|it| it.starts_with(&asked.value));
+            items.map(|it| (*it).to_owned()).collect()
+        })
+}
+
 fn tools() -> Result<ToolSet, adapter_tools::ToolProblem> {
     let add = Tool::native("add", |_cx, Add { a, b }| async move {
         a.checked_add(b)
             .ok_or_else(|| ToolError::failed("the sum is out of range"))
     })
     .describe("Adds two integers.");
-    let quote = Tool::native(
-        "quote",
-        |cx: adapter_tools::ToolCx, Quote { item, count }| async move {
-            cx.add_cost_micros(1_000); // asking for a price costs a tenth of a cent
-            match item.as_str() {
-                "tea" => Ok(Price {
-                    total: u64::from(count) * 450,
-                }),
-                other => Err(ToolError::failed(format!("we do not sell {other}"))),
-            }
-        },
-    )
+    let quote = Tool::native("quote", |cx: ToolCx, Quote { item, count }| async move {
+        cx.add_cost_micros(1_000); // asking for a price costs a tenth of a cent
+        match item.as_str() {
+            "tea" => Ok(Price {
+                total: u64::from(count) * 450,
+            }),
+            other => Err(ToolError::failed(format!("we do not sell {other}"))),
+        }
+    })
     .describe("Says what something costs.");
-    ToolSet::new([add, quote])
+    let order = Tool::native("order", order).describe("Orders something.");
+    ToolSet::new([add, quote, order])
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -88,7 +150,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Some(path) => Recorder::spawn(SqliteLedger::open(path, Durability::Strict)?, record)?,
         None => Recorder::spawn(MemoryLedger::default(), record)?,
     };
-    let options = Options::default();
+    let options = Options {
+        client_logging: true,
+        ..Options::default()
+    };
     let gateway = McpServer::new(
         Parts {
             info: Implementation {
@@ -97,7 +162,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 ..Implementation::default()
             },
             instructions: None,
-            offer: Offer::of_tools(tools()?, options.default_timeout),
+            offer: Offer::of_tools(tools()?, options.default_timeout)
+                .with_prompts(Arc::new(prompts())),
             governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
             recorder: recorder.clone(),
             redactor: redactor_of_this_process(),
