@@ -52,8 +52,8 @@ fn unknown_keys_name_the_nearest_known_one() {
             "2:10: unknown key `http.prot` | did you mean `http.port`?",
         ),
         (
-            "prot: 1",
-            "2:3: unknown key `prot` | did you mean `http.port`?",
+            "portt: 1",
+            "2:3: unknown key `portt` | did you mean `http.port`?",
         ),
         (
             "skillsDir: x",

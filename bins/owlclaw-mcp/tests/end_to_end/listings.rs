@@ -1,7 +1,7 @@
 //! `tools list` and `resources list`: what clients would see, on the command line.
 
 use serde_json::{Value, json};
-use testkit::{HttpClient, HttpRequest};
+use testkit::{Conversation, HttpClient, HttpRequest, REVISIONS};
 
 use crate::support::{Said, Site, run};
 
@@ -180,4 +180,51 @@ async fn a_skill_whose_name_another_one_has_is_told_of() {
     let offer = parts.iter().find(|it| it["name"] == "offer").unwrap();
     assert_eq!(offer["ok"], false, "{health}");
     assert!(offer["detail"].as_str().unwrap().contains(told), "{offer}");
+}
+
+const PRICES: &str = r#"
+from typing import List, TypedDict
+
+from owlclaw import OwlClaw
+
+app = OwlClaw("prices")
+app.mount_skills("skills")
+
+class Price(TypedDict):
+    cents: int
+
+@app.handler("price")
+def price(item: str) -> Price:
+    """Says what something costs."""
+    return {"cents": 450}
+
+@app.handler("items")
+def items() -> List[str]:
+    """Lists what there is."""
+    return ["tea"]
+"#;
+
+#[tokio::test]
+async fn result_types_are_published_where_the_revision_has_them() {
+    let site = Site::with_app(PRICES);
+    for version in REVISIONS {
+        let mut server = site.stdio();
+        server.open(version).await;
+        let listed = server.request("tools/list", Value::Null).await;
+        let tools = listed.result()["tools"].as_array().unwrap().clone();
+        let of = |name: &str| tools.iter().find(|it| it["name"] == name).unwrap().clone();
+        let price = &of("price")["outputSchema"];
+        match version >= "2025-06-18" {
+            true => assert_eq!(price["properties"]["cents"]["type"], "integer", "{version}"),
+            false => assert!(price.is_null(), "{version} has no member for it"),
+        }
+        for tool in ["price", "items"] {
+            let tool = of(tool);
+            assert!(
+                tool["name"].is_string() && tool["inputSchema"].is_object(),
+                "{tool}"
+            );
+            assert!(!tool["description"].as_str().unwrap().is_empty(), "{tool}");
+        }
+    }
 }
