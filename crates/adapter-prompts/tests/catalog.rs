@@ -1,5 +1,7 @@
 //! Directories of prompts, as they are and as they should not be.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{
     collections::BTreeMap,
     fs,

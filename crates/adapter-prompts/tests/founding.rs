@@ -1,5 +1,7 @@
 //! The four sample templates of document 004, §2.3.3, as files: what its own code made of them was wrong.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{collections::BTreeMap, path::Path};
 
 use adapter_prompts::{PromptCatalog, PromptOptions};

@@ -1,5 +1,7 @@
 //! The example as a client sees it: its prompt, its question, and what it logs.
 
+#![allow(clippy::unwrap_used)]
+
 use serde_json::json;
 use testkit::{Conversation, StdioServer};
 use tokio::process::Command;
