@@ -208,6 +208,8 @@ pub(crate) struct Meter {
     previous: Option<(Month, Micros)>,
     /// The dearest call this month of each tool that has cost more than was expected.
     dearest: HashMap<Arc<str>, Micros>,
+    /// The tool that was called last: most callers call the same one again.
+    last_tool: Arc<str>,
     calls: Rate,
     reads: Rate,
     /// Only of capabilities that have limits of their own, so the policy bounds them.
@@ -227,6 +229,7 @@ impl Meter {
             spent: Micros::ZERO,
             previous: None,
             dearest: HashMap::new(),
+            last_tool: Arc::default(),
             calls: Rate::default(),
             reads: Rate::default(),
             capabilities: HashMap::new(),
@@ -348,12 +351,16 @@ impl Meter {
         dearest.map_or(charges.cost, |&dearest| charges.cost.max(dearest))
     }
 
-    fn tool(&self, charges: &Charges<'_>) -> Option<Arc<str>> {
+    fn tool(&mut self, charges: &Charges<'_>) -> Option<Arc<str>> {
         if charges.budget.is_none() || charges.kind != Kind::Tool {
             return None;
         }
-        let known = self.dearest.get_key_value(charges.capability);
-        Some(known.map_or_else(|| charges.capability.into(), |(tool, _)| Arc::clone(tool)))
+        if *self.last_tool != *charges.capability {
+            let known = self.dearest.get_key_value(charges.capability);
+            self.last_tool =
+                known.map_or_else(|| charges.capability.into(), |(tool, _)| Arc::clone(tool));
+        }
+        Some(Arc::clone(&self.last_tool))
     }
 
     fn note_cost(&mut self, tool: &Arc<str>, cost: Micros) {
