@@ -94,6 +94,7 @@ pub struct Recorder {
     shared: Arc<Shared>,
     handle: Arc<Handle>,
     takes_charges: bool,
+    keeps_entries: bool,
     reader: Option<EndReader>,
 }
 
@@ -122,6 +123,8 @@ pub struct OpenCall {
     account: Option<Account>,
     /// True if the start was written durably, so that the end is written durably, too.
     is_durable: bool,
+    /// False if the store keeps no entries.
+    is_kept: bool,
     ended: bool,
 }
 
@@ -239,6 +242,7 @@ impl Recorder {
         mut hook: Option<Box<dyn CommitHook>>,
     ) -> io::Result<Self> {
         let takes_charges = store.takes_charges();
+        let keeps_entries = store.keeps_entries();
         let reader = store.find_end().map(EndReader);
         let shared = Arc::new(Shared::new(options));
         if let Some(hook) = &mut hook {
@@ -255,6 +259,7 @@ impl Recorder {
             shared,
             handle,
             takes_charges,
+            keeps_entries,
             reader,
         })
     }
@@ -295,6 +300,12 @@ impl Recorder {
         start: &Start<'_>,
         waits: bool,
     ) -> Result<OpenCall, RecordError> {
+        if !self.keeps_entries {
+            self.shared.may_begin()?;
+            let mut open = self.open(start, false, false);
+            open.is_kept = false;
+            return Ok(open);
+        }
         let (open, number) = self
             .hand_over(|shared| {
                 let pushed = shared.push_start(start, waits)?;
@@ -363,6 +374,13 @@ impl Recorder {
         }
     }
 
+    /// True if entries of calls are kept ([`LedgerStore::keeps_entries`]). If not, what [`Start`] and [`End`] say
+    /// beside the call's id does not matter, unless the call claims something.
+    #[must_use]
+    pub fn keeps_entries(&self) -> bool {
+        self.keeps_entries
+    }
+
     /// True if the cost of a call can be charged with its end ([`OpenCall::charge_to`]).
     #[must_use]
     pub fn takes_charges(&self) -> bool {
@@ -378,6 +396,7 @@ impl Recorder {
             holds_key,
             account: None,
             is_durable,
+            is_kept: true,
             ended: false,
         }
     }
@@ -517,7 +536,7 @@ impl Recorder {
     ///
     /// A future dropped before it is ready has recorded nothing or both.
     pub async fn refuse(&self, start: &Start<'_>, end: &End<'_>) -> Result<(), RecordError> {
-        if !self.shared.refusals.admit(start, end) {
+        if !self.keeps_entries || !self.shared.refusals.admit(start, end) {
             return Ok(());
         }
         let number = self
@@ -744,6 +763,9 @@ impl OpenCall {
         charge: Option<Charge>,
     ) -> u64 {
         self.ended = true;
+        if !self.is_kept {
+            return 0;
+        }
         let keep = self.holds_key.then(|| {
             let result = result.filter(|text| text.len() <= MAX_KEPT_BYTES);
             let result = result.map(kept::sealed);

@@ -32,6 +32,12 @@ pub trait LedgerStore: Send + 'static {
         &[]
     }
 
+    /// False for a store that keeps no entry, so that none is made of calls; nothing can be looked up in it, and
+    /// [`LedgerStore::append`] is asked for operations and notes alone.
+    fn keeps_entries(&self) -> bool {
+        true
+    }
+
     /// True if the store carries out the charges of a group ([`Group::charges`]); otherwise a group
     /// must not have any.
     fn takes_charges(&self) -> bool {

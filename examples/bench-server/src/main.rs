@@ -41,6 +41,10 @@ impl LedgerStore for Nowhere {
         Tail::default()
     }
 
+    fn keeps_entries(&self) -> bool {
+        false
+    }
+
     async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         self.0 += group.count;
         Ok(Appended::at(Tail::default()))

@@ -217,6 +217,17 @@ impl Shared {
         }
     }
 
+    /// Tells if a call may begin that takes no room.
+    pub(crate) fn may_begin(&self) -> Result<(), RecordError> {
+        if self.refusing.load(Ordering::Acquire) {
+            return Err(self.refusal());
+        }
+        match self.room.is_closed() {
+            true => Err(RecordError::Closed),
+            false => Ok(()),
+        }
+    }
+
     /// Waits until one more call may be open or unwritten, and takes its room.
     pub(crate) async fn take_room(&self) -> Result<(), RecordError> {
         if self.refusing.load(Ordering::Acquire) {
