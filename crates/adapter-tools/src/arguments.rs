@@ -6,7 +6,10 @@ use crate::{
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, value::RawValue};
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 /// The most bytes that the arguments of one call may have.
 pub const MAX_ARGUMENT_BYTES: usize = 8 * 1024 * 1024;
@@ -18,7 +21,8 @@ pub const MAX_ARGUMENT_DEPTH: usize = 64;
 #[derive(Clone)]
 pub struct Arguments {
     raw: Bytes,
-    value: Value,
+    /// Made of the text when somebody asks for it.
+    value: OnceLock<Value>,
     checked_by: Arc<CheckedSchema>,
 }
 
@@ -39,9 +43,9 @@ impl Arguments {
 
     /// The object.
     pub fn as_object(&self) -> &Map<String, Value> {
-        self.value
-            .as_object()
-            .expect("`check` lets only objects through")
+        let parse = || parse(&self.raw).expect("`check` lets only JSON through");
+        let value = self.value.get_or_init(parse).as_object();
+        value.expect("`check` lets only objects through")
     }
 
     /// The object, if each number in it is the one that the caller wrote. For executors that write numbers
@@ -125,6 +129,13 @@ pub(crate) fn check(
     } else {
         raw
     };
+    if schema.plainly_fits(&raw) {
+        return Ok(Arguments {
+            raw,
+            value: OnceLock::new(),
+            checked_by: Arc::clone(schema),
+        });
+    }
     let mut value = parse(&raw).map_err(|error| InvalidArguments::because(error.to_string()))?;
     if !value.is_object() {
         let found = crate::violation::describe(&value);
@@ -146,7 +157,7 @@ pub(crate) fn check(
     let checked_by = Arc::clone(schema);
     Ok(Arguments {
         raw,
-        value,
+        value: value.into(),
         checked_by,
     })
 }

@@ -5,6 +5,7 @@ use serde_json::{
     Map, Value,
     value::{RawValue, to_raw_value},
 };
+use std::any::Any;
 
 /// Answer of a tool.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +62,7 @@ pub trait IntoOutput {
     fn into_output(self) -> Result<ToolOutput, ToolError>;
 }
 
-impl<T: Serialize + JsonSchema> IntoOutput for T {
+impl<T: Serialize + JsonSchema + 'static> IntoOutput for T {
     fn output_schema() -> Option<Value> {
         let schema =
             crate::schema::schema_of::<T>(schemars::generate::SchemaSettings::for_serialize);
@@ -69,7 +70,13 @@ impl<T: Serialize + JsonSchema> IntoOutput for T {
     }
 
     fn into_output(self) -> Result<ToolOutput, ToolError> {
-        let raw = to_raw_value(&self).map_err(ToolError::broken)?;
+        // A text is its own text; writing it as JSON and reading that would say the same.
+        let mut output = Some(self);
+        let any: &mut dyn Any = &mut output;
+        if let Some(text) = any.downcast_mut::<Option<String>>().and_then(Option::take) {
+            return Ok(ToolOutput::text(text));
+        }
+        let raw = to_raw_value(&output).map_err(ToolError::broken)?;
         Ok(ToolOutput::from_raw(raw))
     }
 }

@@ -1,6 +1,7 @@
 mod derived;
 mod effort;
 mod order;
+mod plain;
 mod portable;
 
 use crate::violation::{Violation, violations_of};
@@ -8,6 +9,7 @@ pub(crate) use derived::schema_of;
 use effort::Effort;
 use jsonschema::{Draft, PatternOptions, ValidationError, ValidationOptions, Validator};
 pub(crate) use order::NameOrder;
+use plain::PlainObject;
 pub(crate) use portable::{portable, take_out_nulls};
 use serde_json::Value;
 
@@ -89,9 +91,17 @@ pub(crate) const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 pub(crate) struct CheckedSchema {
     validator: Validator,
     effort: Effort,
+    plain: Option<PlainObject>,
 }
 
 impl CheckedSchema {
+    /// True if `raw` is JSON that fits, each member once, as far as can be told without making a value of it.
+    /// False says nothing.
+    pub(crate) fn plainly_fits(&self, raw: &[u8]) -> bool {
+        let plain = self.plain.as_ref();
+        plain.is_some_and(|it| self.effort.is_little(raw.len(), effort::MAX_STEPS) && it.fits(raw))
+    }
+
     /// The first `max` things about `value` that do not fit, and whether there are more. `bytes` is
     /// how long its JSON is, or more.
     pub(crate) fn check(
@@ -145,7 +155,11 @@ pub(crate) fn compile(schema: &Value) -> Result<CheckedSchema, SchemaError> {
         true => Effort::of(schema, true)?,
         false => effort,
     };
-    Ok(CheckedSchema { validator, effort })
+    Ok(CheckedSchema {
+        validator,
+        effort,
+        plain: PlainObject::of(schema),
+    })
 }
 
 /// The validator, and whether its patterns may backtrack.

@@ -87,12 +87,17 @@ impl Effort {
         })
     }
 
+    /// Returns true if checking any value, the JSON of which has `bytes` bytes, takes at most `max` steps.
+    pub(super) fn is_little(&self, bytes: usize, max: u64) -> bool {
+        // There is a node for every two bytes at most.
+        let most = self.weight.saturating_mul(bytes as u64 / 2 + 1);
+        most <= max && !(self.backtracks && 128 < bytes)
+    }
+
     /// Returns true if checking `value`, the JSON of which has `bytes` bytes, takes at most `max`
     /// steps.
     pub(super) fn is_within(&self, value: &Value, bytes: usize, max: u64) -> bool {
-        // There is a node for every two bytes at most.
-        let most = self.weight.saturating_mul(bytes as u64 / 2 + 1);
-        if most <= max && !(self.backtracks && 128 < bytes) {
+        if self.is_little(bytes, max) {
             return true;
         }
         let mut count = Count {
