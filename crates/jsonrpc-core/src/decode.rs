@@ -1,6 +1,8 @@
 use crate::{
     ErrorCode, ErrorObject, Id, Invalid, Message, Notification, Payload, Position, RawJson,
-    Request, Response, depth, members::take_unread_members, position::reason,
+    Request, Response, depth,
+    members::{Member, Scanner},
+    position::reason,
 };
 use bytes::Bytes;
 use serde::{
@@ -93,6 +95,27 @@ impl DecodeError {
     }
 }
 
+/// Reader of what a request says, told of it while the request is read for the first time, so that none looks for
+/// it again.
+pub trait ReadParams<'a> {
+    /// A member of the parameters; `_meta` after its own members.
+    fn member(&mut self, member: Member<'a>);
+
+    /// A member of the object that the member `_meta` is.
+    fn meta_member(&mut self, member: Member<'a>);
+
+    /// All were told of the parameters `params`. If this is never called, what was told means nothing: only a
+    /// parser can read the frame.
+    fn all_read(&mut self, params: &RawJson);
+}
+
+/// Nobody.
+impl ReadParams<'_> for () {
+    fn member(&mut self, _: Member<'_>) {}
+    fn meta_member(&mut self, _: Member<'_>) {}
+    fn all_read(&mut self, _: &RawJson) {}
+}
+
 /// Decodes one frame.
 ///
 /// # Errors
@@ -100,6 +123,19 @@ impl DecodeError {
 /// [`DecodeError`] when the frame cannot be split into messages. A value that is JSON but no
 /// message is not an error here: it comes back as [`Invalid`], with its id if it had one.
 pub fn decode(frame: &Bytes, limits: Limits) -> Result<Payload, DecodeError> {
+    decode_with(frame, limits, &mut ())
+}
+
+/// Decodes one frame, as [`decode`], and tells `reader` what a single request says.
+///
+/// # Errors
+///
+/// As [`decode`] has them.
+pub fn decode_with<'a>(
+    frame: &'a Bytes,
+    limits: Limits,
+    reader: &mut impl ReadParams<'a>,
+) -> Result<Payload, DecodeError> {
     if limits.max_frame < frame.len() {
         return Err(DecodeError::TooLong {
             max: limits.max_frame,
@@ -118,7 +154,7 @@ pub fn decode(frame: &Bytes, limits: Limits) -> Result<Payload, DecodeError> {
     if text.trim_start().starts_with('[') {
         return decode_batch(frame, text, limits);
     }
-    if let Some(request) = plain_request(frame, text) {
+    if let Some(request) = plain_request(frame, text, reader) {
         return Ok(Payload::Single(Ok(Message::Request(request))));
     }
     match serde_json::from_str::<Wire<'_>>(text) {
@@ -133,30 +169,70 @@ pub fn decode(frame: &Bytes, limits: Limits) -> Result<Payload, DecodeError> {
 }
 
 /// A request as nearly all are written: each member once, and nothing that only a parser can read or refuse.
-fn plain_request(frame: &Bytes, text: &str) -> Option<Request> {
+fn plain_request<'a>(
+    frame: &Bytes,
+    text: &'a str,
+    reader: &mut impl ReadParams<'a>,
+) -> Option<Request> {
     let (mut jsonrpc, mut id, mut method, mut params) = (None, None, None, None);
-    let is_plain = take_unread_members(text, |it| match it.name {
-        "jsonrpc" => it.value == r#""2.0""# && jsonrpc.replace(()).is_none(),
-        "id" => {
-            let read = match it.plain_text() {
-                Some(text) => Some(Id::String(text.into())),
-                None => Id::of_digits(it.value),
-            };
-            read.is_some_and(|it| id.replace(it).is_none())
+    let mut scanner = Scanner::new(text);
+    scanner.object(|scanner, name| {
+        if name == "params" && scanner.is_at_object() {
+            let read = scanner.taken(|scanner| read_params(scanner, reader))?;
+            return params.replace((read, true)).is_none().then_some(());
         }
-        "method" => {
-            let text = it.plain_text();
-            text.is_some_and(|it| method.replace(it).is_none())
+        let it = scanner.member(name)?;
+        let is_plain = match name {
+            "jsonrpc" => it.value == r#""2.0""# && jsonrpc.replace(()).is_none(),
+            "id" => {
+                let read = match it.plain_text() {
+                    Some(text) => Some(Id::String(text.into())),
+                    None => Id::of_digits(it.value),
+                };
+                read.is_some_and(|it| id.replace(it).is_none())
+            }
+            "method" => {
+                let text = it.plain_text();
+                text.is_some_and(|it| method.replace(it).is_none())
+            }
+            "params" => it.value.starts_with('[') && params.replace((it.value, false)).is_none(),
+            "result" | "error" => false,
+            _ => true,
+        };
+        is_plain.then_some(())
+    })?;
+    scanner.end()?;
+    let ((), id, method) = (jsonrpc?, id?, method?.to_owned());
+    let params = match params {
+        None => RawJson::EMPTY_OBJECT,
+        Some((text, is_told)) => {
+            let params = RawJson::of_text(frame, text);
+            if is_told {
+                reader.all_read(&params);
+            }
+            params
         }
-        "params" => it.value.starts_with(['{', '[']) && params.replace(it.value).is_none(),
-        "result" | "error" => false,
-        _ => true,
-    });
-    jsonrpc.filter(|()| is_plain)?;
-    Some(Request {
-        id: id?,
-        method: method?.to_owned(),
-        params: params.map_or(RawJson::EMPTY_OBJECT, |it| RawJson::of_text(frame, it)),
+    };
+    Some(Request { id, method, params })
+}
+
+/// The object that the parameters are.
+fn read_params<'a>(scanner: &mut Scanner<'a>, reader: &mut impl ReadParams<'a>) -> Option<()> {
+    scanner.object(|scanner, name| {
+        let member = if name == "_meta" && scanner.is_at_object() {
+            let meta = scanner.taken(|scanner| {
+                scanner.object(|scanner, name| {
+                    let member = scanner.member(name)?;
+                    reader.meta_member(member);
+                    Some(())
+                })
+            })?;
+            Member::nested(name, meta)
+        } else {
+            scanner.member(name)?
+        };
+        reader.member(member);
+        Some(())
     })
 }
 

@@ -15,7 +15,7 @@ pub fn encode(message: &Message, out: &mut BytesMut) {
             out.put_slice(br#"{"jsonrpc":"2.0""#);
             put_call(&notification.method, &notification.params, out);
         }
-        Message::Response(response) => put_response(response, out),
+        Message::Response(response) => encode_response(response, out),
     }
 }
 
@@ -31,7 +31,8 @@ pub fn encode_batch(messages: impl IntoIterator<Item = impl Borrow<Message>>, ou
     out.put_u8(b']');
 }
 
-pub(crate) fn put_response(response: &Response, out: &mut BytesMut) {
+/// Writes a response, as [`encode`] does.
+pub fn encode_response(response: &Response, out: &mut BytesMut) {
     put_response_head(response.id.as_ref(), out);
     match &response.outcome {
         Ok(result) => {
@@ -76,7 +77,7 @@ fn put_call(method: &str, params: &RawJson, out: &mut BytesMut) {
 
 fn put_id(id: &Id, out: &mut BytesMut) {
     match id {
-        Id::Number(number) => put_display(number, out),
+        Id::Number(number) => out.put_slice(itoa::Buffer::new().format(*number).as_bytes()),
         Id::BigNumber(digits) => out.put_slice(digits.as_bytes()),
         Id::String(text) => put_string(text, out),
     }

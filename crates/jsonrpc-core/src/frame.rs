@@ -51,7 +51,7 @@ impl Frame {
                     .as_ref()
                     .map_or(256, |result| result.as_bytes().len());
                 let mut out = BytesMut::with_capacity(length + 64);
-                encode::put_response(response, &mut out);
+                encode::encode_response(response, &mut out);
                 Self::whole(out.freeze())
             }
         }

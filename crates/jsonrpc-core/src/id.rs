@@ -1,6 +1,6 @@
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// A request's id: a string or an integer, echoed exactly (decision D13).
 ///
@@ -38,6 +38,14 @@ impl Id {
             Ok(number) if text != "-0" => Self::Number(number),
             _ => Self::BigNumber(text.into()),
         })
+    }
+
+    /// The text that [`Display`](fmt::Display) writes, to keep.
+    pub fn to_shared(&self) -> Arc<str> {
+        match self {
+            Self::Number(number) => itoa::Buffer::new().format(*number).into(),
+            id => id.to_string().into(),
+        }
     }
 
     /// Reads an id from JSON text; `None` for anything but a string or an integer.

@@ -32,8 +32,8 @@ mod position;
 mod raw;
 
 pub use crate::{
-    decode::{DecodeError, Limits, decode},
-    encode::{encode, encode_batch},
+    decode::{DecodeError, Limits, ReadParams, decode, decode_with},
+    encode::{encode, encode_batch, encode_response},
     error::{ErrorCode, ErrorObject},
     frame::Frame,
     id::Id,

@@ -12,6 +12,15 @@ pub struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
+    /// The member `name` with an object or array as its value.
+    pub(crate) fn nested(name: &'a str, value: &'a str) -> Self {
+        Self {
+            name,
+            value,
+            is_plain_text: false,
+        }
+    }
+
     /// The text that the value is, if it is a string without escapes.
     #[inline]
     pub fn plain_text(&self) -> Option<&'a str> {
@@ -135,72 +144,94 @@ impl Cursor<'_> {
     }
 }
 
-/// Calls `take` for each member of the object that `json` is, as [`take_members`], but for a text that nobody has
-/// read: false also if it is no JSON, or nested deeper than [`MAX_DEPTH`]. What was taken before means nothing then.
-pub(crate) fn take_unread_members<'a>(json: &'a str, take: impl FnMut(Member<'a>) -> bool) -> bool {
-    let mut take = take;
-    let mut scanner = Scanner {
-        text: json.as_bytes(),
-        at: 0,
-    };
-    let mut members = || {
-        scanner.skip_space();
-        scanner.expect(b'{')?;
-        scanner.skip_space();
-        if scanner.peek()? == b'}' {
-            scanner.at += 1;
-            return scanner.end();
-        }
-        loop {
-            let start = scanner.at + 1;
-            if scanner.string()? {
-                return None;
-            }
-            let name = json.get(start..scanner.at - 1)?;
-            scanner.skip_space();
-            scanner.expect(b':')?;
-            scanner.skip_space();
-            let start = scanner.at;
-            let is_plain_text = match scanner.peek()? {
-                b'"' => !scanner.string()?,
-                _ => {
-                    scanner.value()?;
-                    false
-                }
-            };
-            let member = Member {
-                name,
-                value: json.get(start..scanner.at)?,
-                is_plain_text,
-            };
-            if !take(member) {
-                return None;
-            }
-            scanner.skip_space();
-            match scanner.peek()? {
-                b',' => scanner.at += 1,
-                b'}' => {
-                    scanner.at += 1;
-                    return scanner.end();
-                }
-                _ => return None,
-            }
-            scanner.skip_space();
-        }
-    };
-    members().is_some()
-}
-
-/// The deepest nesting of a member that [`take_unread_members`] reads.
+/// The deepest nesting of a member that a [`Scanner`] reads.
 const MAX_DEPTH: u32 = u128::BITS;
 
-/// Reads JSON (RFC 8259) without making anything of it. `None` is what is no JSON.
-struct Scanner<'a> {
+/// Reader of JSON (RFC 8259) that nobody has read before, which makes nothing of it. `None` is what is no JSON, is
+/// nested too deep, or is an object with a name that has escapes.
+pub(crate) struct Scanner<'a> {
+    json: &'a str,
     text: &'a [u8],
     at: usize,
 }
 
-impl Scanner<'_> {
+impl<'a> Scanner<'a> {
+    /// A scanner at the first token of `json`.
+    pub(crate) fn new(json: &'a str) -> Self {
+        let mut scanner = Self {
+            json,
+            text: json.as_bytes(),
+            at: 0,
+        };
+        scanner.skip_space();
+        scanner
+    }
+
+    /// True if an object is next.
+    pub(crate) fn is_at_object(&self) -> bool {
+        self.peek() == Some(b'{')
+    }
+
+    /// An object. `read` is called with the name of each member, which has no escapes, and reads its value.
+    #[inline]
+    pub(crate) fn object(
+        &mut self,
+        mut read: impl FnMut(&mut Self, &'a str) -> Option<()>,
+    ) -> Option<()> {
+        self.expect(b'{')?;
+        self.skip_space();
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            let start = self.at + 1;
+            if self.string()? {
+                return None;
+            }
+            let name = self.json.get(start..self.at - 1)?;
+            self.skip_space();
+            self.expect(b':')?;
+            self.skip_space();
+            read(self, name)?;
+            self.skip_space();
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Some(());
+                }
+                _ => return None,
+            }
+            self.skip_space();
+        }
+    }
+
+    /// The member `name`, whose value is next.
+    #[inline]
+    pub(crate) fn member(&mut self, name: &'a str) -> Option<Member<'a>> {
+        let start = self.at;
+        let is_plain_text = match self.peek()? {
+            b'"' => !self.string()?,
+            _ => {
+                self.value()?;
+                false
+            }
+        };
+        Some(Member {
+            name,
+            value: self.json.get(start..self.at)?,
+            is_plain_text,
+        })
+    }
+
+    /// The text that `read` reads.
+    pub(crate) fn taken(&mut self, read: impl FnOnce(&mut Self) -> Option<()>) -> Option<&'a str> {
+        let start = self.at;
+        read(self)?;
+        self.json.get(start..self.at)
+    }
+
     #[inline]
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
@@ -218,7 +249,8 @@ impl Scanner<'_> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    fn end(&mut self) -> Option<()> {
+    /// Nothing but white space.
+    pub(crate) fn end(&mut self) -> Option<()> {
         self.skip_space();
         (self.at == self.text.len()).then_some(())
     }
@@ -411,6 +443,19 @@ mod tests {
             true
         })
         .then_some(members)
+    }
+
+    /// The same of a text that nobody has read: false also if it is no JSON, or too deep.
+    fn take_unread_members<'a>(json: &'a str, mut take: impl FnMut(Member<'a>) -> bool) -> bool {
+        let mut scanner = Scanner::new(json);
+        let mut members = || {
+            scanner.object(|scanner, name| {
+                let member = scanner.member(name)?;
+                take(member).then_some(())
+            })?;
+            scanner.end()
+        };
+        members().is_some()
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod encode;
 mod header_params;
 pub mod method;
 pub mod model;
+mod received;
 mod session;
 mod trace_context;
 mod version;
@@ -26,6 +27,7 @@ pub use crate::{
     header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
     method::{Method, decode_notification, decode_request, decode_request_with},
     model::error::ProtocolError,
+    received::Received,
     session::{FOUNDING, Session},
     trace_context::{MAX_TRACE_STATE_BYTES, TraceContext},
     version::{Era, ProtocolVersion, RequestedVersion},

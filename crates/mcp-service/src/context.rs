@@ -7,6 +7,7 @@ use crate::{
     principal::Principal,
     session::connection::{Connection, TransportKind},
 };
+use futures_util::task::AtomicWaker;
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
     Era, ProtocolVersion, TraceContext, encode_notification,
@@ -14,7 +15,12 @@ use mcp_protocol::{
 };
 use std::{
     any::Any,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
 };
 
 /// Context of a request: everything about it except its parameters.
@@ -71,6 +77,7 @@ impl RequestCx {
         meta: RequestMeta,
         capabilities: ClientCapabilities,
         outbox: Option<Outbox>,
+        told: Arc<Told>,
     ) -> Self {
         Self {
             version,
@@ -86,7 +93,7 @@ impl RequestCx {
             capabilities,
             outbox,
             is_fork: false,
-            told: Arc::default(),
+            told,
         }
     }
 
@@ -161,6 +168,7 @@ impl RequestCx {
             RequestMeta::default(),
             ClientCapabilities::default(),
             None,
+            Arc::default(),
         )
     }
 
@@ -222,7 +230,9 @@ impl RequestCx {
 
     /// Does [`RequestCx::close_stream`] from elsewhere, such as a thread of the handler's own.
     pub fn stream_release(&self) -> Option<StreamRelease> {
-        self.outbox.clone().map(StreamRelease)
+        let may_come_back = self.transport == TransportKind::Http && self.session.is_some();
+        let outbox = self.outbox.as_ref().filter(|_| may_come_back);
+        outbox.cloned().map(StreamRelease)
     }
 
     /// Resolves when the request is to be answered at once, because the time of its connection is over
@@ -364,12 +374,15 @@ impl ProgressReporter {
     }
 }
 
-/// Progress and remarks of one request, shared by its forks and reporters.
+/// Progress and remarks of one request, shared by its forks and reporters, and its cancellation.
 #[derive(Debug)]
-struct Told {
+pub(crate) struct Told {
     /// The last progress reported; `None` once nothing more is to be said.
     progress: Mutex<Option<f64>>,
     remarks: Mutex<Remarks>,
+    is_aborted: AtomicBool,
+    /// Task that polls the request.
+    polled_by: AtomicWaker,
 }
 
 impl Default for Told {
@@ -377,11 +390,39 @@ impl Default for Told {
         Self {
             progress: Mutex::new(Some(f64::NEG_INFINITY)),
             remarks: Mutex::default(),
+            is_aborted: AtomicBool::new(false),
+            polled_by: AtomicWaker::new(),
         }
     }
 }
 
 impl Told {
+    /// Cancels the request.
+    pub(crate) fn abort(&self) {
+        self.is_aborted.store(true, Ordering::Release);
+        self.polled_by.wake();
+    }
+
+    /// Polls `handled` unless the request is cancelled; `None` if it is.
+    pub(crate) fn poll_unless_aborted<F: Future + Unpin>(
+        &self,
+        handled: &mut F,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<F::Output>> {
+        if self.is_aborted.load(Ordering::Acquire) {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(output) = Pin::new(handled).poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        self.polled_by.register(cx.waker());
+        // It may have been cancelled before the waker was there.
+        if self.is_aborted.load(Ordering::Acquire) {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    }
+
     fn progress(&self) -> MutexGuard<'_, Option<f64>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }

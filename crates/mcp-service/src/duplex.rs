@@ -51,6 +51,15 @@ pub trait Framing {
     /// [`Framing::Broken`] ends the connection at once.
     fn put(&mut self, frame: Frame) -> Result<(), Self::Broken>;
 
+    /// Appends an answer to the output.
+    ///
+    /// # Errors
+    ///
+    /// [`Framing::Broken`] ends the connection at once.
+    fn put_answer(&mut self, answer: &Answer) -> Result<(), Self::Broken> {
+        self.put(Frame::response(&answer.response))
+    }
+
     /// Writes and flushes the output.
     ///
     /// # Errors
@@ -250,9 +259,12 @@ where
         while let Some(frame) = self.outbox.try_next() {
             self.framing.put(Frame::whole(frame))?;
         }
-        match reply.into_frame() {
-            Some(frame) => self.framing.put(frame),
-            None => Ok(()),
+        match reply {
+            Reply::One(answer) => self.framing.put_answer(&answer),
+            reply => match reply.into_frame() {
+                Some(frame) => self.framing.put(frame),
+                None => Ok(()),
+            },
         }
     }
 }

@@ -29,14 +29,14 @@ use crate::{
     session::connection::{Connection, TransportKind},
 };
 use bytes::Bytes;
-use futures_util::future::{AbortHandle, Abortable, join_all};
+use futures_util::future::join_all;
 use jsonrpc_core::{
     ErrorCode, ErrorObject, Id, Invalid, Limits, Message, Notification, Payload, RawJson, Request,
-    Response, decode,
+    Response,
 };
 use mcp_protocol::{
-    Encoder, Era, ProtocolError, ProtocolVersion, Session, TraceContext, decode_notification,
-    decode_request_with,
+    Encoder, Era, ProtocolError, ProtocolVersion, Received, Session, TraceContext,
+    decode_notification, decode_request_with,
     model::{
         CacheHint, CacheScope, ClientNotification, ClientRequest, DiscoverResult, Implementation,
         Initialize, InitializeResult, LoggingLevel, RequestMeta, ServerCapabilities, ServerResult,
@@ -274,7 +274,7 @@ where
         frame: &Bytes,
         outbox: &Outbox,
     ) -> Accepted {
-        match decode(frame, self.limits.frames) {
+        match Received::decode(frame, self.limits.frames) {
             Err(error) => {
                 let from = Sender {
                     connection,
@@ -286,7 +286,7 @@ where
                 self.tell(&refused(from, None, None, &error));
                 Answer::error(None, error, 400).into()
             }
-            Ok(payload) => self.accept_payload(connection, principal, payload, outbox, None),
+            Ok(received) => self.accept_payload(connection, principal, received, outbox, None),
         }
     }
 
@@ -298,7 +298,7 @@ where
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         principal: &Principal,
-        payload: Payload,
+        received: impl Into<Received>,
         outbox: &Outbox,
         carrier: Option<&TraceContext>,
     ) -> Accepted {
@@ -314,12 +314,12 @@ where
             carrier,
             outbox,
         };
-        self.accept_from(from, payload)
+        self.accept_from(from, received.into())
     }
 
-    fn accept_from(self: &Arc<Self>, from: Sender<'_>, payload: Payload) -> Accepted {
-        match payload {
-            Payload::Single(message) => self.accept_message(from, message, false),
+    fn accept_from(self: &Arc<Self>, from: Sender<'_>, received: Received) -> Accepted {
+        match received.payload {
+            Payload::Single(message) => self.accept_message(from, message, received.meta, false),
             Payload::Batch(messages) => self.accept_batch(from, messages),
         }
     }
@@ -369,12 +369,13 @@ where
             meta,
             capabilities,
             outbox,
+            Arc::default(),
         );
         match self.begin(cx, &method, &params, None) {
             Begun::Done(answer) => answer.into(),
             Begun::Handle(cx, request, place) => {
                 let handled = Arc::clone(self).answer(cx, request, place, None);
-                Accepted::Pending(Exchange(handled))
+                Accepted::Pending(Exchange::new(handled))
             }
         }
     }
@@ -410,13 +411,13 @@ where
         }
         let parts: Vec<_> = messages
             .into_iter()
-            .map(|message| self.accept_message(from, message, true))
+            .map(|message| self.accept_message(from, message, None, true))
             .filter(|part| !matches!(part, Accepted::Done(Reply::Nothing)))
             .collect();
         if parts.is_empty() {
             return Accepted::Done(Reply::Nothing);
         }
-        Accepted::Pending(Exchange::new(async move {
+        Accepted::Pending(Exchange::new(Box::pin(async move {
             let replies = join_all(parts.into_iter().map(|part| async move {
                 match part {
                     Accepted::Done(reply) => reply,
@@ -436,13 +437,14 @@ where
             } else {
                 Reply::Batch(answers)
             }
-        }))
+        })))
     }
 
     fn accept_message(
         self: &Arc<Self>,
         from: Sender<'_>,
         message: Result<Message, Invalid>,
+        meta: Option<RequestMeta>,
         in_batch: bool,
     ) -> Accepted {
         match message {
@@ -464,7 +466,7 @@ where
                 self.tell(&refused(from, id.as_ref(), None, &error));
                 Answer::error(id, error, 400).into()
             }
-            Ok(Message::Request(request)) => self.accept_request(from, request, in_batch),
+            Ok(Message::Request(request)) => self.accept_request(from, request, meta, in_batch),
         }
     }
 
@@ -472,6 +474,7 @@ where
         self: &Arc<Self>,
         from: Sender<'_>,
         request: Request,
+        meta: Option<RequestMeta>,
         in_batch: bool,
     ) -> Accepted {
         let Sender {
@@ -486,7 +489,7 @@ where
             self.tell(&refused(from, Some(&id), Some(&method), &error));
             Answer::error(Some(id), error, http_status).into()
         };
-        let meta = match RequestMeta::of(&params) {
+        let meta = match Received::meta_of(meta, &params) {
             Ok(meta) => meta,
             Err(error) => {
                 let status = error.http_status(Era::Legacy);
@@ -511,8 +514,8 @@ where
             let error = invalid_request("this request must not be part of a batch");
             return refuse(id, error, 400);
         }
-        let (abort, registration) = AbortHandle::new_pair();
-        let Some(in_flight) = connection.begin(&id, abort) else {
+        let told = Arc::default();
+        let Some(in_flight) = connection.begin(&id, &told) else {
             let error = invalid_request("a request with this id is in flight");
             return refuse(id, error, 400);
         };
@@ -531,24 +534,14 @@ where
             meta,
             capabilities,
             Some(outbox.clone()),
+            Arc::clone(&told),
         );
         match self.begin(cx, &method, &params, Some(connection)) {
             Begun::Done(answer) => answer.into(),
             Begun::Handle(cx, request, place) => {
                 let (engine, connection) = (Arc::clone(self), Arc::clone(connection));
-                // Boxed before anything is put around it: it is several kilobytes large, and every
-                // move would copy them.
                 let handled = engine.answer(cx, request, place, Some(connection));
-                let handled = Abortable::new(handled, registration);
-                Accepted::Pending(Exchange::new(async move {
-                    let reply = match handled.await {
-                        Ok(reply) => reply,
-                        // Nothing is sent after a cancellation.
-                        Err(futures_util::future::Aborted) => Reply::Nothing,
-                    };
-                    drop(in_flight);
-                    reply
-                }))
+                Accepted::Pending(Exchange::registered(handled, told, in_flight))
             }
         }
     }

@@ -23,7 +23,7 @@ use http_body::Frame as HttpFrame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use jsonrpc_core::{Frame, Message, Payload};
-use mcp_protocol::model::RequestMeta;
+use mcp_protocol::{Received, model::RequestMeta};
 use mcp_service::{Accepted, McpService, OutboxError, Principal, Reply};
 use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -148,9 +148,9 @@ where
     };
     caller.session_of(SessionKind::OldSse, id, &principal)?;
     post::check_type(parts, headers)?;
-    let payload = post::read(caller, body).await?;
-    let message = post::id_of(&payload);
-    accept(caller, headers, &principal, id, payload).map_err(|refused| about(refused, message))
+    let received = post::read(caller, body).await?;
+    let message = post::id_of(&received.payload);
+    accept(caller, headers, &principal, id, received).map_err(|refused| about(refused, message))
 }
 
 /// Takes a message that has been read, for the session `id`.
@@ -159,14 +159,19 @@ fn accept<S>(
     headers: &Headers<'_>,
     principal: &Principal,
     id: &str,
-    payload: Payload,
+    received: Received,
 ) -> Handled<Response<Body>>
 where
     S: McpService,
 {
-    if let Payload::Single(Ok(Message::Request(request))) = &payload
-        && RequestMeta::of(&request.params).is_ok_and(|meta| meta.protocol_version.is_some())
-    {
+    let names_a_version = match (&received.payload, &received.meta) {
+        (_, Some(meta)) => meta.protocol_version.is_some(),
+        (Payload::Single(Ok(Message::Request(request))), None) => {
+            RequestMeta::of(&request.params).is_ok_and(|meta| meta.protocol_version.is_some())
+        }
+        _ => false,
+    };
+    if names_a_version {
         return refuse(
             StatusCode::BAD_REQUEST,
             "this transport is not part of the protocol version that the request names",
@@ -189,7 +194,7 @@ where
     let accepted = endpoint.engine.accept_payload(
         &connection,
         principal,
-        payload,
+        received,
         outbox,
         headers.trace().as_ref(),
     );

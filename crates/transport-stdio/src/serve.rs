@@ -2,7 +2,7 @@
 
 use crate::lines::{Line, Lines};
 use bytes::{Buf, BufMut, BytesMut};
-use jsonrpc_core::{DecodeError, Frame};
+use jsonrpc_core::{DecodeError, Frame, encode_response};
 use mcp_service::{
     Answer, Connection, Drain, End, Engine, Framing, Input, LAST_ANSWERS, McpService, Outbox,
     Principal, TransportKind, serve_duplex,
@@ -143,6 +143,15 @@ impl<I: AsyncRead, O: AsyncWrite> Framing for Framed<'_, I, O> {
         Ok(())
     }
 
+    /// Writes it where it is sent from, without a frame of its own.
+    fn put_answer(&mut self, answer: &Answer) -> io::Result<()> {
+        let start = self.unsent.len();
+        encode_response(&answer.response, &mut self.unsent);
+        without_newlines(&mut self.unsent[start..]);
+        self.unsent.put_u8(b'\n');
+        Ok(())
+    }
+
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             match ready!(self.output.as_mut().poll_write(cx, &self.unsent))? {
@@ -167,13 +176,17 @@ impl<I, O> Framed<'_, I, O> {
     }
 }
 
-/// JSON may hold newlines between its tokens, where a space does as well, and nowhere else; a
-/// message on this transport must not (2026-07-28, basic/transports/stdio).
 fn put_text(json: &[u8], out: &mut BytesMut) {
     let start = out.len();
     out.put_slice(json);
+    without_newlines(&mut out[start..]);
+}
+
+/// JSON may hold newlines between its tokens, where a space does as well, and nowhere else; a
+/// message on this transport must not (2026-07-28, basic/transports/stdio).
+fn without_newlines(json: &mut [u8]) {
     if memchr::memchr2(b'\n', b'\r', json).is_some() {
-        for byte in &mut out[start..] {
+        for byte in json {
             if matches!(byte, b'\n' | b'\r') {
                 *byte = b' ';
             }

@@ -1,7 +1,7 @@
 use super::error::ProtocolError;
 use super::{CallTool, ClientCapabilities, InputRetry, Object, object, present, raw};
 use crate::{RequestedVersion, TraceContext};
-use jsonrpc_core::{Id, Member, RawJson, take_members};
+use jsonrpc_core::{Id, Member, RawJson, ReadParams, take_members};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{MapAccess, Visitor},
@@ -72,42 +72,107 @@ fn place(text: &str, part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
-/// Members of a call, as they are found.
+/// Reader of the metadata of a request, and of the places of a call's members, where nothing in them needs a parser, as
+/// in nearly every request.
 #[derive(Default)]
-struct Found {
-    name: Option<Range<usize>>,
-    arguments: Option<Range<usize>>,
+pub(crate) struct MetaReader<'a> {
+    name: Option<&'a str>,
+    arguments: Option<&'a str>,
     has_task: bool,
-    /// True if only a parser can tell what it says.
+    /// True if only a parser can tell what the call says.
+    is_odd_call: bool,
+    /// True if only a parser can tell what `_meta` says.
     is_odd: bool,
+    has_meta: bool,
+    has_client_info: bool,
+    traceparent: Option<&'a str>,
+    tracestate: Option<&'a str>,
+    found: RequestMeta,
+    /// True once all members have been told.
+    is_complete: bool,
 }
 
-impl Found {
-    fn take(&mut self, params: &str, member: Member<'_>) {
+impl MetaReader<'_> {
+    /// The metadata; `None` if a parser has to read them.
+    pub(crate) fn read(self) -> Option<RequestMeta> {
+        if self.is_odd || !self.is_complete {
+            return None;
+        }
+        let trace = match self.traceparent {
+            Some(_) => trace(self.traceparent, self.tracestate),
+            None => None,
+        };
+        Some(RequestMeta {
+            trace,
+            ..self.found
+        })
+    }
+}
+
+impl<'a> ReadParams<'a> for MetaReader<'a> {
+    fn member(&mut self, member: Member<'a>) {
         match member.name {
             "name" => match member.plain_text() {
-                Some(text) => self.is_odd |= self.name.replace(place(params, text)).is_some(),
-                None => self.is_odd = true,
+                Some(text) => self.is_odd_call |= self.name.replace(text).is_some(),
+                None => self.is_odd_call = true,
             },
             "arguments" => {
-                let place = place(params, member.value);
-                self.is_odd |=
-                    !member.value.starts_with('{') || self.arguments.replace(place).is_some();
+                self.is_odd_call |= !member.value.starts_with('{')
+                    || self.arguments.replace(member.value).is_some();
             }
-            "inputResponses" | "requestState" => self.is_odd = true,
+            "_meta" => {
+                self.is_odd |= self.has_meta || !member.value.starts_with('{');
+                self.has_meta = true;
+            }
+            "inputResponses" | "requestState" => self.is_odd_call = true,
             "task" => self.has_task = true,
             _ => {}
         }
     }
 
-    fn call(self, params: &str) -> Option<PlainCall> {
-        let name = self.name.filter(|_| !self.is_odd)?;
-        Some(PlainCall {
-            text: address(params),
-            name,
-            arguments: self.arguments,
-            has_task: self.has_task,
-        })
+    fn meta_member(&mut self, it: Member<'a>) {
+        let found = &mut self.found;
+        // Each at most once.
+        let is_plain = match it.name {
+            "io.modelcontextprotocol/protocolVersion" => {
+                let version = it.plain_text().map(RequestedVersion::from);
+                version.is_some_and(|it| found.protocol_version.replace(it).is_none())
+            }
+            "io.modelcontextprotocol/clientCapabilities" => {
+                let declared = capabilities(it.value);
+                declared.is_some_and(|it| found.client_capabilities.replace(it).is_none())
+            }
+            "io.modelcontextprotocol/clientInfo" => {
+                is_client_info(it.value) && !std::mem::replace(&mut self.has_client_info, true)
+            }
+            "io.modelcontextprotocol/logLevel" => {
+                let level = serde_json::from_str(it.value).ok();
+                level.is_some_and(|it| found.log_level.replace(it).is_none())
+            }
+            "progressToken" => {
+                let token = Id::from_json(it.value);
+                token.is_some_and(|it| found.progress_token.replace(it).is_none())
+            }
+            "traceparent" => self.traceparent.replace(it.value).is_none(),
+            "tracestate" => self.tracestate.replace(it.value).is_none(),
+            "io.owlclaw/idempotencyKey" => found.idempotency_key.replace(it.value.into()).is_none(),
+            _ => true,
+        };
+        self.is_odd |= !is_plain;
+    }
+
+    fn all_read(&mut self, params: &RawJson) {
+        self.is_complete = true;
+        let params = params.as_str();
+        self.found.call = self
+            .name
+            .filter(|_| !self.is_odd_call)
+            .map(|name| PlainCall {
+                text: address(params),
+                name: place(params, name),
+                arguments: self.arguments.map(|it| place(params, it)),
+                has_task: self.has_task,
+            });
     }
 }
 
@@ -190,66 +255,37 @@ impl RequestMeta {
     /// [`ProtocolError::InvalidMeta`] when `params` is no object or a key reserved by the protocol
     /// holds something else: such a request must not be mistaken for a legacy one.
     pub fn of(params: &RawJson) -> Result<Self, ProtocolError> {
-        match Self::plain(params.as_str()) {
+        match Self::plain(params) {
             Some(meta) => Ok(meta),
             None => Self::parsed(params),
         }
     }
 
-    /// Reads `_meta` without a parser, where nothing in it needs one, as in nearly every request. Everything beside
-    /// `_meta` is skipped, but the places of a call's members are noted.
-    fn plain(params: &str) -> Option<Self> {
-        let (mut meta, mut call) = (None, Found::default());
-        let is_plain = take_members(params, |it| {
-            if it.name == "_meta" {
-                return meta.replace(it.value).is_none();
-            }
-            call.take(params, it);
-            true
+    /// Reads `_meta` without a parser, where nothing in it needs one. Everything beside `_meta` is skipped, but the
+    /// places of a call's members are noted.
+    fn plain(params: &RawJson) -> Option<Self> {
+        let mut reader = MetaReader::default();
+        let is_plain = take_members(params.as_str(), |it| {
+            let is_plain = it.name != "_meta"
+                || take_members(it.value, |it| {
+                    reader.meta_member(it);
+                    true
+                });
+            reader.member(it);
+            is_plain
         });
         if !is_plain {
             return None;
         }
-        let mut found = Self {
-            call: call.call(params),
-            ..Self::default()
-        };
-        let Some(meta) = meta else {
-            return Some(found);
-        };
-        let (mut client_info, mut traceparent, mut tracestate) = (None, None, None);
-        let is_plain = take_members(meta, |it| {
-            // Each at most once.
-            match it.name {
-                "io.modelcontextprotocol/protocolVersion" => {
-                    let version = it.plain_text().map(RequestedVersion::from);
-                    version.is_some_and(|it| found.protocol_version.replace(it).is_none())
-                }
-                "io.modelcontextprotocol/clientCapabilities" => {
-                    let declared = capabilities(it.value);
-                    declared.is_some_and(|it| found.client_capabilities.replace(it).is_none())
-                }
-                "io.modelcontextprotocol/clientInfo" => {
-                    is_client_info(it.value) && client_info.replace(()).is_none()
-                }
-                "io.modelcontextprotocol/logLevel" => {
-                    let level = serde_json::from_str(it.value).ok();
-                    level.is_some_and(|it| found.log_level.replace(it).is_none())
-                }
-                "progressToken" => {
-                    let token = serde_json::from_str(it.value).ok();
-                    token.is_some_and(|it| found.progress_token.replace(it).is_none())
-                }
-                "traceparent" => traceparent.replace(it.value).is_none(),
-                "tracestate" => tracestate.replace(it.value).is_none(),
-                "io.owlclaw/idempotencyKey" => {
-                    found.idempotency_key.replace(it.value.into()).is_none()
-                }
-                _ => true,
-            }
-        });
-        found.trace = trace(traceparent, tracestate);
-        is_plain.then_some(found)
+        reader.all_read(params);
+        reader.read()
+    }
+
+    /// The name that a plain call has in `params`, of which these metadata are.
+    pub fn name_in<'p>(&self, params: &'p RawJson) -> Option<&'p str> {
+        let call = self.call.as_ref()?;
+        let text = params.as_str();
+        (call.text == address(text)).then(|| text.get(call.name.clone()))?
     }
 
     /// Reads `_meta` with a parser, which says what is wrong.
@@ -385,6 +421,7 @@ struct Raw(#[serde(deserialize_with = "raw")] RawJson);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jsonrpc_core::Limits;
 
     fn read(params: &str) -> Result<RequestMeta, ProtocolError> {
         RequestMeta::of(&RawJson::from_bytes(params.to_owned().into()).unwrap())
@@ -493,7 +530,21 @@ mod tests {
             ] {
                 let raw = RawJson::from_bytes(params.clone().into()).unwrap();
                 let parsed = RequestMeta::parsed(&raw);
-                if let Some(mut found) = RequestMeta::plain(&params) {
+                let found = RequestMeta::plain(&raw);
+                // Read with the frame it is the same; the place in memory is another one.
+                let frame =
+                    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#).into();
+                let received = crate::Received::decode(&frame, Limits::default()).unwrap();
+                let names = |meta: &Option<RequestMeta>| {
+                    let mut meta = meta.clone()?;
+                    let call = meta
+                        .call
+                        .take()
+                        .map(|it| (it.name, it.arguments, it.has_task));
+                    Some(format!("{meta:?} {call:?}"))
+                };
+                assert_eq!(names(&received.meta), names(&found), "{params}");
+                if let Some(mut found) = found {
                     plain += 1;
                     found.call = None;
                     assert_eq!(format!("{found:?}"), format!("{:?}", parsed.unwrap()));

@@ -10,7 +10,7 @@ pub(crate) mod error;
 mod form;
 mod input;
 mod lifecycle;
-mod meta;
+pub(crate) mod meta;
 mod notifications;
 mod prompts;
 mod read;

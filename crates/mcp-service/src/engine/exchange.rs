@@ -1,10 +1,12 @@
 //! Exchanges and their replies.
 
+use crate::{context::Told, session::connection::InFlight};
 use bytes::BytesMut;
 use jsonrpc_core::{ErrorObject, Frame, Id, Message, Response, encode_batch};
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -18,12 +20,20 @@ pub enum Accepted {
 }
 
 /// Requests being handled: resolves to what is to be sent.
-pub struct Exchange(pub(crate) Pin<Box<dyn Future<Output = Reply> + Send>>);
+pub struct Exchange {
+    handled: Option<Handled>,
+    /// Registration of the request of a connection, by which it can be cancelled.
+    registered: Option<(Arc<Told>, InFlight)>,
+}
+
+/// Requests being handled, however they are.
+pub(crate) type Handled = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// Reply to a frame.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub enum Reply {
     /// No reply: there were only notifications, or every request was cancelled.
+    #[default]
     Nothing,
     /// The answer to one request.
     One(Answer),
@@ -43,8 +53,19 @@ pub struct Answer {
 }
 
 impl Exchange {
-    pub(crate) fn new(future: impl Future<Output = Reply> + Send + 'static) -> Self {
-        Self(Box::pin(future))
+    pub(crate) fn new(handled: Handled) -> Self {
+        Self {
+            handled: Some(handled),
+            registered: None,
+        }
+    }
+
+    /// One request of a connection, which is cancelled by `told`.
+    pub(crate) fn registered(handled: Handled, told: Arc<Told>, in_flight: InFlight) -> Self {
+        Self {
+            handled: Some(handled),
+            registered: Some((told, in_flight)),
+        }
     }
 }
 
@@ -52,7 +73,24 @@ impl Future for Exchange {
     type Output = Reply;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
-        self.0.as_mut().poll(cx)
+        let this = &mut *self;
+        // Polled again after its end, it has nothing more to say.
+        let Some(handled) = &mut this.handled else {
+            return Poll::Ready(Reply::Nothing);
+        };
+        let reply = match &this.registered {
+            // Nothing is sent after a cancellation.
+            Some((told, _)) => told
+                .poll_unless_aborted(handled, cx)
+                .map(Option::unwrap_or_default),
+            None => handled.as_mut().poll(cx),
+        };
+        if reply.is_ready() {
+            // What is left of it ends before its id is free again.
+            this.handled = None;
+            this.registered = None;
+        }
+        reply
     }
 }
 

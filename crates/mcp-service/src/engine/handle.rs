@@ -1,7 +1,10 @@
 //! Carrying requests out: in a place, by the service, and whatever becomes of it with an answer.
 
 use crate::{
-    context::RequestCx, engine::exchange::Reply, error::McpError, service::McpService,
+    context::RequestCx,
+    engine::exchange::{Handled, Reply},
+    error::McpError,
+    service::McpService,
     session::connection::Connection,
 };
 use futures_util::{FutureExt, future::Either};
@@ -27,7 +30,7 @@ where
         request: ClientRequest,
         place: Ticket<S>,
         connection: Option<Arc<Connection>>,
-    ) -> Pin<Box<dyn Future<Output = Reply> + Send>> {
+    ) -> Handled {
         match request {
             ClientRequest::Listen(filter) => {
                 // It would hold its place for as long; it has a bound of its own.

@@ -1,12 +1,12 @@
 //! State of one peer while it stays connected.
 
 use crate::{
+    context::Told,
     giving_up::GivingUp,
     outgoing::{outbox::Outbox, server_requests::Questions, subscriptions::Subscription},
     principal::Principal,
     session::state::Watcher,
 };
-use futures_util::future::AbortHandle;
 use jsonrpc_core::Id;
 use mcp_protocol::{Session, model::LoggingLevel};
 use std::{
@@ -52,7 +52,7 @@ pub struct Connection {
     pub(crate) session_id: Option<Arc<str>>,
     outbox: Outbox,
     session: Mutex<Session>,
-    in_flight: Mutex<HashMap<Id, AbortHandle>>,
+    in_flight: Mutex<HashMap<Id, Arc<Told>>>,
     subscription: Mutex<Option<Subscription>>,
     questions: Questions,
     log_level: Mutex<LoggingLevel>,
@@ -178,11 +178,11 @@ impl Connection {
     }
 
     /// Registers a request until the returned guard is dropped; `None` if its id is taken.
-    pub(crate) fn begin(self: &Arc<Self>, id: &Id, abort: AbortHandle) -> Option<InFlight> {
+    pub(crate) fn begin(self: &Arc<Self>, id: &Id, told: &Arc<Told>) -> Option<InFlight> {
         match self.requests().entry(id.clone()) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
-                entry.insert(abort);
+                entry.insert(Arc::clone(told));
                 Some(InFlight {
                     connection: Arc::clone(self),
                     id: id.clone(),
@@ -198,7 +198,7 @@ impl Connection {
         }
     }
 
-    fn requests(&self) -> MutexGuard<'_, HashMap<Id, AbortHandle>> {
+    fn requests(&self) -> MutexGuard<'_, HashMap<Id, Arc<Told>>> {
         self.in_flight
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

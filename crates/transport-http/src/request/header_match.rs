@@ -28,7 +28,7 @@ pub(crate) fn check(
     if method != request.method.as_bytes() {
         return Err(mismatch("Mcp-Method is not the body's `method`"));
     }
-    let Some((member, name)) = name_of(request) else {
+    let Some((member, name)) = name_of(request, meta) else {
         return Ok(());
     };
     let Single::One(value) = headers.name else {
@@ -48,8 +48,9 @@ pub(crate) fn check_params(
     principal: &Principal,
     headers: &HeaderMap,
     request: &Request,
+    meta: &RequestMeta,
 ) -> Result<(), ProtocolError> {
-    match name_of(request) {
+    match name_of(request, meta) {
         Some(("name", tool)) if request.method == Method::CallTool.name() => check
             .check(principal, &tool, &request.params, headers)
             .map_err(|reason| ProtocolError::HeaderMismatch { reason }),
@@ -89,9 +90,13 @@ const MAX_ECHOED: usize = 128;
 
 /// Member of `params` that `Mcp-Name` mirrors, with its value, if the method has one. A body
 /// without it is malformed, which is for the method to say.
-fn name_of(request: &Request) -> Option<(&'static str, Cow<'_, str>)> {
+fn name_of<'r>(request: &'r Request, meta: &RequestMeta) -> Option<(&'static str, Cow<'r, str>)> {
     let member = Method::named(&request.method)?.named_by()?;
-    if let Some(name) = first_member(request.params.as_str(), member) {
+    let plain = match member {
+        "name" => meta.name_in(&request.params),
+        _ => first_member(request.params.as_str(), member),
+    };
+    if let Some(name) = plain {
         return Some((member, Cow::Borrowed(name)));
     }
     let mut name = None;
@@ -234,7 +239,8 @@ mod tests {
                 method: "tools/call".to_owned(),
                 params: RawJson::from_bytes(params.to_owned().into()).unwrap(),
             };
-            name_of(&request).map(|(_, name)| name.into_owned())
+            let meta = RequestMeta::of(&request.params).unwrap_or_default();
+            name_of(&request, &meta).map(|(_, name)| name.into_owned())
         };
         for (params, expected) in [
             (r#"{"name":"a","arguments":{"name":"b"}}"#, Some("a")),

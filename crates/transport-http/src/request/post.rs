@@ -13,11 +13,9 @@ use crate::{
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
-use jsonrpc_core::{
-    ErrorCode, ErrorObject, Id, Invalid, Message, Notification, Payload, Request, decode,
-};
+use jsonrpc_core::{ErrorCode, ErrorObject, Id, Invalid, Message, Notification, Payload, Request};
 use mcp_protocol::{
-    Era, ProtocolError, ProtocolVersion,
+    Era, ProtocolError, ProtocolVersion, Received,
     model::{Initialize, RequestMeta},
 };
 use mcp_service::{
@@ -54,10 +52,10 @@ where
             "`Accept` must have application/json or text/event-stream",
         );
     }
-    let payload = read(caller, body).await?;
+    let received = read(caller, body).await?;
     let options = caller.options();
-    let id = id_of(&payload);
-    let dispatched = dispatch(caller, parts, headers, principal, payload);
+    let id = id_of(&received.payload);
+    let dispatched = dispatch(caller, parts, headers, principal, received);
     let mut running = match dispatched.map_err(|refused| about(refused, id))? {
         Dispatched::Reply(reply) => return Ok(respond::reply(reply, accept)),
         Dispatched::Opened(session, reply) => {
@@ -113,7 +111,7 @@ pub(crate) fn check_type(parts: &Parts, headers: &Headers<'_>) -> Handled<()> {
 }
 
 /// The messages of a request's body.
-pub(crate) async fn read<S>(caller: &ConnectionCx<S>, body: &mut Incoming) -> Handled<Payload>
+pub(crate) async fn read<S>(caller: &ConnectionCx<S>, body: &mut Incoming) -> Handled<Received>
 where
     S: McpService,
 {
@@ -127,7 +125,7 @@ where
         max,
     );
     let frame = body::body(body, max, limits.body_timeout, share).await?;
-    decode(&frame, frames).map_err(|error| {
+    Received::decode(&frame, frames).map_err(|error| {
         let error = error.to_error_object();
         Box::new(refusal_with(StatusCode::BAD_REQUEST, error))
     })
@@ -140,11 +138,12 @@ fn dispatch<S>(
     parts: &Parts,
     headers: &Headers<'_>,
     principal: Principal,
-    payload: Payload,
+    received: Received,
 ) -> Handled<Dispatched>
 where
     S: McpService,
 {
+    let Received { payload, meta } = received;
     let invalid = |why: &'static str| {
         let error = ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
         Ok(done(Answer::error(None, error, 400)))
@@ -152,7 +151,7 @@ where
     match payload {
         Payload::Single(Err(Invalid { id, error })) => Ok(done(Answer::error(id, error, 400))),
         Payload::Single(Ok(Message::Request(request))) => {
-            match RequestMeta::of(&request.params) {
+            match Received::meta_of(meta, &request.params) {
                 Ok(meta) if headers.are_modern() || meta.protocol_version.is_some() => {
                     modern(caller, parts, headers, &principal, request, meta)
                 }
@@ -165,9 +164,12 @@ where
                 _ if request.method == "initialize" => {
                     initialize(caller, headers, &principal, request)
                 }
-                _ => {
-                    let message = Payload::Single(Ok(Message::Request(request)));
-                    legacy(caller, headers, &principal, message)
+                meta => {
+                    let received = Received {
+                        payload: Payload::Single(Ok(Message::Request(request))),
+                        meta: meta.ok(),
+                    };
+                    legacy(caller, headers, &principal, received)
                 }
             }
         }
@@ -183,7 +185,7 @@ where
         Payload::Batch(_) if headers.are_modern() => {
             invalid("batches are not part of this protocol version")
         }
-        payload => legacy(caller, headers, &principal, payload),
+        payload => legacy(caller, headers, &principal, payload.into()),
     }
 }
 
@@ -220,7 +222,9 @@ where
     let options = caller.options();
     let checked = header_match::check(headers, &request, &meta).and_then(|()| {
         match options.header_params.as_deref() {
-            Some(check) => header_match::check_params(check, principal, &parts.headers, &request),
+            Some(check) => {
+                header_match::check_params(check, principal, &parts.headers, &request, &meta)
+            }
             None => Ok(()),
         }
     });
@@ -267,7 +271,7 @@ where
     // In a live session it is a second handshake, which is an error; the id of a dead one is what a
     // client that starts anew may still send.
     if let Ok(Some(_)) = caller.session(headers, principal) {
-        return legacy(caller, headers, principal, message);
+        return legacy(caller, headers, principal, message.into());
     }
     let endpoint = caller.endpoint();
     let session = caller.open_session(SessionKind::Streamable, principal)?;
@@ -301,7 +305,7 @@ fn legacy<S>(
     caller: &ConnectionCx<S>,
     headers: &Headers<'_>,
     principal: &Principal,
-    payload: Payload,
+    received: Received,
 ) -> Handled<Dispatched>
 where
     S: McpService,
@@ -323,7 +327,7 @@ where
     };
     let engine = &caller.endpoint().engine;
     let trace = headers.trace();
-    let accepted = engine.accept_payload(&connection, principal, payload, &outbox, trace.as_ref());
+    let accepted = engine.accept_payload(&connection, principal, received, &outbox, trace.as_ref());
     Ok(match accepted {
         Accepted::Done(reply) => Dispatched::Reply(reply),
         Accepted::Pending(exchange) => {
