@@ -120,6 +120,15 @@ impl Drop for MeterUse {
 impl ToolCx {
     /// The context of the call `request_id` by `principal`, without deadline, trace or progress.
     pub fn new(principal: impl Into<Arc<str>>, request_id: impl Into<Arc<str>>) -> Self {
+        Self::metered(principal, request_id, Arc::default())
+    }
+
+    /// The same, metered with `meter`, for a caller that needs it however the call ends.
+    pub fn metered(
+        principal: impl Into<Arc<str>>,
+        request_id: impl Into<Arc<str>>,
+        meter: Arc<CallMeter>,
+    ) -> Self {
         Self {
             principal: principal.into(),
             roles: None,
@@ -136,7 +145,7 @@ impl ToolCx {
             askable: Askable::default(),
             answers: None,
             reads: None,
-            meter: MeterUse::of(Arc::default()),
+            meter: MeterUse::of(meter),
         }
     }
 
@@ -268,13 +277,6 @@ impl ToolCx {
     pub fn answers(&self) -> &Answers {
         static NONE: std::sync::LazyLock<Answers> = std::sync::LazyLock::new(Answers::default);
         self.answers.as_deref().unwrap_or(&NONE)
-    }
-
-    /// Sets what the call is metered with, for a caller that needs it however the call ends.
-    #[must_use]
-    pub fn with_meter(mut self, meter: Arc<CallMeter>) -> Self {
-        self.meter = MeterUse::of(meter);
-        self
     }
 
     /// Reports progress to the caller, if it asked for that. Never blocks.

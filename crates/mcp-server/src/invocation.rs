@@ -55,7 +55,7 @@ pub struct Invocation {
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A tool, by name.
-    Tool(String),
+    Tool(Arc<str>),
     /// A resource.
     Resource(ReadResource),
     /// A prompt, by name, with its arguments.
@@ -89,13 +89,14 @@ impl std::fmt::Debug for Invocation {
 
 impl Invocation {
     /// A call of the tool `name`.
-    pub fn tool(offer: Arc<Offer>, name: String, arguments: RawJson) -> Self {
-        let tool = offer.offered(&name).cloned();
+    pub fn tool(offer: Arc<Offer>, name: &str, arguments: RawJson) -> Self {
+        let tool = offer.offered(name).cloned();
+        let (name, capability) = match &tool {
+            Some(tool) => (Arc::clone(&tool.name), Arc::clone(&tool.capability)),
+            None => (name.into(), tool_capability(name).into()),
+        };
         Self {
-            capability: match &tool {
-                Some(tool) => Arc::clone(&tool.capability),
-                None => tool_capability(&name).into(),
-            },
+            capability,
             tool,
             target: Target::Tool(name),
             arguments,

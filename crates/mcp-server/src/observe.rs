@@ -6,4 +6,3 @@ pub(crate) mod log;
 pub(crate) mod metrics;
 pub(crate) mod pull_collector;
 pub(crate) mod requests;
-pub(crate) mod tool_calls;

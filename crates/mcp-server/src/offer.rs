@@ -9,6 +9,7 @@ pub(crate) mod skill_facts;
 pub(crate) mod skills;
 pub(crate) mod state_resources;
 pub(crate) mod tool_listing;
+pub(crate) mod tool_numbers;
 pub(crate) mod tool_source;
 
 use crate::{
@@ -18,13 +19,19 @@ use crate::{
         prompts::{Prompts, StaticPrompts},
         resources::{NoResources, Resources},
         tool_listing::{Described, IncludeSkill},
+        tool_numbers::ToolNumbers,
     },
 };
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};
 use ledger::Digest;
 use mcp_protocol::MirroredParams;
-use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    error::Error,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 /// Complete offer at one time. A change of it is another offer, with empty caches: a list can never
 /// be older than what it lists (Property 11).
@@ -45,10 +52,13 @@ pub struct Offer {
 #[derive(Debug)]
 pub(crate) struct OfferedTool {
     pub(crate) tool: Tool,
+    pub(crate) name: Arc<str>,
     /// Name in policies and the ledger.
     pub(crate) capability: Arc<str>,
     /// A digest of its definition as it is listed.
     pub(crate) definition: Digest,
+    /// Metrics of its calls, looked up once.
+    pub(crate) numbers: OnceLock<Arc<ToolNumbers>>,
 }
 
 impl Offer {
@@ -74,6 +84,8 @@ impl Offer {
         let offered = tools.iter().zip(&described).map(|(tool, described)| {
             let offered = OfferedTool {
                 tool: tool.clone(),
+                name: tool.name().into(),
+                numbers: OnceLock::new(),
                 capability: tool_capability(tool.name()).into(),
                 definition: described.definition_digest(),
             };

@@ -130,7 +130,7 @@ impl<Q: QuotaStore> Server<Q> {
             parameters: &arguments,
         };
         let invocation = || {
-            let called = Invocation::tool(Arc::clone(&offer), name.clone(), arguments.clone());
+            let called = Invocation::tool(Arc::clone(&offer), &name, arguments.clone());
             OwnResources::for_call(&self.invocations, cx, called)
         };
         let called = call_with_input(

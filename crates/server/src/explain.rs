@@ -119,7 +119,7 @@ async fn judge(
     let approval = match (callee, arguments) {
         (Callee::Tool(name), Some(arguments)) if explanation.confirmation().is_some() => {
             let raw = RawJson::from_bytes(Bytes::copy_from_slice(arguments.as_bytes()))?;
-            let call = Invocation::tool(Arc::clone(&bench.offer), name.to_owned(), raw);
+            let call = Invocation::tool(Arc::clone(&bench.offer), name, raw);
             approval_of(config, caller.principal, &call, explanation.policy_version)?
         }
         _ => None,

@@ -1,5 +1,6 @@
 //! Decisions about calls, and what went wrong with them, for metrics and for the log.
 
+use crate::offer::tool_numbers::ENDS;
 use governance::Remaining;
 use ledger::CallId;
 
@@ -60,8 +61,14 @@ pub(crate) enum Ended {
     Cancelled,
 }
 
+// Each has a place among the numbers of a tool.
+const _: () = assert!(Ended::Cancelled as usize + 1 == ENDS);
+
 impl Ended {
-    pub(crate) const COUNT: usize = 9;
+    /// Its number among all ends, and the value of the label.
+    pub(crate) fn numbered(self) -> (usize, &'static str) {
+        (self as usize, self.as_str())
+    }
 
     /// The value of the label.
     pub(crate) fn as_str(self) -> &'static str {

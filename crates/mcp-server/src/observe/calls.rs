@@ -8,7 +8,8 @@ use crate::{
         outcome,
         verdict::{Ended, Fault, Severity, Verdict},
     },
-    observe::{log, metrics::Metrics, tool_calls::ToolNumbers},
+    observe::{log, metrics::Metrics},
+    offer::tool_numbers::ToolNumbers,
 };
 use governance::{Micros, Remaining};
 use ledger::UNKNOWN_CAPABILITY;
@@ -228,7 +229,15 @@ impl Called<'_> {
             return;
         }
         self.numbers = match &invocation.target {
-            Target::Tool(name) => Numbers::Tool(self.observer.metrics.tool(name)),
+            Target::Tool(name) => Numbers::Tool(match &invocation.tool {
+                Some(tool) => {
+                    let numbers = tool
+                        .numbers
+                        .get_or_init(|| self.observer.metrics.tool(name));
+                    Arc::clone(numbers)
+                }
+                None => self.observer.metrics.tool(name),
+            }),
             Target::Resource(_) => Numbers::Read,
             Target::Prompt(..) => Numbers::Prompt,
         };
@@ -239,7 +248,9 @@ impl Called<'_> {
         let metrics = &self.observer.metrics;
         match std::mem::replace(&mut self.numbers, Numbers::None) {
             Numbers::None => {}
-            Numbers::Tool(numbers) => numbers.ended(outcome, seconds, self.cost().unwrap_or(0.0)),
+            Numbers::Tool(numbers) => {
+                numbers.ended(outcome.numbered(), seconds, self.cost().unwrap_or(0.0));
+            }
             Numbers::Read => metrics.read_ended(outcome),
             Numbers::Prompt => metrics.prompt_ended(outcome),
         }

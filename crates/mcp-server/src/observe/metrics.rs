@@ -2,10 +2,8 @@
 
 use crate::{
     invocation::verdict::Ended,
-    observe::{
-        pull_collector::{Buckets, Kind, Reading, Samples},
-        tool_calls::ToolNumbers,
-    },
+    observe::pull_collector::{Buckets, Kind, Reading, Samples},
+    offer::tool_numbers::ToolNumbers,
 };
 use arc_swap::ArcSwap;
 use mcp_protocol::Method;
@@ -317,7 +315,7 @@ mod tests {
         let metrics = Metrics::new();
         for index in 0..MAX_TOOLS + 10 {
             let tool = metrics.tool(&format!("tool-{index}"));
-            tool.ended(Ended::Ok, 0.001, 0.0);
+            tool.ended(Ended::Ok.numbered(), 0.001, 0.0);
         }
         metrics.answered(Method::named("a/method/of/their/own"), -32601, 0.001);
         let text = metrics.render();

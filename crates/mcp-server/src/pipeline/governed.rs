@@ -316,6 +316,9 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
     ) -> CallId {
         let at_us = (self.clock)();
         let call = CallId::new(at_us);
+        if !self.recorder.keeps_entries() {
+            return call;
+        }
         let is_unknown = matches!(refusal, Refusal::Unknown { .. });
         let labels = match is_unknown {
             true => Labels::of_anything(cx, invocation, &self.redactor),

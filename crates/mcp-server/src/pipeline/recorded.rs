@@ -114,10 +114,15 @@ where
         let report = Arc::clone(&admitted.inner().report);
         let capability = Arc::clone(&admitted.inner().capability);
         let open = {
-            let labels = Labels::of(cx, admitted.inner(), &self.redactor);
-            if labels.are_harmless() {
-                report.found_no_secrets();
-            }
+            let labels = if self.recorder.keeps_entries() {
+                let labels = Labels::of(cx, admitted.inner(), &self.redactor);
+                if labels.are_harmless() {
+                    report.found_no_secrets();
+                }
+                labels
+            } else {
+                Labels::unkept()
+            };
             let call = CallId::new(began_us);
             // Before it is asked whether it is a task: whoever makes one of it asks the other way round.
             report.goes_on_record(call);
@@ -162,6 +167,7 @@ where
             redactor: &self.redactor,
             capability: &capability,
             holds_key: admitted.key().is_some(),
+            is_kept: self.recorder.keeps_entries(),
             estimate,
             began_us,
             clock: self.clock,
@@ -192,6 +198,8 @@ struct OpenEntry<'a> {
     redactor: &'a Redactor,
     capability: &'a str,
     holds_key: bool,
+    /// True if the ledger keeps entries, so that it matters what they say.
+    is_kept: bool,
     estimate: Micros,
     began_us: u64,
     clock: Clock,
@@ -208,6 +216,11 @@ impl OpenEntry<'_> {
         let duration_us = (self.clock)().saturating_sub(self.began_us);
         let cost_micros = self.report.cost(charge_of(outcome), self.estimate).0;
         let (redactor, capability) = (self.redactor, self.capability);
+        let is_kept = self.is_kept;
+        let redacted = |text| match is_kept {
+            true => redactor.json(capability, text),
+            false => "".into(),
+        };
         let ended = |outcome| End {
             duration_us,
             cost_micros,
@@ -230,7 +243,7 @@ impl OpenEntry<'_> {
                 finish(&End {
                     message: self.report.meter().place(),
                     is_error: result.is_error,
-                    result: &redactor.json(capability, &text),
+                    result: &redacted(&text),
                     ..ended(if result.is_error {
                         Outcome::Failed
                     } else {
@@ -242,7 +255,7 @@ impl OpenEntry<'_> {
                 self.report.answered_with(read_bytes(result));
                 finish(&End {
                     message: self.report.meter().place(),
-                    result: &redactor.json(capability, &recorded_read(result)),
+                    result: &redacted(&recorded_read(result)),
                     ..ended(Outcome::Succeeded)
                 })
             }
@@ -261,7 +274,7 @@ impl OpenEntry<'_> {
             }
             Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => finish(&End {
                 message: self.report.meter().place(),
-                result: &redactor.json(capability, &recorded_needs(needed)),
+                result: &redacted(&recorded_needs(needed)),
                 ..ended(Outcome::Succeeded)
             }),
             Err(error) => {

@@ -158,9 +158,9 @@ impl Service<Admitted<Invocation>> for Runner {
 /// The context of a call as its handler has it, apart from progress and traces.
 fn context_of(cx: &RequestCx, admitted: &Admitted<Invocation>) -> ToolCx {
     let invocation = admitted.inner();
-    let mut context = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
+    let (principal, meter) = (cx.principal.name(), invocation.report.meter());
+    let mut context = ToolCx::metered(Arc::clone(principal), cx.id.to_shared(), Arc::clone(meter))
         .with_roles(cx.principal.shared_roles().cloned())
-        .with_meter(Arc::clone(invocation.report.meter()))
         .with_answers(askable(cx), invocation.answers.clone())
         .with_session(cx.session.clone());
     if let Some(reads) = &invocation.reads {

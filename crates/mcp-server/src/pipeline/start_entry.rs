@@ -6,7 +6,7 @@ use ledger::{CallId, Start};
 use mcp_protocol::TraceContext;
 use mcp_service::RequestCx;
 use redaction::Redactor;
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 /// The first entry of an invocation.
 pub(crate) fn start_of<'a>(
@@ -42,7 +42,7 @@ pub(crate) fn start_of<'a>(
 
 /// Texts of a first entry that are not the request's own.
 pub(crate) struct Labels<'a> {
-    request_id: String,
+    request_id: Arc<str>,
     trace_id: Option<String>,
     /// Without secrets.
     arguments: Cow<'a, str>,
@@ -53,6 +53,16 @@ impl<'a> Labels<'a> {
     pub(crate) fn of(cx: &RequestCx, invocation: &'a Invocation, redactor: &Redactor) -> Self {
         let kept = redactor.json(&invocation.capability, invocation.arguments.as_str());
         Self::keeping(cx, invocation, redactor, kept)
+    }
+
+    /// Texts for a ledger that keeps no entries, which costs nothing.
+    pub(crate) fn unkept() -> Self {
+        Self {
+            request_id: Arc::default(),
+            trace_id: None,
+            arguments: Cow::Borrowed(""),
+            arguments_digest: ledger::Digest::default(),
+        }
     }
 
     /// The same for a capability that does not exist or is hidden: every tool's secrets are taken out.
@@ -73,7 +83,7 @@ impl<'a> Labels<'a> {
     ) -> Self {
         let sent = invocation.arguments.as_str();
         Self {
-            request_id: cx.id.to_string(),
+            request_id: cx.id.to_shared(),
             trace_id: cx.trace().map(TraceContext::trace_id_text),
             arguments_digest: arguments_digest(redactor, sent, &arguments),
             arguments,
@@ -105,7 +115,7 @@ mod tests {
     use crate::{offer::Offer, pipeline::recorded::redactor_of_this_process};
     use adapter_tools::{NoArguments, Tool, ToolSet};
     use jsonrpc_core::RawJson;
-    use std::{sync::Arc, time::Duration};
+    use std::time::Duration;
 
     #[test]
     fn arguments_with_a_secret_are_not_harmless() {
@@ -123,7 +133,7 @@ mod tests {
             ),
         ] {
             let arguments = RawJson::from_bytes(sent.into()).unwrap();
-            let invocation = Invocation::tool(Arc::clone(&offer), "t".to_owned(), arguments);
+            let invocation = Invocation::tool(Arc::clone(&offer), "t", arguments);
             let labels = Labels::of(&cx, &invocation, &redactor);
             assert_eq!(labels.are_harmless(), expected, "{sent}");
         }

@@ -7,7 +7,10 @@ use crate::{
 use adapter_tools::ToolError;
 use mcp_service::{GivingUp, RequestCx, Service};
 use std::{
+    future::poll_fn,
+    pin::pin,
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -53,39 +56,66 @@ where
             handover.begin();
         }
         // The handler is told as well: it may be a process that outlives the future.
-        let admitted = admitted.until(Instant::now() + timeout);
+        let deadline = Instant::now() + timeout;
+        let admitted = admitted.until(deadline);
         let report = Arc::clone(&admitted.inner().report);
         let handover = admitted.inner().handover.clone();
         let was_task = admitted.inner().task.is_some();
-        let stopped = async {
-            tokio::select! {
-                () = self.giving_up.given_up() => {}
-                () = cx.given_up() => {}
-            }
-            // Nobody waits for a task: it ends with the server, and may be begun again.
-            if was_task || handover.is_some_and(|it| it.task().is_some()) {
-                std::future::pending::<()>().await;
+        let ended = {
+            let mut calling = pin!(self.inner.call(cx, admitted));
+            // What is ready at once costs no timer and no look at anything else.
+            match poll_fn(|cx| Poll::Ready(calling.as_mut().poll(cx))).await {
+                Poll::Ready(outcome) => Ended::Done(outcome),
+                Poll::Pending => {
+                    let stopped = async {
+                        tokio::select! {
+                            () = self.giving_up.given_up() => {}
+                            () = cx.given_up() => {}
+                        }
+                        // Nobody waits for a task: it ends with the server, and may be begun again.
+                        if was_task || handover.is_some_and(|it| it.task().is_some()) {
+                            std::future::pending::<()>().await;
+                        }
+                    };
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    // It was polled just now: a handler that yields is to wait for its turn.
+                    let mut was_polled = true;
+                    let called = poll_fn(|cx| match std::mem::take(&mut was_polled) {
+                        true => Poll::Pending,
+                        false => calling.as_mut().poll(cx),
+                    });
+                    tokio::select! {
+                        biased;
+                        outcome = called => Ended::Done(outcome),
+                        () = tokio::time::sleep(left) => Ended::Late,
+                        () = stopped => Ended::Stopped,
+                    }
+                }
             }
         };
-        let called = tokio::time::timeout(timeout, self.inner.call(cx, admitted));
-        let called = tokio::select! {
-            // What is ready at once costs no look at the other.
-            biased;
-            called = called => called,
-            () = stopped => {
-                has_ended(&report).await;
-                return Err(InvocationError::Stopped(report.call()));
-            }
-        };
-        match called {
+        // The call is dropped by now, which is how its handler notices.
+        match ended {
             // A handler that noticed first says the same with less to show.
-            Ok(Err(InvocationError::Tool(ToolError::TimedOut))) | Err(_) => {
+            Ended::Done(Err(InvocationError::Tool(ToolError::TimedOut))) | Ended::Late => {
                 has_ended(&report).await;
                 Err(InvocationError::TimedOut(timeout))
             }
-            Ok(outcome) => outcome,
+            Ended::Done(outcome) => outcome,
+            Ended::Stopped => {
+                has_ended(&report).await;
+                Err(InvocationError::Stopped(report.call()))
+            }
         }
     }
+}
+
+/// End of a call, or of the time for it.
+enum Ended<T> {
+    Done(T),
+    /// The deadline has passed.
+    Late,
+    /// The server stops, or the client has left.
+    Stopped,
 }
 
 /// The time that a handler has to notice that its call was given up, before the call is answered.

@@ -168,7 +168,7 @@ impl<Q: QuotaStore> Server<Q> {
                 ttl,
             } => (tasks, at_once, ttl),
             AsTask::Never { error, reason } => {
-                let refused = Invocation::tool(offer, name, arguments);
+                let refused = Invocation::tool(offer, &name, arguments);
                 self.record_mismatch(cx, &refused, &error, reason).await;
                 return Err(error);
             }

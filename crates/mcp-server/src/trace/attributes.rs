@@ -8,6 +8,7 @@ use crate::{
 use mcp_protocol::{Method, model::ClientRequest};
 use mcp_service::{RequestCx, TransportKind};
 use opentelemetry::KeyValue;
+use std::sync::Arc;
 
 /// The most bytes of what a client may have chosen: ids, and addresses of resources.
 const MAX_CHOSEN_BYTES: usize = 256;
@@ -78,7 +79,7 @@ pub(super) fn of_rerun(cx: &RequestCx, invocation: &Invocation) -> (String, Vec<
     }
     let name = match &invocation.target {
         Target::Tool(name) if invocation.exists() => {
-            attributes.push(KeyValue::new("gen_ai.tool.name", name.clone()));
+            attributes.push(KeyValue::new("gen_ai.tool.name", Arc::clone(name)));
             format!("{} {name}", invocation.method().name())
         }
         _ => invocation.method().name().to_owned(),

@@ -116,7 +116,7 @@ mod tests {
                 state,
                 ..Answers::default()
             })),
-            ..Invocation::tool(offer, "t".to_owned(), RawJson::EMPTY_OBJECT)
+            ..Invocation::tool(offer, "t", RawJson::EMPTY_OBJECT)
         }
     }
 

@@ -1,14 +1,17 @@
 //! Numbers of one tool: its calls by their end, their time and their cost.
 
-use crate::invocation::verdict::Ended;
 use prometheus::{Counter, Histogram, IntCounter};
-use std::sync::OnceLock;
+use std::{fmt, sync::OnceLock};
+
+/// Number of different ends of a call.
+pub(crate) const ENDS: usize = 9;
 
 /// Numbers of one tool. Looked up once: the registry takes a lock and several hashes.
 pub(crate) struct ToolNumbers {
     seconds: Histogram,
     cost: Counter,
-    outcomes: [OnceLock<IntCounter>; Ended::COUNT],
+    /// By the number of the end.
+    outcomes: [OnceLock<IntCounter>; ENDS],
     calls: Box<dyn Fn(&str) -> IntCounter + Send + Sync>,
 }
 
@@ -21,16 +24,21 @@ impl ToolNumbers {
         Self {
             seconds,
             cost,
-            outcomes: [const { OnceLock::new() }; Ended::COUNT],
+            outcomes: [const { OnceLock::new() }; ENDS],
             calls: Box::new(calls),
         }
     }
 
-    /// A call has ended like this. `cost` is in units of the currency.
-    pub(crate) fn ended(&self, outcome: Ended, seconds: f64, cost: f64) {
-        let counter = &self.outcomes[outcome as usize];
-        counter.get_or_init(|| (self.calls)(outcome.as_str())).inc();
+    /// A call has ended like this: the number and the name of its end. `cost` is in units of the currency.
+    pub(crate) fn ended(&self, (end, name): (usize, &str), seconds: f64, cost: f64) {
+        self.outcomes[end].get_or_init(|| (self.calls)(name)).inc();
         self.seconds.observe(seconds);
         self.cost.inc_by(cost);
+    }
+}
+
+impl fmt::Debug for ToolNumbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolNumbers").finish_non_exhaustive()
     }
 }
