@@ -1,4 +1,4 @@
-use crate::{Id, Message, RawJson, Response};
+use crate::{Id, Message, RawJson, Response, members::is_plain};
 use bytes::{BufMut, BytesMut};
 use std::{borrow::Borrow, fmt::Write};
 
@@ -31,6 +31,24 @@ pub fn encode_batch(messages: impl IntoIterator<Item = impl Borrow<Message>>, ou
     out.put_u8(b']');
 }
 
+/// Appends a response up to where its result begins, which is to be followed by `}`.
+pub fn begin_result(id: &Id, out: &mut Vec<u8>) {
+    put_response_head(Some(id), out);
+    out.put_slice(br#","result":"#);
+}
+
+/// Appends a text as JSON. What needs no escapes, as most texts, is not looked at letter by letter.
+pub fn put_text(text: &str, out: &mut Vec<u8>) {
+    if is_plain(text) {
+        out.reserve(text.len() + 2);
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        put_string(text, out);
+    }
+}
+
 /// Writes a response, as [`encode`] does.
 pub fn encode_response(response: &Response, out: &mut BytesMut) {
     put_response_head(response.id.as_ref(), out);
@@ -57,7 +75,7 @@ pub fn encode_response(response: &Response, out: &mut BytesMut) {
 /// Appends a response up to its result: `{"jsonrpc":"2.0","id":1`.
 ///
 /// An id that could not be read is left out: revision 2026-07-28's schema has no null id.
-pub(crate) fn put_response_head(id: Option<&Id>, out: &mut BytesMut) {
+pub(crate) fn put_response_head(id: Option<&Id>, out: &mut impl BufMut) {
     out.put_slice(br#"{"jsonrpc":"2.0""#);
     if let Some(id) = id {
         out.put_slice(br#","id":"#);
@@ -75,7 +93,7 @@ fn put_call(method: &str, params: &RawJson, out: &mut BytesMut) {
     out.put_u8(b'}');
 }
 
-fn put_id(id: &Id, out: &mut BytesMut) {
+fn put_id(id: &Id, out: &mut impl BufMut) {
     match id {
         Id::Number(number) => out.put_slice(itoa::Buffer::new().format(*number).as_bytes()),
         Id::BigNumber(digits) => out.put_slice(digits.as_bytes()),
@@ -87,7 +105,7 @@ fn put_display(value: &impl std::fmt::Display, out: &mut BytesMut) {
     write!(out, "{value}").expect("a growing buffer takes everything");
 }
 
-fn put_string(text: &str, out: &mut BytesMut) {
+fn put_string(text: &str, out: &mut impl BufMut) {
     serde_json::to_writer(out.writer(), text)
         .expect("strings serialize, and a growing buffer takes everything");
 }

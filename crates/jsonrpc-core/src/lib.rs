@@ -33,7 +33,7 @@ mod raw;
 
 pub use crate::{
     decode::{DecodeError, Limits, ReadParams, decode, decode_with},
-    encode::{encode, encode_batch, encode_response},
+    encode::{begin_result, encode, encode_batch, encode_response, put_text},
     error::{ErrorCode, ErrorObject},
     frame::Frame,
     id::Id,

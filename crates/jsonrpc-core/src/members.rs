@@ -410,6 +410,11 @@ fn stop(text: &[u8], at: usize) -> usize {
     find(text, at, stops, |it| matches!(it, b'"' | b'\\' | 0..0x20))
 }
 
+/// True if a text stands for itself in JSON.
+pub(crate) fn is_plain(text: &str) -> bool {
+    stop(text.as_bytes(), 0) == text.len()
+}
+
 /// Place of the first byte from `at` on that is looked for, or the end. Looks at eight bytes at a time.
 #[inline]
 fn find(

@@ -50,6 +50,22 @@ impl RawJson {
         Self(bytes.into())
     }
 
+    /// Trusts the part of `frame` at this place to be what serde_json has just written; the frame is one that was
+    /// put together of such parts. Checked in debug builds.
+    ///
+    /// # Panics
+    ///
+    /// When the frame has no such place.
+    #[must_use]
+    pub fn part_of_serialized(frame: &Bytes, place: std::ops::Range<usize>) -> Self {
+        let part = frame.slice(place);
+        debug_assert!(
+            serde_json::from_slice::<&RawValue>(&part).is_ok(),
+            "what was serialized is JSON"
+        );
+        Self(part)
+    }
+
     /// Accepts `bytes` if they are one JSON value.
     ///
     /// # Errors

@@ -381,6 +381,44 @@ async fn the_writer_ends_with_the_last_recorder_and_open_call() {
     assert_eq!(ledger.entries().len(), 2);
 }
 
+/// Keeps nothing, and says so.
+struct Keepless(MemoryLedger);
+
+impl LedgerStore for Keepless {
+    fn tail(&self) -> Tail {
+        self.0.tail()
+    }
+
+    fn keeps_entries(&self) -> bool {
+        false
+    }
+
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
+        self.0.append(group).await
+    }
+}
+
+#[tokio::test]
+async fn no_entries_are_made_of_calls_for_a_store_that_keeps_none() {
+    let ledger = MemoryLedger::default();
+    let store = Keepless(ledger.clone());
+    let recorder = Recorder::spawn(store, options(Durability::Strict, 1)).unwrap();
+    assert!(!recorder.keeps_entries());
+    // More than may be unwritten.
+    for _ in 0..3 {
+        let open = recorder.begin(&fresh()).await.unwrap();
+        let ended = End::new(Outcome::Succeeded);
+        open.finish(&ended).await.unwrap();
+        drop(recorder.begin_durably(&fresh()).await.unwrap());
+    }
+    let denied = End::new(Outcome::Denied { reason: "policy" });
+    recorder.refuse(&fresh(), &denied).await.unwrap();
+    recorder.close().await.unwrap();
+    assert!(ledger.entries().is_empty());
+    let refused = recorder.begin(&fresh()).await.map(drop);
+    assert!(refused.is_err(), "{refused:?}");
+}
+
 struct Panics;
 
 impl LedgerStore for Panics {

@@ -32,7 +32,8 @@ use crate::{
         ServerResult,
     },
 };
-use jsonrpc_core::{Id, RawJson};
+use bytes::Bytes;
+use jsonrpc_core::{Id, RawJson, begin_result};
 use serde::Serialize;
 use serde_json::json;
 
@@ -72,6 +73,48 @@ impl Encoder {
         version: ProtocolVersion,
         result: &ServerResult,
     ) -> Result<RawJson, serde_json::Error> {
+        match result {
+            ServerResult::Encoded(raw) => Ok(raw.clone()),
+            result => {
+                let out = Vec::with_capacity(USUAL_BYTES);
+                Ok(RawJson::from_serialized(self.write(version, result, out)?))
+            }
+        }
+    }
+
+    /// Encodes a result as the response to the request `id`, and tells the result and the whole of the response, of
+    /// which it is a part. A result that is encoded already has no whole: it is not copied.
+    ///
+    /// # Errors
+    ///
+    /// As [`Encoder::result`] has them.
+    pub fn response(
+        &self,
+        version: ProtocolVersion,
+        result: &ServerResult,
+        id: &Id,
+    ) -> Result<(RawJson, Option<Bytes>), serde_json::Error> {
+        if let ServerResult::Encoded(raw) = result {
+            return Ok((raw.clone(), None));
+        }
+        let mut out = Vec::with_capacity(USUAL_BYTES);
+        begin_result(id, &mut out);
+        let start = out.len();
+        let mut out = self.write(version, result, out)?;
+        let end = out.len();
+        out.push(b'}');
+        let whole = Bytes::from(out);
+        let result = RawJson::part_of_serialized(&whole, start..end);
+        Ok((result, Some(whole)))
+    }
+
+    /// Appends a result to `out`.
+    fn write(
+        &self,
+        version: ProtocolVersion,
+        result: &ServerResult,
+        mut out: Vec<u8>,
+    ) -> Result<Vec<u8>, serde_json::Error> {
         let modern = version.era() == Era::Modern;
         let shape = |meta, cache: Option<CacheHint>| Shape {
             result_type: modern.then_some("complete"),
@@ -84,9 +127,13 @@ impl Encoder {
         };
         let plain = |cache| shape(None, cache);
         match result {
-            ServerResult::Encoded(raw) => Ok(raw.clone()),
-            ServerResult::Empty => encode(&plain(None), &Nothing {}),
+            ServerResult::Encoded(raw) => {
+                out.extend_from_slice(raw.as_bytes());
+                Ok(out)
+            }
+            ServerResult::Empty => encode(out, &plain(None), &Nothing {}),
             ServerResult::Initialize(result) => encode(
+                out,
                 &plain(None),
                 &Initialized {
                     protocol_version: result.protocol_version,
@@ -96,6 +143,7 @@ impl Encoder {
                 },
             ),
             ServerResult::Discover(result) => encode(
+                out,
                 &plain(Some(result.cache)),
                 &Discovered {
                     supported_versions: ProtocolVersion::modern()
@@ -110,6 +158,7 @@ impl Encoder {
                 next_cursor,
                 cache,
             }) => encode(
+                out,
                 &plain(Some(*cache)),
                 &Tools {
                     tools: tools.iter().map(|tool| tool_view(version, tool)).collect(),
@@ -119,12 +168,13 @@ impl Encoder {
             ServerResult::CallTool(result) => {
                 let shape = shape(Some(&result.meta), None);
                 if result.structured_content.is_none() && !result.is_error {
-                    let mut out = Vec::with_capacity(USUAL_BYTES);
+                    let start = out.len();
                     out.extend_from_slice(br#"{"content":"#);
                     if write_plain_text(&result.content, &mut out) {
                         out.push(b'}');
-                        return finish(&shape, out);
+                        return finish(out, start, &shape);
                     }
+                    out.truncate(start);
                 }
                 let called = Called {
                     content: Contents(version, &result.content),
@@ -134,13 +184,14 @@ impl Encoder {
                         .filter(|content| allows_structured(version, content)),
                     is_error: result.is_error,
                 };
-                encode(&shape, &called)
+                encode(out, &shape, &called)
             }
             ServerResult::ListResources(ListResourcesResult {
                 resources,
                 next_cursor,
                 cache,
             }) => encode(
+                out,
                 &plain(Some(*cache)),
                 &Resources {
                     resources: resources
@@ -155,6 +206,7 @@ impl Encoder {
                 next_cursor,
                 cache,
             }) => encode(
+                out,
                 &plain(Some(*cache)),
                 &Templates {
                     resource_templates: resource_templates
@@ -169,6 +221,7 @@ impl Encoder {
                 next_cursor,
                 cache,
             }) => encode(
+                out,
                 &plain(Some(*cache)),
                 &Skills {
                     skills,
@@ -176,13 +229,14 @@ impl Encoder {
                 },
             ),
             ServerResult::GetSkill(GetSkillResult { skill, cache }) => {
-                encode(&plain(Some(*cache)), &OneSkill { skill })
+                encode(out, &plain(Some(*cache)), &OneSkill { skill })
             }
             // Alone among lists it has no hint for caches in the extension's text.
             ServerResult::ReadDirectory(ReadDirectoryResult {
                 resources,
                 next_cursor,
             }) => encode(
+                out,
                 &plain(None),
                 &Resources {
                     resources: resources
@@ -197,6 +251,7 @@ impl Encoder {
                 next_cursor,
                 cache,
             }) => encode(
+                out,
                 &plain(Some(*cache)),
                 &Prompts {
                     prompts: prompts.iter().map(|it| prompt_view(version, it)).collect(),
@@ -208,6 +263,7 @@ impl Encoder {
                 messages,
                 meta,
             }) => encode(
+                out,
                 &shape(Some(meta), None),
                 &Prompted {
                     description: description.as_deref(),
@@ -232,9 +288,10 @@ impl Encoder {
                 if let Some(total) = total.or(known) {
                     completion["total"] = json!(total);
                 }
-                encode(&plain(None), &Completed { completion })
+                encode(out, &plain(None), &Completed { completion })
             }
             ServerResult::InputRequired(required) => encode(
+                out,
                 &Shape {
                     result_type: Some("input_required"),
                     ..plain(None)
@@ -242,6 +299,7 @@ impl Encoder {
                 &Required::new(required),
             ),
             ServerResult::CreateTask(task) if modern => encode(
+                out,
                 &Shape {
                     result_type: Some("task"),
                     ..plain(None)
@@ -254,17 +312,19 @@ impl Encoder {
                 let wrapped = Wrapped {
                     task: created_view(version, task),
                 };
-                encode(&shape(Some(&meta), None), &wrapped)
+                encode(out, &shape(Some(&meta), None), &wrapped)
             }
-            ServerResult::Task(task) => encode(&plain(None), &task_view(version, task)),
-            ServerResult::ListTasks(list) => encode(&plain(None), &TaskList::new(version, list)),
+            ServerResult::Task(task) => encode(out, &plain(None), &task_view(version, task)),
+            ServerResult::ListTasks(list) => {
+                encode(out, &plain(None), &TaskList::new(version, list))
+            }
             // The engine acknowledges it in other words.
-            ServerResult::Listening(_) => encode(&plain(None), &Nothing {}),
+            ServerResult::Listening(_) => encode(out, &plain(None), &Nothing {}),
             ServerResult::ReadResource(ReadResourceResult {
                 contents,
                 meta,
                 cache,
-            }) => encode(&shape(Some(meta), Some(*cache)), &Read { contents }),
+            }) => encode(out, &shape(Some(meta), Some(*cache)), &Read { contents }),
         }
     }
 
@@ -347,17 +407,21 @@ impl Meta<'_> {
 const USUAL_BYTES: usize = 512;
 
 /// Writes `own`'s members and then `shape`'s. `#[serde(flatten)]` would build a tree of both first.
-fn encode<T: Serialize>(shape: &Shape<'_>, own: &T) -> Result<RawJson, serde_json::Error> {
-    let mut out = Vec::with_capacity(USUAL_BYTES);
+fn encode<T: Serialize>(
+    mut out: Vec<u8>,
+    shape: &Shape<'_>,
+    own: &T,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let start = out.len();
     serde_json::to_writer(&mut out, own)?;
-    finish(shape, out)
+    finish(out, start, shape)
 }
 
-/// Writes `shape`'s members behind those of the object that `out` is.
-fn finish(shape: &Shape<'_>, mut out: Vec<u8>) -> Result<RawJson, serde_json::Error> {
+/// Writes `shape`'s members behind those of the object that begins at `start` of `out`.
+fn finish(mut out: Vec<u8>, start: usize, shape: &Shape<'_>) -> Result<Vec<u8>, serde_json::Error> {
     debug_assert_eq!(out.last(), Some(&b'}'), "a result is an object");
     out.pop();
-    let mut first = out == b"{";
+    let mut first = out[start..] == *b"{";
     let mut member = |out: &mut Vec<u8>, name: &str| {
         if !std::mem::take(&mut first) {
             out.push(b',');
@@ -382,5 +446,54 @@ fn finish(shape: &Shape<'_>, mut out: Vec<u8>) -> Result<RawJson, serde_json::Er
         shape.meta.write(&mut out)?;
     }
     out.push(b'}');
-    Ok(RawJson::from_serialized(out))
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{CallToolResult, Content};
+    use jsonrpc_core::{Frame, Response};
+
+    #[test]
+    fn a_response_that_is_encoded_at_once_is_that_of_its_result() {
+        let encoder = Encoder::new(&Implementation::default());
+        let mut meta = ResultMeta::default();
+        meta.insert("a", "b");
+        let text = |text: &str| vec![Content::text(text)];
+        let called = |content, is_error| CallToolResult {
+            content,
+            structured_content: None,
+            is_error,
+            meta: meta.clone(),
+        };
+        let structured = CallToolResult {
+            structured_content: Some(RawJson::EMPTY_OBJECT),
+            ..called(text("{}"), false)
+        };
+        let results = [
+            ServerResult::CallTool(called(text("plain"), false)),
+            ServerResult::CallTool(called(text("a \"b\"\n"), true)),
+            ServerResult::CallTool(called(Vec::new(), false)),
+            ServerResult::CallTool(structured),
+            ServerResult::Empty,
+            ServerResult::Encoded(RawJson::EMPTY_OBJECT),
+        ];
+        for result in results {
+            for version in ProtocolVersion::ALL {
+                for id in [Id::Number(-7), Id::from("a\"b")] {
+                    let alone = encoder.result(version, &result).unwrap();
+                    let (part, whole) = encoder.response(version, &result, &id).unwrap();
+                    assert_eq!(part, alone);
+                    let response = Response {
+                        id: Some(id),
+                        outcome: Ok(alone),
+                    };
+                    if let Some(whole) = whole {
+                        assert_eq!(whole, Frame::response(&response).into_bytes());
+                    }
+                }
+            }
+        }
+    }
 }

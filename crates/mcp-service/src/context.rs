@@ -7,6 +7,7 @@ use crate::{
     principal::Principal,
     session::connection::{Connection, TransportKind},
 };
+use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
@@ -52,7 +53,10 @@ pub struct RequestCx {
     /// True if the work it starts may outlive the answer, so that it goes on even if the client
     /// does not read.
     is_fork: bool,
-    told: Arc<Told>,
+    /// Made when somebody shares it.
+    told: OnceLock<Arc<Told>>,
+    /// Remarks until then.
+    remarks: Mutex<Remarks>,
 }
 
 /// Origin of a request.
@@ -77,7 +81,7 @@ impl RequestCx {
         meta: RequestMeta,
         capabilities: ClientCapabilities,
         outbox: Option<Outbox>,
-        told: Arc<Told>,
+        told: Option<Arc<Told>>,
     ) -> Self {
         Self {
             version,
@@ -93,7 +97,8 @@ impl RequestCx {
             capabilities,
             outbox,
             is_fork: false,
-            told,
+            told: told.map(OnceLock::from).unwrap_or_default(),
+            remarks: Mutex::default(),
         }
     }
 
@@ -115,7 +120,8 @@ impl RequestCx {
             capabilities: self.capabilities.clone(),
             outbox: self.outbox.clone(),
             is_fork: true,
-            told: Arc::clone(&self.told),
+            told: Arc::clone(self.told()).into(),
+            remarks: Mutex::default(),
         }
     }
 
@@ -124,7 +130,7 @@ impl RequestCx {
     #[must_use]
     pub fn within(&self) -> Self {
         let mut within = self.fork();
-        within.told = Arc::default();
+        within.told = OnceLock::new();
         within.outbox = None;
         within.meta.progress_token = None;
         within.meta.idempotency_key = None;
@@ -168,7 +174,7 @@ impl RequestCx {
             RequestMeta::default(),
             ClientCapabilities::default(),
             None,
-            Arc::default(),
+            None,
         )
     }
 
@@ -202,7 +208,7 @@ impl RequestCx {
             token: self.meta.progress_token.clone()?,
             version: self.version,
             outbox: self.outbox.clone()?,
-            told: Arc::clone(&self.told),
+            told: Arc::clone(self.told()),
         })
     }
 
@@ -214,7 +220,7 @@ impl RequestCx {
             from: self.log_from?,
             version: self.version,
             outbox: self.outbox.clone()?,
-            told: Arc::clone(&self.told),
+            told: Arc::clone(self.told()),
         })
     }
 
@@ -263,25 +269,30 @@ impl RequestCx {
     }
 
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
-    pub fn hint(&self, name: &'static str, value: String) {
-        self.told.remarks().left.push((name, value));
+    pub fn hint(&self, name: &'static str, value: impl Into<Bytes>) {
+        let value = value.into();
+        self.with_remarks(|remarks| remarks.left.push((name, value)));
     }
 
     /// Leaves what a layer knows of the request for the layers around it, such as who logs it. What
     /// was left before is forgotten.
     pub fn attach(&self, known: Arc<dyn Any + Send + Sync>) {
-        self.told.remarks().attached = Some(known);
+        self.with_remarks(|remarks| remarks.attached = Some(known));
     }
 
     /// Value that was attached last, if it is a `T`.
     pub fn attached<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        let attached = self.told.remarks().attached.clone();
+        let attached = self.with_remarks(|remarks| remarks.attached.clone());
         attached?.downcast().ok()
     }
 
     /// Hints left so far, for tests of services.
     pub fn hints(&self) -> Vec<(&'static str, String)> {
-        self.told.remarks().left.clone()
+        let text = |value: &Bytes| String::from_utf8_lossy(value).into_owned();
+        self.with_remarks(|remarks| {
+            let left = remarks.left.iter();
+            left.map(|(name, value)| (*name, text(value))).collect()
+        })
     }
 
     /// As if it had come by `transport`, for tests of services.
@@ -298,8 +309,29 @@ impl RequestCx {
         self
     }
 
-    pub(crate) fn take_hints(&self) -> Vec<(&'static str, String)> {
-        std::mem::take(&mut self.told.remarks().left)
+    pub(crate) fn take_hints(&self) -> Vec<(&'static str, Bytes)> {
+        self.with_remarks(|remarks| std::mem::take(&mut remarks.left))
+    }
+
+    /// What is shared with forks and reporters.
+    fn told(&self) -> &Arc<Told> {
+        // Locked first, as in `with_remarks`: a remark is left in the one place or in the other.
+        let mut own = lock(&self.remarks);
+        self.told.get_or_init(|| {
+            let told = Told {
+                remarks: Mutex::new(std::mem::take(&mut *own)),
+                ..Told::default()
+            };
+            Arc::new(told)
+        })
+    }
+
+    fn with_remarks<T>(&self, look: impl FnOnce(&mut Remarks) -> T) -> T {
+        let mut own = lock(&self.remarks);
+        match self.told.get() {
+            Some(told) => look(&mut lock(&told.remarks)),
+            None => look(&mut own),
+        }
     }
 
     pub(crate) fn connection(&self) -> Option<&Arc<Connection>> {
@@ -314,7 +346,9 @@ impl RequestCx {
 impl Drop for RequestCx {
     /// Answered or given up: from here on nothing more is said about the request.
     fn drop(&mut self) {
-        *self.told.progress() = None;
+        if let Some(told) = self.told.get() {
+            *told.progress() = None;
+        }
     }
 }
 
@@ -424,18 +458,18 @@ impl Told {
     }
 
     fn progress(&self) -> MutexGuard<'_, Option<f64>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.progress)
     }
+}
 
-    fn remarks(&self) -> MutexGuard<'_, Remarks> {
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug, Default)]
 struct Remarks {
     /// For the transport.
-    left: Vec<(&'static str, String)>,
+    left: Vec<(&'static str, Bytes)>,
     /// For layers around.
     attached: Option<Arc<dyn Any + Send + Sync>>,
 }

@@ -57,7 +57,7 @@ pub trait Framing {
     ///
     /// [`Framing::Broken`] ends the connection at once.
     fn put_answer(&mut self, answer: &Answer) -> Result<(), Self::Broken> {
-        self.put(Frame::response(&answer.response))
+        self.put(answer.frame())
     }
 
     /// Writes and flushes the output.

@@ -369,7 +369,7 @@ where
             meta,
             capabilities,
             outbox,
-            Arc::default(),
+            None,
         );
         match self.begin(cx, &method, &params, None) {
             Begun::Done(answer) => answer.into(),
@@ -534,7 +534,7 @@ where
             meta,
             capabilities,
             Some(outbox.clone()),
-            Arc::clone(&told),
+            Some(Arc::clone(&told)),
         );
         match self.begin(cx, &method, &params, Some(connection)) {
             Begun::Done(answer) => answer.into(),
@@ -741,6 +741,18 @@ fn refused<'a>(
     }
 }
 
+/// The answer to a request that was handled: its result, and the whole response where that was encoded with it.
+fn handled(cx: &RequestCx, outcome: Result<(RawJson, Option<Bytes>), ErrorObject>) -> Answer {
+    let (outcome, encoded) = match outcome {
+        Ok((result, encoded)) => (Ok(result), encoded),
+        Err(error) => (Err(error), None),
+    };
+    Answer {
+        encoded,
+        ..answered(cx, outcome)
+    }
+}
+
 fn answered(cx: &RequestCx, outcome: Result<RawJson, ErrorObject>) -> Answer {
     // A service may find out late that the client has not declared what a request needs.
     let http_status = match &outcome {
@@ -757,6 +769,7 @@ fn answered(cx: &RequestCx, outcome: Result<RawJson, ErrorObject>) -> Answer {
             id: Some(cx.id.clone()),
             outcome,
         },
+        encoded: None,
         http_status,
         hints: cx.take_hints(),
     }

@@ -2,7 +2,7 @@
 
 use crate::lines::{Line, Lines};
 use bytes::{Buf, BufMut, BytesMut};
-use jsonrpc_core::{DecodeError, Frame, encode_response};
+use jsonrpc_core::{DecodeError, Frame};
 use mcp_service::{
     Answer, Connection, Drain, End, Engine, Framing, Input, LAST_ANSWERS, McpService, Outbox,
     Principal, TransportKind, serve_duplex,
@@ -146,7 +146,7 @@ impl<I: AsyncRead, O: AsyncWrite> Framing for Framed<'_, I, O> {
     /// Writes it where it is sent from, without a frame of its own.
     fn put_answer(&mut self, answer: &Answer) -> io::Result<()> {
         let start = self.unsent.len();
-        encode_response(&answer.response, &mut self.unsent);
+        answer.write_to(&mut self.unsent);
         without_newlines(&mut self.unsent[start..]);
         self.unsent.put_u8(b'\n');
         Ok(())

@@ -5,6 +5,7 @@ use crate::{
     ProtocolVersion,
     model::{Annotations, Content, ResourceContents, ResultMeta, Role},
 };
+use jsonrpc_core::put_text;
 use serde::{Serialize, Serializer};
 
 /// Content as `version` knows it; what it does not know is given in the nearest form it does.
@@ -22,9 +23,9 @@ pub fn write_plain_text(content: &[Content], out: &mut Vec<u8>) -> bool {
             },
         ] if meta.is_empty() => {
             out.extend_from_slice(br#"[{"type":"text","text":"#);
-            let is_written = serde_json::to_writer(&mut *out, text).is_ok();
+            put_text(text, out);
             out.extend_from_slice(b"}]");
-            is_written
+            true
         }
         _ => false,
     }

@@ -44,14 +44,19 @@ pub(crate) struct PlainCall {
 }
 
 impl PlainCall {
+    /// The name in these parameters; `None` if the call was found in others.
+    fn name<'p>(&self, params: &'p RawJson) -> Option<&'p str> {
+        let text = params.as_bytes();
+        let name = text
+            .get(self.name.clone())
+            .filter(|_| self.text == address(text))?;
+        std::str::from_utf8(name).ok()
+    }
+
     /// The call of these parameters; `None` if it was found in others.
     pub(crate) fn of(&self, params: &RawJson) -> Option<CallTool> {
-        let text = params.as_str();
-        if self.text != address(text) {
-            return None;
-        }
         Some(CallTool {
-            name: text.get(self.name.clone())?.to_owned(),
+            name: self.name(params)?.to_owned(),
             arguments: match &self.arguments {
                 Some(arguments) => params.slice(arguments.clone()),
                 None => RawJson::EMPTY_OBJECT,
@@ -62,12 +67,12 @@ impl PlainCall {
     }
 }
 
-fn address(text: &str) -> (usize, usize) {
+fn address(text: &[u8]) -> (usize, usize) {
     (text.as_ptr() as usize, text.len())
 }
 
 /// Place of a part of `text`.
-fn place(text: &str, part: &str) -> Range<usize> {
+fn place(text: &[u8], part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - text.as_ptr() as usize;
     start..start + part.len()
 }
@@ -163,7 +168,7 @@ impl<'a> ReadParams<'a> for MetaReader<'a> {
 
     fn all_read(&mut self, params: &RawJson) {
         self.is_complete = true;
-        let params = params.as_str();
+        let params = params.as_bytes();
         self.found.call = self
             .name
             .filter(|_| !self.is_odd_call)
@@ -283,9 +288,7 @@ impl RequestMeta {
 
     /// The name that a plain call has in `params`, of which these metadata are.
     pub fn name_in<'p>(&self, params: &'p RawJson) -> Option<&'p str> {
-        let call = self.call.as_ref()?;
-        let text = params.as_str();
-        (call.text == address(text)).then(|| text.get(call.name.clone()))?
+        self.call.as_ref()?.name(params)
     }
 
     /// Reads `_meta` with a parser, which says what is wrong.

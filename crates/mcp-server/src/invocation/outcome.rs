@@ -7,7 +7,10 @@ use crate::invocation::{
     verdict::Ended,
 };
 use governance::Ending;
-use mcp_protocol::{model::CallToolResult, write_plain_text};
+use mcp_protocol::{
+    model::{CallToolResult, Content},
+    write_plain_text,
+};
 use std::borrow::Cow;
 
 /// The answer of a tool, without what the server has added.
@@ -24,6 +27,14 @@ pub(crate) fn recorded_result(result: &CallToolResult) -> Cow<'_, str> {
             let text = serde_json::to_string(&result.content);
             text.unwrap_or_default().into()
         }
+    }
+}
+
+/// About as many bytes as [`recorded_result`] has, where a single text says it all.
+pub(crate) fn size_of_result(result: &CallToolResult) -> usize {
+    match (&result.structured_content, result.content.as_slice()) {
+        (None, [Content::Text { text, .. }]) => text.len(),
+        _ => recorded_result(result).len(),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Remaining quota in results, errors and HTTP headers (decision D21).
 
+use bytes::Bytes;
 use governance::{Denial, Remaining};
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::ResultMeta;
 use mcp_service::{RequestCx, TransportKind};
-use std::time::Duration;
+use std::{fmt, fmt::Write as _, time::Duration};
 
 /// The `_meta` entry of tool results.
 const META_KEY: &str = "io.owlclaw/quota";
@@ -13,28 +14,29 @@ const META_KEY: &str = "io.owlclaw/quota";
 /// some frameworks show the object to models with each result. Written by hand for the same reason as
 /// the headers.
 pub(crate) fn report(remaining: &Remaining) -> Option<RawJson> {
-    let mut json = String::with_capacity(128);
-    let mut member = |name: &str, value: &str, quote: &str| {
-        json.push_str(if json.is_empty() { "{\"" } else { ",\"" });
-        for part in [name, "\":", quote, value, quote] {
-            json.push_str(part);
-        }
+    let mut json = Line::default();
+    let begin = |json: &mut Line, name: &str| {
+        json.push(if json.is_empty() { "{\"" } else { ",\"" });
+        json.push(name);
     };
     if let Some(budget) = remaining.budget {
-        member("budget", &budget.to_string(), "\"");
+        begin(&mut json, "budget\":\"");
+        let _ = write!(json, "{budget}"); // what does not fit is left out
+        json.push("\"");
     }
-    let mut number = itoa::Buffer::new();
     if let Some(minute) = remaining.minute {
-        member("minute", number.format(minute), "");
+        begin(&mut json, "minute\":");
+        json.push_number(minute.into());
     }
     if let Some(day) = remaining.day {
-        member("day", number.format(day), "");
+        begin(&mut json, "day\":");
+        json.push_number(day.into());
     }
     if json.is_empty() {
         return None;
     }
-    json.push('}');
-    Some(RawJson::from_serialized(json.into_bytes()))
+    json.push("}");
+    Some(RawJson::from_serialized(json.bytes().to_vec()))
 }
 
 /// The same for error data.
@@ -67,36 +69,84 @@ pub(crate) fn hint(cx: &RequestCx, remaining: &Remaining) {
     );
     let day = (remaining.day_limit, remaining.day, remaining.day_resets);
     // Written by hand: every call over HTTP has them, and formatting cost a tenth of the call.
-    let mut policy = String::with_capacity(64);
-    let mut state = String::with_capacity(64);
+    let (mut policy, mut state) = (Line::default(), Line::default());
     for (name, window, (limit, left, resets)) in [("minute", 60, minute), ("day", 86_400, day)] {
         let (Some(limit), Some(left)) = (limit, left) else {
             continue;
         };
         let comma = if policy.is_empty() { "\"" } else { ", \"" };
-        policy.push_str(comma);
-        policy.push_str(name);
-        push_number(&mut policy, "\";q=", limit.into());
-        push_number(&mut policy, ";w=", window);
-        state.push_str(comma);
-        state.push_str(name);
-        push_number(&mut state, "\";r=", left.into());
+        for line in [&mut policy, &mut state] {
+            line.push(comma);
+            line.push(name);
+        }
+        policy.push("\";q=");
+        policy.push_number(limit.into());
+        policy.push(";w=");
+        policy.push_number(window);
+        state.push("\";r=");
+        state.push_number(left.into());
         if let Some(resets) = resets {
-            push_number(&mut state, ";t=", ceiling_seconds(resets));
+            state.push(";t=");
+            state.push_number(ceiling_seconds(resets));
         }
     }
     if !policy.is_empty() {
-        cx.hint("ratelimit-policy", policy);
-        cx.hint("ratelimit", state);
+        cx.hint("ratelimit-policy", policy.to_bytes());
+        cx.hint("ratelimit", state.to_bytes());
     }
     if let Some(budget) = remaining.budget {
-        cx.hint("x-owlclaw-budget-remaining", budget.to_string());
+        let mut text = Line::default();
+        let _ = write!(text, "{budget}");
+        cx.hint("x-owlclaw-budget-remaining", text.to_bytes());
     }
 }
 
-fn push_number(text: &mut String, before: &str, number: u64) {
-    text.push_str(before);
-    text.push_str(itoa::Buffer::new().format(number));
+/// A short text that is put together without an allocation: longer than any of the above.
+struct Line {
+    bytes: [u8; 160],
+    length: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            bytes: [0; 160],
+            length: 0,
+        }
+    }
+}
+
+impl Line {
+    fn push(&mut self, text: &str) {
+        let end = self.length + text.len();
+        if let Some(room) = self.bytes.get_mut(self.length..end) {
+            room.copy_from_slice(text.as_bytes());
+            self.length = end;
+        }
+    }
+
+    fn push_number(&mut self, number: u64) {
+        self.push(itoa::Buffer::new().format(number));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        Bytes::copy_from_slice(self.bytes())
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text);
+        Ok(())
+    }
 }
 
 /// Rounded up: who comes back after that many seconds must not be too early.

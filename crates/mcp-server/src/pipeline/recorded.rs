@@ -7,7 +7,7 @@ use crate::{
         Invocation, Invoked,
         call_report::{CallReport, when_over},
         failure::InvocationError,
-        outcome::{charge_of, never_began, recorded_result},
+        outcome::{charge_of, never_began, recorded_result, size_of_result},
         refusal::KeyTaken,
     },
     pipeline::{
@@ -238,8 +238,15 @@ impl OpenEntry<'_> {
         };
         Some(match outcome {
             Ok(Invoked::Tool(result)) => {
-                let text = recorded_result(result);
-                self.report.answered_with(text.len());
+                let text = match is_kept {
+                    true => recorded_result(result),
+                    false => "".into(),
+                };
+                let length = match is_kept {
+                    true => text.len(),
+                    false => size_of_result(result),
+                };
+                self.report.answered_with(length);
                 finish(&End {
                     message: self.report.meter().place(),
                     is_error: result.is_error,

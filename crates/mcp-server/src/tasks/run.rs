@@ -364,8 +364,7 @@ impl<Q: QuotaStore> Run<Q> {
     }
 
     fn invocation(&self, answers: Option<Arc<Answers>>) -> Invocation {
-        let called =
-            Invocation::tool(Arc::clone(&self.offer), &self.tool, self.arguments.clone());
+        let called = Invocation::tool(Arc::clone(&self.offer), &self.tool, self.arguments.clone());
         Invocation {
             answers,
             ..OwnResources::for_call(&self.invocations, &self.cx, called)

@@ -1,8 +1,8 @@
 //! Exchanges and their replies.
 
 use crate::{context::Told, session::connection::InFlight};
-use bytes::BytesMut;
-use jsonrpc_core::{ErrorObject, Frame, Id, Message, Response, encode_batch};
+use bytes::{Bytes, BytesMut};
+use jsonrpc_core::{ErrorObject, Frame, Id, Message, Response, encode_batch, encode_response};
 use std::{
     fmt,
     pin::Pin,
@@ -46,10 +46,12 @@ pub enum Reply {
 pub struct Answer {
     /// Response to be sent.
     pub response: Response,
+    /// The same as it is sent, where it was encoded at once.
+    pub(crate) encoded: Option<Bytes>,
     /// The status it has on HTTP, where it is the only answer to a POST.
     pub http_status: u16,
     /// Hints that services have left for the transport to put beside it; on HTTP, headers.
-    pub hints: Vec<(&'static str, String)>,
+    pub hints: Vec<(&'static str, Bytes)>,
 }
 
 impl Exchange {
@@ -108,8 +110,25 @@ impl Answer {
                 id,
                 outcome: Err(error),
             },
+            encoded: None,
             http_status,
             hints: Vec::new(),
+        }
+    }
+
+    /// The frame to send.
+    pub fn frame(&self) -> Frame {
+        match &self.encoded {
+            Some(encoded) => Frame::whole(encoded.clone()),
+            None => Frame::response(&self.response),
+        }
+    }
+
+    /// Appends the frame to `out`.
+    pub fn write_to(&self, out: &mut BytesMut) {
+        match &self.encoded {
+            Some(encoded) => out.extend_from_slice(encoded),
+            None => encode_response(&self.response, out),
         }
     }
 }
@@ -125,7 +144,7 @@ impl Reply {
     pub fn into_frame(self) -> Option<Frame> {
         match self {
             Self::Nothing => None,
-            Self::One(answer) => Some(Frame::response(&answer.response)),
+            Self::One(answer) => Some(answer.frame()),
             Self::Batch(answers) => {
                 let mut out = BytesMut::new();
                 let responses = answers.into_iter().map(|it| Message::Response(it.response));

@@ -7,12 +7,13 @@ use crate::{
     service::McpService,
     session::connection::Connection,
 };
+use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::ClientRequest;
 use std::{panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 use {
-    super::{Engine, answered, too_many},
+    super::{Engine, handled, too_many},
     crate::engine::ticket::Ticket,
 };
 
@@ -55,7 +56,7 @@ where
             drop(asked.place);
             let connection = asked.connection.as_ref();
             let outcome = self.caught(&asked.cx, asked.request, connection).await;
-            return Reply::One(answered(&asked.cx, outcome));
+            return Reply::One(handled(&asked.cx, outcome));
         }
         // The quick way first: awaiting costs a turn of the runtime's cooperation budget, and a
         // connection takes hundreds of requests in one turn.
@@ -69,7 +70,7 @@ where
         let connection = asked.connection.as_ref();
         let outcome = self.caught(&asked.cx, asked.request, connection).await;
         drop((permit, asked.place));
-        Reply::One(answered(&asked.cx, outcome))
+        Reply::One(handled(&asked.cx, outcome))
     }
 
     /// Calls the service; a handler that panics has failed, and nothing else has.
@@ -78,7 +79,7 @@ where
         cx: &RequestCx,
         request: ClientRequest,
         connection: Option<&Arc<Connection>>,
-    ) -> Result<RawJson, ErrorObject> {
+    ) -> Result<(RawJson, Option<Bytes>), ErrorObject> {
         let called = AssertUnwindSafe(self.call(cx, request, connection)).catch_unwind();
         match called.await {
             Ok(Ok(result)) => Ok(result),
@@ -103,7 +104,7 @@ where
         cx: &RequestCx,
         request: ClientRequest,
         connection: Option<&Arc<Connection>>,
-    ) -> Result<RawJson, McpError> {
+    ) -> Result<(RawJson, Option<Bytes>), McpError> {
         let watched = match &request {
             ClientRequest::Subscribe(uri) => Some((uri.clone(), true)),
             ClientRequest::Unsubscribe(uri) => Some((uri.clone(), false)),
@@ -123,7 +124,7 @@ where
             connection.watcher.tell();
         }
         self.encoder
-            .result(cx.version, &result)
+            .response(cx.version, &result, &cx.id)
             .map_err(|error| McpError::internal(&error))
     }
 }

@@ -73,6 +73,9 @@ impl Guard {
     }
 
     fn allows_host(&self, host: &str) -> bool {
+        if self.loopback && is_usual_loopback(host) {
+            return true;
+        }
         let Some(name) = without_port(host) else {
             return false;
         };
@@ -112,6 +115,17 @@ fn without_port(host: &str) -> Option<&str> {
     };
     let name_is_fine = !name.is_empty() && !name.contains(['@', '/', '?', '#']);
     (port_is_fine && name_is_fine).then_some(name)
+}
+
+/// True for the names of loopback that most clients use, with a port or without.
+fn is_usual_loopback(host: &str) -> bool {
+    let mut names = ["127.0.0.1", "localhost"].iter();
+    let rest = names.find_map(|name| host.strip_prefix(name));
+    rest.is_some_and(|rest| match rest.as_bytes() {
+        [] => true,
+        [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    })
 }
 
 fn is_loopback(name: &str) -> bool {

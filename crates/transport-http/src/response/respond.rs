@@ -6,7 +6,6 @@ use crate::{
     response::body::{Body, Events},
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, header::Entry};
-use jsonrpc_core::Frame;
 use mcp_service::Reply;
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -23,7 +22,7 @@ const NO: HeaderValue = HeaderValue::from_static("no");
 pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
     let (frame, status, hints) = match reply {
         Reply::One(answer) => (
-            Some(Frame::response(&answer.response)),
+            Some(answer.frame()),
             StatusCode::from_u16(answer.http_status).unwrap_or(StatusCode::OK),
             answer.hints,
         ),
@@ -44,7 +43,7 @@ pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
     };
     for (name, value) in hints {
         // A hint is a service's; what does not fit into a header is left out.
-        match (name_of(name), HeaderValue::try_from(value)) {
+        match (name_of(name), HeaderValue::from_maybe_shared(value)) {
             (Some(name), Ok(value)) => {
                 response.headers_mut().append(name, value);
             }

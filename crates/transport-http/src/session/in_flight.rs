@@ -231,7 +231,7 @@ pub(crate) fn frames(reply: Reply) -> impl Iterator<Item = Frame> {
         Reply::Batch(answers) => (None, answers),
     };
     let answers = one.into_iter().chain(batch);
-    answers.map(|answer| Frame::response(&answer.response))
+    answers.map(|answer| answer.frame())
 }
 
 impl Drop for InFlight {
