@@ -109,7 +109,7 @@ pub trait ReadParams<'a> {
     fn all_read(&mut self, params: &RawJson);
 }
 
-/// Nobody.
+/// Reader that takes no note.
 impl ReadParams<'_> for () {
     fn member(&mut self, _: Member<'_>) {}
     fn meta_member(&mut self, _: Member<'_>) {}

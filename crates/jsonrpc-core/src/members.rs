@@ -249,7 +249,7 @@ impl<'a> Scanner<'a> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// Nothing but white space.
+    /// Skips white space up to the end of the text.
     pub(crate) fn end(&mut self) -> Option<()> {
         self.skip_space();
         (self.at == self.text.len()).then_some(())

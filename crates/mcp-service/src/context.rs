@@ -6,9 +6,9 @@ use crate::{
     outgoing::outbox::{HeldAnswer, Outbox},
     principal::Principal,
     session::connection::{Connection, TransportKind},
+    told::{Remarks, Told, lock},
 };
 use bytes::Bytes;
-use futures_util::task::AtomicWaker;
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
     Era, ProtocolVersion, TraceContext, encode_notification,
@@ -16,12 +16,7 @@ use mcp_protocol::{
 };
 use std::{
     any::Any,
-    pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 /// Context of a request: everything about it except its parameters.
@@ -313,17 +308,12 @@ impl RequestCx {
         self.with_remarks(|remarks| std::mem::take(&mut remarks.left))
     }
 
-    /// What is shared with forks and reporters.
+    /// State that forks and reporters share.
     fn told(&self) -> &Arc<Told> {
         // Locked first, as in `with_remarks`: a remark is left in the one place or in the other.
         let mut own = lock(&self.remarks);
-        self.told.get_or_init(|| {
-            let told = Told {
-                remarks: Mutex::new(std::mem::take(&mut *own)),
-                ..Told::default()
-            };
-            Arc::new(told)
-        })
+        self.told
+            .get_or_init(|| Arc::new(Told::after(std::mem::take(&mut *own))))
     }
 
     fn with_remarks<T>(&self, look: impl FnOnce(&mut Remarks) -> T) -> T {
@@ -406,72 +396,6 @@ impl ProgressReporter {
             }
         }
     }
-}
-
-/// Progress and remarks of one request, shared by its forks and reporters, and its cancellation.
-#[derive(Debug)]
-pub(crate) struct Told {
-    /// The last progress reported; `None` once nothing more is to be said.
-    progress: Mutex<Option<f64>>,
-    remarks: Mutex<Remarks>,
-    is_aborted: AtomicBool,
-    /// Task that polls the request.
-    polled_by: AtomicWaker,
-}
-
-impl Default for Told {
-    fn default() -> Self {
-        Self {
-            progress: Mutex::new(Some(f64::NEG_INFINITY)),
-            remarks: Mutex::default(),
-            is_aborted: AtomicBool::new(false),
-            polled_by: AtomicWaker::new(),
-        }
-    }
-}
-
-impl Told {
-    /// Cancels the request.
-    pub(crate) fn abort(&self) {
-        self.is_aborted.store(true, Ordering::Release);
-        self.polled_by.wake();
-    }
-
-    /// Polls `handled` unless the request is cancelled; `None` if it is.
-    pub(crate) fn poll_unless_aborted<F: Future + Unpin>(
-        &self,
-        handled: &mut F,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<F::Output>> {
-        if self.is_aborted.load(Ordering::Acquire) {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(output) = Pin::new(handled).poll(cx) {
-            return Poll::Ready(Some(output));
-        }
-        self.polled_by.register(cx.waker());
-        // It may have been cancelled before the waker was there.
-        if self.is_aborted.load(Ordering::Acquire) {
-            return Poll::Ready(None);
-        }
-        Poll::Pending
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Option<f64>> {
-        lock(&self.progress)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[derive(Debug, Default)]
-struct Remarks {
-    /// For the transport.
-    left: Vec<(&'static str, Bytes)>,
-    /// For layers around.
-    attached: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Sends a client log messages about one of its requests.

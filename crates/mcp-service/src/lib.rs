@@ -24,6 +24,7 @@ mod outgoing;
 mod principal;
 mod service;
 mod session;
+mod told;
 
 pub use crate::{
     context::{LogReporter, ProgressReporter, RequestCx, StreamRelease},

@@ -65,7 +65,7 @@ pub(crate) enum Ended {
 const _: () = assert!(Ended::Cancelled as usize + 1 == ENDS);
 
 impl Ended {
-    /// Its number among all ends, and the value of the label.
+    /// Number of the end among all ends, and the value of the label.
     pub(crate) fn numbered(self) -> (usize, &'static str) {
         (self as usize, self.as_str())
     }

@@ -1,6 +1,6 @@
 //! Exchanges and their replies.
 
-use crate::{context::Told, session::connection::InFlight};
+use crate::{session::connection::InFlight, told::Told};
 use bytes::{Bytes, BytesMut};
 use jsonrpc_core::{ErrorObject, Frame, Id, Message, Response, encode_batch, encode_response};
 use std::{

@@ -1,11 +1,11 @@
 //! State of one peer while it stays connected.
 
 use crate::{
-    context::Told,
     giving_up::GivingUp,
     outgoing::{outbox::Outbox, server_requests::Questions, subscriptions::Subscription},
     principal::Principal,
     session::state::Watcher,
+    told::Told,
 };
 use jsonrpc_core::Id;
 use mcp_protocol::{Session, model::LoggingLevel};
