@@ -528,3 +528,16 @@ fn a_directory_that_is_lost_holds_all_of_its_prompts() {
     let catalog = wait(&watch, |it| it.problems().is_empty());
     assert_eq!(text(&catalog, "p", &[]), "x");
 }
+
+#[test]
+fn a_broken_highest_version_holds_the_prompt_and_no_older_one_takes_its_place() {
+    let directory = directory(&[
+        ("p/1.md", "---\n---\none"),
+        ("p/2.md", "---\ntitel: x\n---\ntwo"),
+    ]);
+    let catalog = scan(&directory);
+    let held: Vec<_> = catalog.held().map(|(name, _)| name).collect();
+    assert_eq!(held, ["p"]);
+    assert!(catalog.version("p").unwrap().is_err());
+    assert_eq!(text(&catalog, "p@1", &[]), "one");
+}
