@@ -190,7 +190,7 @@ impl PromptCatalog {
         }
     }
 
-    /// This catalogue after the one `before`: a prompt that cannot be read for now is held and not forgotten,
+    /// Follows the catalogue `before`: a prompt that cannot be read for now is held and not forgotten,
     /// and by the setting what was last in force stays so.
     #[must_use]
     pub fn following(mut self, before: &Self, broken: Broken) -> Self {

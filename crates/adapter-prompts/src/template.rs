@@ -210,7 +210,7 @@ impl PromptVersion {
     }
 }
 
-/// What an error says, without its place.
+/// Message of an error, without its place.
 pub(crate) fn what(error: &Error) -> String {
     match error.kind() {
         ErrorKind::WriteFailure => format!("more than {MAX_OUTPUT_BYTES} bytes come out"),

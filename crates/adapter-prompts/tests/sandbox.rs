@@ -1,4 +1,4 @@
-//! Whatever clients send and authors write: no argument becomes template code, and nothing panics.
+//! Properties of templates: no argument becomes template code, and nothing panics.
 
 #![allow(clippy::unwrap_used)]
 

@@ -454,7 +454,7 @@ pub enum BrokenPrompt {
     /// Every use is refused until its file is mended.
     #[default]
     Refuse,
-    /// What was in force when this process could last use the prompt stays so. After a restart every use is
+    /// Keep what was in force when this process could last use the prompt. After a restart every use is
     /// refused.
     LastGood,
 }

@@ -134,7 +134,7 @@ fn read(settings: Settings) -> Result<PromptCatalog, Stop> {
     Ok(PromptCatalog::scan(&options))
 }
 
-/// What is there of `name`, or an error that names what was probably meant.
+/// Item found for `name`, or an error that names what was probably meant.
 fn found<T>(found: Option<T>, catalog: &PromptCatalog, name: &str) -> Result<T, Stop> {
     found.ok_or_else(|| {
         let bare = name.split_once('@').map_or(name, |(bare, _)| bare);

@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a planner reads of a result.
+/// Text that a planner reads of a result.
 fn text_of(result: &CallToolResult) -> String {
     let texts = result.content.iter().filter_map(|part| match part {
         Content::Text { text, .. } => Some(text.as_str()),

@@ -48,7 +48,7 @@ struct Price {
     total: u64,
 }
 
-/// What is for sale.
+/// Items for sale.
 const ITEMS: [&str; 2] = ["tea", "cups"];
 
 /// Orders once the user has agreed: the question ends the call, and the answer begins it again.

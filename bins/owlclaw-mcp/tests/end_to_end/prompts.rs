@@ -54,7 +54,7 @@ async fn listed(peer: &mut impl Conversation) -> Vec<String> {
     names(listed.result(), "prompts", "name")
 }
 
-/// Everything that a client does with prompts, in the revision that it has agreed on.
+/// Use of prompts by a client, in the revision that it has agreed on.
 async fn use_prompts(peer: &mut impl Conversation, version: &str) {
     let list = peer.request("prompts/list", Value::Null).await;
     let prompts = &list.result()["prompts"];

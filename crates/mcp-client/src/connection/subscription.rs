@@ -41,7 +41,7 @@ impl Drop for Subscription {
 }
 
 impl Subscription {
-    /// What `listener` will hear; all that was asked for counts as accepted.
+    /// Subscription for `listener`; all that was asked for counts as accepted.
     pub(crate) fn new(
         connection: &Connection,
         listener: &Arc<Listener>,

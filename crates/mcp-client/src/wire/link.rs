@@ -86,7 +86,7 @@ pub(crate) struct Duplex {
 pub(crate) enum End {
     /// As a child does.
     Child(ChildHandle),
-    /// What is queued is written in so long.
+    /// Write what is queued, for so long at most.
     Within(Duration),
 }
 
