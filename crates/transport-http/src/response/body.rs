@@ -150,6 +150,7 @@ pub(crate) struct Events {
     counted: Option<Stream>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "most streams are requests")]
 enum Source {
     /// A request: what is said about it, and its answer.
     Request(InFlight),
