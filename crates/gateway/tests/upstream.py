@@ -199,6 +199,7 @@ def stdio():
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     sessions = set()
+    forgetting = threading.Lock()
 
     def log_message(self, *_):
         pass
@@ -228,9 +229,10 @@ class Handler(BaseHTTPRequestHandler):
         if method == "server/discover":
             return self.plain(400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no session"}}',
                               [("Content-Type", "application/json")])
-        if exists("forget"):
-            os.remove(path("forget"))
-            Handler.sessions.clear()
+        with Handler.forgetting:
+            if exists("forget"):
+                os.remove(path("forget"))
+                Handler.sessions.clear()
         headers = []
         if method == "initialize":
             session = uuid.uuid4().hex

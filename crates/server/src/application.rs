@@ -155,7 +155,7 @@ pub(super) async fn start(config: &Config) -> Result<Option<Arc<PythonApp>>, Fai
         // A traceback ends with what the error says itself.
         let details = details.trim_end();
         let details = match details.rsplit_once('\n') {
-            Some((before, last)) if text.ends_with(last.trim()) => before,
+            Some((before, last)) if text.contains(last.trim()) => before,
             _ => details,
         };
         Failure::from(format!("{text}\n{details}").trim_end().to_owned())

@@ -266,7 +266,8 @@ fn id_of(id: &Id) -> String {
     shortened(&id.to_string(), MAX_ID_BYTES)
 }
 
-/// A place in a trace of its own, which nobody records: a random half that is this process's, and a
+/// A place in a trace of its own, for log lines and the record alone. Handlers, programs and services do
+/// not get it: a sampler takes the word of a parent that is not recorded, and records nothing. A random half that is this process's, and a
 /// number.
 pub(crate) fn made_up_trace() -> Option<TraceContext> {
     static PROCESS: LazyLock<[u8; 8]> = LazyLock::new(|| {
@@ -282,6 +283,11 @@ pub(crate) fn made_up_trace() -> Option<TraceContext> {
     id[..8].copy_from_slice(&*PROCESS);
     id[8..].copy_from_slice(&number);
     TraceContext::new(id, number, 0)
+}
+
+/// True for a place that [`made_up_trace`] gave, in this process or another: its span is the number in its id.
+pub(crate) fn is_made_up(place: &TraceContext) -> bool {
+    place.flags() == 0 && place.trace_id()[8..] == place.span_id()
 }
 
 fn trace_of(cx: &RequestCx) -> Option<String> {

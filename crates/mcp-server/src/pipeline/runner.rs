@@ -3,6 +3,7 @@
 use crate::{
     input::rounds::askable,
     invocation::{Invocation, Invoked, Target, failure::InvocationError},
+    observe::log::is_made_up,
     offer::{
         OfferedTool,
         prompts::{PromptCx, PromptFailure},
@@ -177,7 +178,7 @@ fn context_of(cx: &RequestCx, admitted: &Admitted<Invocation>) -> ToolCx {
 
 /// A context that says where in a distributed trace its request is.
 fn traced(cx: &RequestCx, context: ToolCx) -> ToolCx {
-    match cx.trace() {
+    match cx.trace().filter(|it| !is_made_up(it)) {
         Some(trace) => context.with_trace(trace.traceparent(), trace.tracestate()),
         None => context,
     }
