@@ -104,7 +104,7 @@ pub enum ClientCommand {
     /// Signs in at a server by a browser, and keeps the tokens for the other commands
     #[command(after_help = CLIENT_CODES)]
     Login {
-        /// The server, such as https://mcp.example/mcp
+        /// The server, such as `https://mcp.example/mcp`
         #[arg(long, value_name = "URL")]
         url: String,
         /// Ask for this scope too; may be repeated
