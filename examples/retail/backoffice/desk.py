@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import zlib
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ async def goods_return(order_id: str, ctx: Context) -> str:
         return f"{order_id} stays with the customer"
     await ctx.info(f"{order_id} comes back: {answer.data.reason}", logger_name="desk")
     await ctx.report_progress(2, 2, "noted")
+    await asyncio.sleep(0.1)  # The label is printed. Some clients drop progress that comes together with the answer.
     how = "a voucher" if answer.data.keep_as_voucher else "money"
     return f"{order_id} comes back with {lines} lines, for {how}: {answer.data.reason}"
 
