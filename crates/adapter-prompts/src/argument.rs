@@ -147,7 +147,7 @@ impl Argument {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, with the argument's name and the cure.
+    /// The mistake, with the argument's name and the cure.
     pub(crate) fn read(&self, sent: &str) -> Result<Value, String> {
         let refuse = |why: String, cure: &str| Err(format!("`{}`: {why}; {cure}", self.name));
         let most = self.max_length.filter(|_| self.kind == Kind::String);

@@ -228,7 +228,7 @@ impl<F: Follow> Follower<F> {
     }
 
     /// Has the directory watched if it is another one than before, or its watcher is in trouble.
-    /// Whether something may have changed by that.
+    /// Returns true if something may have changed by that.
     fn attach_if_moved(&mut self) -> bool {
         let is_troubled = self.trouble.swap(false, Ordering::AcqRel);
         let now = identity(self.follow.root());
