@@ -306,9 +306,12 @@ impl Gateway {
         own.sort_by(|one, other| one.name.cmp(&other.name));
         own.dedup_by(|one, other| one.name == other.name);
         let mut found = SourceTools::default();
-        for tool in own {
-            let server = &upstream.spec.name;
-            let name = self.naming(|names| names.tools.assign(&template, server, &tool.name));
+        let server = &upstream.spec.name;
+        let named: Vec<_> = self.naming(|names| {
+            let name = |tool: &model::Tool| names.tools.assign(&template, server, &tool.name);
+            own.iter().copied().map(name).collect()
+        });
+        for (tool, name) in own.into_iter().zip(named) {
             match self.tool(upstream, tool, name.clone()) {
                 Ok(tool) => found.tools.push(tool),
                 Err(why) => found.lost.push(NotOffered {
@@ -426,9 +429,11 @@ impl ToolSource for Gateway {
         for (upstream, known) in self.known() {
             let template = self.template(&upstream);
             let server = &upstream.spec.name;
-            for prompt in &known.prompts {
-                let name =
-                    self.naming(|names| names.prompts.assign(&template, server, &prompt.name));
+            let named: Vec<_> = self.naming(|names| {
+                let name = |it: &Prompt| names.prompts.assign(&template, server, &it.name);
+                known.prompts.iter().map(name).collect()
+            });
+            for (prompt, name) in known.prompts.iter().zip(named) {
                 if prompts.origins.contains_key(&name) {
                     continue;
                 }
