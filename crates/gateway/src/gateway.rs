@@ -36,6 +36,8 @@ use tokio::{runtime::Handle, sync::watch};
 
 /// Member of `_meta` that names the upstream of a tool, prompt or resource, and its own name there.
 pub const UPSTREAM_META: &str = "io.owlclaw/upstream";
+/// Name of the component of the health report.
+pub const COMPONENT: &str = "upstreams";
 /// The file with the names that were given.
 const NAMES_FILE: &str = "names.json";
 
@@ -463,7 +465,7 @@ impl ToolSource for Gateway {
         Some(self.0.changes.subscribe())
     }
 
-    /// The gateway works, whichever upstreams do not: those are named in the detail.
+    /// Fails while an upstream cannot be used; the detail names those, with the reason.
     fn health(&self) -> Option<ComponentState> {
         let status = self.status();
         let wrong: Vec<_> = status
@@ -479,8 +481,8 @@ impl ToolSource for Gateway {
             })
             .collect();
         Some(ComponentState {
-            name: "upstreams",
-            ok: true,
+            name: COMPONENT,
+            ok: wrong.is_empty(),
             detail: (!wrong.is_empty()).then(|| wrong.join("; ")),
         })
     }

@@ -40,7 +40,7 @@ mod upstream;
 
 pub use crate::{
     catalogue::Catalogue,
-    gateway::{Gateway, GatewayOptions, UPSTREAM_META},
+    gateway::{COMPONENT, Gateway, GatewayOptions, UPSTREAM_META},
     hosts::HostFile,
     manager::{
         CallError, MAX_RESULT_CHARS, ManagerOptions, McpManager, ToolDef, ToolRegistry, result_text,

@@ -330,7 +330,7 @@ async fn a_dead_or_hanging_upstream_delays_no_other_and_says_what_is_wrong() {
     );
     assert_eq!(of("gone").state, State::Degraded);
     let health = gateway.health().unwrap();
-    assert!(health.ok && health.detail.unwrap().contains("gone degraded"));
+    assert!(!health.ok && health.detail.unwrap().contains("gone degraded"));
     gateway.shut_down().await;
 }
 
@@ -460,7 +460,7 @@ async fn a_forgotten_session_is_opened_again_and_the_call_made_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_restarted_is_found_again_within_a_second() {
+async fn a_server_that_was_restarted_is_found_again() {
     let site = Site::new();
     let (mut server, url) = site.http().await;
     let port: u16 = site.read("port").parse().unwrap();

@@ -9,7 +9,7 @@ use transport_http::PlainResponse;
 use super::{application, identity, prompts, rules, sessions, standing, store, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 9] = [
+const SPARED: [&str; 10] = [
     application::CODE,
     identity::COMPONENT,
     identity::KEYS,
@@ -19,6 +19,7 @@ const SPARED: [&str; 9] = [
     standing::COMPONENT,
     store::CLIENTS,
     tls::COMPONENT,
+    gateway::COMPONENT,
 ];
 
 /// Answer about the server's health, in full only for an authorized reader.
@@ -29,13 +30,7 @@ const SPARED: [&str; 9] = [
 /// certificates and for files of keys; and an issuer that is down is down for all servers, whose
 /// other clients would be turned away with its own. New clients that are refused because too many
 /// are counted must not keep those who are counted from being served.
-///
-/// 503 while a part does not work, so that a balancer looks elsewhere; 200 again when it does. A
-/// configuration that is wrong is told and no reason to look elsewhere: calls are judged by the
-/// rules before it, and whoever made the mistake made it on all servers. The same holds for
-/// certificates and for files of keys; and an issuer that is down is down for all servers, whose
-/// other clients would be turned away with its own. Newcomers who are refused because too many are
-/// counted must not keep those who are counted from being served.
+/// An upstream that cannot be reached takes no other tool along.
 pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainResponse {
     let status = if is_draining || !is_fit(health) {
         StatusCode::SERVICE_UNAVAILABLE
