@@ -266,7 +266,7 @@ impl<Q: QuotaStore> Server<Q> {
             CompletionReference::Prompt { name } => {
                 let entry = offer.prompts().governed_by(name);
                 let capability = prompt_capability(entry.as_deref().unwrap_or(name));
-                (policy.visible(caller, &capability), false)
+                (policy.permitted(caller, &capability), false)
             }
             CompletionReference::Resource { uri } => {
                 let mut templates = offer.resources().templates().iter();

@@ -116,6 +116,9 @@ impl Prompts for CombinedPrompts {
     ) -> BoxFuture<'a, Option<Completion>> {
         match &request.reference {
             CompletionReference::Prompt { name } => match self.part(name) {
+                Some((_, entry)) if self.duplicates.contains_key(&entry) => {
+                    Box::pin(ready(Some(Completion::default())))
+                }
                 Some((part, _)) => part.suggest(cx, request),
                 None => Box::pin(ready(None)),
             },
