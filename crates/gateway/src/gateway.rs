@@ -1,7 +1,7 @@
 use crate::{
     State, Status, UpstreamSpec,
     catalogue::{Catalogue, Store},
-    names::{NameTable, NameTemplate, offered_uri, original_uri},
+    names::{NameTable, NameTemplate, is_plain, offered_uri, original_uri},
     upstream::{
         Upstream,
         call::{Item, UpstreamTool},
@@ -566,9 +566,17 @@ impl Resources for UpstreamResources {
             .collect())
     }
 
-    /// Any URI of an upstream's may lead somewhere, listed or not: it knows.
+    /// A URI of an upstream, listed or not, since the upstream knows what exists. One that is not listed must be
+    /// spelled plainly: a rule about a resource must not be passed by another spelling of its URI.
     fn canonical(&self, uri: &str) -> Option<String> {
-        self.origin(uri).map(|_| uri.to_owned())
+        let (_, original) = self.origin(uri)?;
+        let is_listed = || self.entries.iter().any(|it| it.resource.uri == uri);
+        (is_plain(&original) || is_listed()).then(|| uri.to_owned())
+    }
+
+    /// Changes of resources of upstreams are not heard of here.
+    fn tells_of_changes(&self, _: &str) -> bool {
+        false
     }
 
     fn read(

@@ -183,6 +183,42 @@ pub fn offered_uri(key: &str, uri: &str) -> String {
     }
 }
 
+/// True if a URI is the one plain spelling of what it names: lower case in scheme and host, no `.`, `..` or empty
+/// segment, no backslash or control character, and no percent-encoding of what needs none, of a slash or in lower
+/// case (RFC 3986, 6.2.2).
+pub(crate) fn is_plain(uri: &str) -> bool {
+    let end = uri.find(['?', '#']).unwrap_or(uri.len());
+    let Some((scheme, rest)) = uri[..end].split_once(':') else {
+        return false;
+    };
+    let (authority, path) = match rest.strip_prefix("//") {
+        Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+        None => ("", rest),
+    };
+    let is_lower = |text: &str| !text.bytes().any(|it| it.is_ascii_uppercase() || it == b'%');
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let is_step = |it: &str| !matches!(it, "" | "." | "..");
+    is_lower(scheme)
+        && is_lower(authority)
+        && (path.is_empty() || path.split('/').all(is_step))
+        && !uri.contains(|it: char| it.is_control() || it.is_whitespace() || it == '\\')
+        && uri.split('%').skip(1).all(is_needed)
+}
+
+/// True if the encoded byte at the beginning of `after`, which follows a `%`, needs to be encoded.
+fn is_needed(after: &str) -> bool {
+    let Some(digits) = after.get(..2).filter(|it| {
+        let mut digits = it.bytes();
+        digits.all(|it| it.is_ascii_digit() || (b'A'..=b'F').contains(&it))
+    }) else {
+        return false;
+    };
+    let byte = u8::from_str_radix(digits, 16).unwrap_or_default();
+    let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    !is_unreserved && !byte.is_ascii_control() && byte != b'/' && byte != b'\\'
+}
+
 /// The key of the upstream and the URI there of what is offered as `uri`; `None` if it is no such URI.
 #[must_use]
 pub fn original_uri(uri: &str) -> Option<(&str, String)> {
@@ -303,6 +339,43 @@ mod tests {
             table.assign(&NameTemplate::with_prefix("gh-"), "github", "list"),
             "gh-list"
         );
+    }
+
+    #[test]
+    fn a_resource_has_one_plain_spelling() {
+        for plain in [
+            "file:///a/b.txt",
+            "file:///a/b/",
+            "https://example.org",
+            "https://example.org/a?x=%20y#z",
+            "docs:greeting",
+            "ui://app/x",
+            "note:///%C3%A9/a",
+        ] {
+            assert!(is_plain(plain), "{plain}");
+        }
+        for other in [
+            "FILE:///a",
+            "file:///a/../etc/passwd",
+            "file:///a/./b",
+            "file:////etc/passwd",
+            "file:///a//b",
+            "file:///%65tc/passwd",
+            "file:///a%2Fb",
+            "file:///a/%2E%2E/b",
+            "file:///a%2e",
+            "file:///%c3%a9",
+            "file:///a\\b",
+            "file:///a%5Cb",
+            "file:///a\u{1}",
+            "file:///a%00",
+            "file:///a%",
+            "https://Example.org/",
+            "a:b/..",
+            "a",
+        ] {
+            assert!(!is_plain(other), "{other}");
+        }
     }
 
     #[test]

@@ -90,6 +90,24 @@ async fn a_server_with_upstreams_alone_is_a_gateway_in_every_revision() {
             .request("resources/read", json!({"uri": "mcp.no+file:///missing"}))
             .await;
         assert_eq!(missing.code(), absent.code());
+        // Rules match one spelling, so the upstream is asked for no other.
+        for spelling in [
+            "file:///a/../other",
+            "FILE:///other",
+            "file:///%6Fther",
+            "file:////other",
+        ] {
+            let uri = format!("mcp.up+{spelling}");
+            let read = server
+                .request("resources/read", json!({ "uri": uri }))
+                .await;
+            assert_eq!(read.code(), absent.code(), "{uri}");
+        }
+        if version < MODERN {
+            let uri = json!({"uri": "mcp.up+file:///a.txt"});
+            let refused = server.request("resources/subscribe", uri).await;
+            assert_eq!(refused.code(), -32602, "{refused:?}");
+        }
         let templates = ask(&mut server, "resources/templates/list", json!({})).await;
         let templates = names(&templates, "resourceTemplates", "uriTemplate");
         assert!(
