@@ -100,7 +100,7 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
             ClientRequest::CancelTask(id) => self.cancel_task(cx, &id).await,
             ClientRequest::AwaitTask(id) => self.await_task(cx, &id).await,
             ClientRequest::ListTasks(page) => self.list_tasks(cx, page).await,
-            ClientRequest::Listen(filter) => self.listen_to_tasks(cx, filter).await,
+            ClientRequest::Listen(filter) => self.agree_to_listen(cx, filter).await,
             // The engine answers these; getting here is a fault of ours.
             ClientRequest::Initialize(_)
             | ClientRequest::Discover
@@ -489,15 +489,21 @@ impl<Q: QuotaStore> Server<Q> {
 
     /// Answers a subscription: a client may listen to resources that it may read.
     fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
-        let known = self.offer.load().resources().governed_by(uri);
+        let offer = self.offer.load();
+        let known = offer.resources().governed_by(uri);
         // Asked in every case: which of the two it was must not show in the time.
         let capability = resource_capability(known.as_deref().unwrap_or(uri));
         let policy = self.governor.policy();
         let may_read = policy.permitted(caller_of(&cx.principal), &capability);
-        if may_read && known.is_some() {
+        if !may_read || known.is_none() {
+            Err(InvocationError::Unknown.to_reader(uri, cx.version))
+        } else if offer.resources().tells_of_changes(uri) {
             Ok(ServerResult::Empty)
         } else {
-            Err(InvocationError::Unknown.to_reader(uri, cx.version))
+            Err(McpError::new(
+                ErrorCode::INVALID_PARAMS,
+                "invalid params: the server is not told of changes of this resource; read it again",
+            ))
         }
     }
 }

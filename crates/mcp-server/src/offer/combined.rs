@@ -100,6 +100,10 @@ impl Resources for CombinedResources {
         self.of_all(|part| part.governed_by(uri))
     }
 
+    fn tells_of_changes(&self, uri: &str) -> bool {
+        self.part(uri).is_none_or(|part| part.tells_of_changes(uri))
+    }
+
     fn skills(&self) -> Option<&SkillIndex> {
         self.skills.as_ref()
     }

@@ -39,6 +39,12 @@ pub trait Resources: fmt::Debug + Send + Sync {
         self.canonical(uri)
     }
 
+    /// True if a change of what is at `uri` is told to those who listen to it. A subscription to
+    /// another resource is refused (before 2026-07-28), or left out of what is acknowledged.
+    fn tells_of_changes(&self, _uri: &str) -> bool {
+        true
+    }
+
     /// The skills among them, if they are of a kind that has any; clients are told whether it is.
     fn skills(&self) -> Option<&SkillIndex> {
         None

@@ -235,12 +235,22 @@ impl<Q: QuotaStore> Server<Q> {
         }))
     }
 
-    /// Selects, of the tasks that a client wants to listen to, those that it has.
-    pub(crate) async fn listen_to_tasks(
+    /// Selects, of what a client wants to listen to, the resources whose changes are known here and the tasks
+    /// that the client has.
+    pub(crate) async fn agree_to_listen(
         &self,
         cx: &RequestCx,
-        wanted: SubscriptionFilter,
+        mut wanted: SubscriptionFilter,
     ) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load_full();
+        let resources = &mut wanted.resource_subscriptions;
+        resources.retain(|uri| offer.resources().tells_of_changes(uri));
+        if wanted.task_ids.is_empty() {
+            return Ok(ServerResult::Listening(Listening {
+                accepted: wanted,
+                tasks: Vec::new(),
+            }));
+        }
         let tasks = self.tasks_for(cx)?;
         let mut accepted = SubscriptionFilter {
             task_ids: Vec::new(),

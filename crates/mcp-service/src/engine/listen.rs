@@ -107,19 +107,24 @@ where
         answered(cx, Ok(self.encoder.listen_ended(&cx.id)))
     }
 
-    /// Part of `wanted` that the server agrees to; the service decides which tasks the principal
-    /// has.
+    /// Part of `wanted` that the server agrees to; the service decides of which resources it can tell,
+    /// and which tasks the principal has. A service that answers `Empty` agrees to everything but tasks.
     async fn agreed(
         &self,
         cx: &RequestCx,
         wanted: SubscriptionFilter,
     ) -> Result<(SubscriptionFilter, Vec<(u64, Task)>), ErrorObject> {
-        if wanted.task_ids.is_empty() {
+        if wanted.task_ids.is_empty() && wanted.resource_subscriptions.is_empty() {
             return Ok((wanted, Vec::new()));
         }
+        let without_tasks = SubscriptionFilter {
+            task_ids: Vec::new(),
+            ..wanted.clone()
+        };
         // Boxed, or all of what serves calls would be held for as long as somebody listens.
         let agreed = Box::pin(self.service.call(cx, ClientRequest::Listen(wanted)));
         match agreed.await {
+            Ok(ServerResult::Empty) => Ok((without_tasks, Vec::new())),
             Ok(ServerResult::Listening(Listening { accepted, tasks })) => Ok((accepted, tasks)),
             Ok(_) => Err(ErrorObject::new(
                 ErrorCode::INTERNAL_ERROR,
