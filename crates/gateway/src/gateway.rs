@@ -1,7 +1,7 @@
 use crate::{
-    State, Status, UpstreamSpec,
+    State, Status, UpstreamSpec, Uris,
     catalogue::{Catalogue, Store},
-    names::{NameTable, NameTemplate, is_plain, offered_uri, original_uri},
+    names::{NameTable, NameTemplate, is_plain, original_uri},
     upstream::{
         Upstream,
         call::{Item, UpstreamTool},
@@ -138,6 +138,10 @@ impl Gateway {
     /// Makes these the upstreams: those that are as they were stay connected, and the others are closed,
     /// added or made anew. Of two with one name the first counts.
     pub fn apply(&self, specs: Vec<UpstreamSpec>) {
+        let with_own = specs
+            .iter()
+            .filter(|it| it.enabled && it.uris == Uris::AsIs);
+        let first = with_own.map(|it| it.name.clone()).min();
         let inner = &self.0;
         let mut upstreams = inner
             .upstreams
@@ -145,9 +149,12 @@ impl Gateway {
             .unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *upstreams);
         let mut has_changed = false;
-        for spec in specs {
+        for mut spec in specs {
             if upstreams.contains_key(&spec.name) {
                 continue;
+            }
+            if first.as_ref() != Some(&spec.name) {
+                spec.uris = Uris::Prefixed;
             }
             let name = spec.name.clone();
             let same = before.remove(&name);
@@ -374,7 +381,7 @@ impl Gateway {
             if !key.starts_with("io.owlclaw/")
                 && let Ok(value) = value.parse::<Value>()
             {
-                made = made.with_meta(key, with_offered_ui(value, &upstream.scheme_key));
+                made = made.with_meta(key, with_offered_ui(value, upstream));
             }
         }
         Ok(made.with_meta(UPSTREAM_META, origin))
@@ -382,13 +389,13 @@ impl Gateway {
 }
 
 /// The entry of `_meta` that names the user interface of a tool, with the address under which it is offered.
-fn with_offered_ui(mut value: Value, key: &str) -> Value {
+fn with_offered_ui(mut value: Value, upstream: &Upstream) -> Value {
     if let Some(Value::String(uri)) = value.get_mut("resourceUri") {
-        *uri = offered_uri(key, uri);
+        *uri = upstream.offered_uri(uri);
     } else if let Value::String(uri) = &mut value
         && uri.starts_with("ui://")
     {
-        *uri = offered_uri(key, uri);
+        *uri = upstream.offered_uri(uri);
     }
     value
 }
@@ -423,7 +430,7 @@ impl ToolSource for Gateway {
                 resources.add(upstream, &known);
             }
         }
-        (!resources.by_key.is_empty()).then(|| Arc::new(resources) as Arc<dyn Resources>)
+        (!resources.upstreams.by_key.is_empty()).then(|| Arc::new(resources) as Arc<dyn Resources>)
     }
 
     fn prompts(&self) -> Option<Arc<dyn Prompts>> {
@@ -452,12 +459,10 @@ impl ToolSource for Gateway {
                     .insert(name, (Arc::clone(&upstream), prompt.name.clone()));
             }
             if known.offer.completions.is_some() {
-                prompts
-                    .completing
-                    .insert(upstream.scheme_key.clone(), upstream);
+                prompts.completing.add(upstream);
             }
         }
-        let is_empty = prompts.entries.is_empty() && prompts.completing.is_empty();
+        let is_empty = prompts.entries.is_empty() && prompts.completing.by_key.is_empty();
         (!is_empty).then(|| Arc::new(prompts) as Arc<dyn Prompts>)
     }
 
@@ -497,21 +502,48 @@ impl ToolSource for Gateway {
     }
 }
 
+/// Upstreams, to be found by URIs of theirs.
+#[derive(Debug, Default)]
+struct ByUri {
+    by_key: HashMap<String, Arc<Upstream>>,
+    /// The upstream whose URIs are as they are.
+    rest: Option<Arc<Upstream>>,
+}
+
+impl ByUri {
+    fn add(&mut self, upstream: Arc<Upstream>) {
+        if upstream.spec.uris == Uris::AsIs {
+            self.rest = Some(Arc::clone(&upstream));
+        }
+        self.by_key.insert(upstream.scheme_key.clone(), upstream);
+    }
+
+    /// The upstream and the URI there of what is offered as `uri`.
+    fn origin(&self, uri: &str) -> Option<(&Arc<Upstream>, String)> {
+        let Some((key, original)) = original_uri(uri) else {
+            return Some((self.rest.as_ref()?, uri.to_owned()));
+        };
+        let upstream = self.by_key.get(key)?;
+        // A resource has one spelling.
+        let is_prefixed = upstream.spec.uris == Uris::Prefixed;
+        (is_prefixed || upstream.offered_uri(&original) == uri).then_some((upstream, original))
+    }
+}
+
 /// Resources of all upstreams at one time.
 #[derive(Debug, Default)]
 struct UpstreamResources {
     entries: Vec<ResourceEntry>,
     templates: Vec<ResourceTemplate>,
-    by_key: HashMap<String, Arc<Upstream>>,
+    upstreams: ByUri,
 }
 
 impl UpstreamResources {
     fn add(&mut self, upstream: Arc<Upstream>, known: &Catalogue) {
-        let key = &upstream.scheme_key;
         let origin = json!({ "name": upstream.spec.name });
         let mut seen = HashSet::new();
         for resource in &known.resources {
-            let uri = offered_uri(key, &resource.uri);
+            let uri = upstream.offered_uri(&resource.uri);
             if !seen.insert(uri.clone()) {
                 continue;
             }
@@ -527,16 +559,15 @@ impl UpstreamResources {
         }
         for template in &known.templates {
             let mut template = template.clone();
-            template.uri_template = offered_uri(key, &template.uri_template);
+            template.uri_template = upstream.offered_uri(&template.uri_template);
             template.meta.insert(UPSTREAM_META, &origin);
             self.templates.push(template);
         }
-        self.by_key.insert(key.clone(), upstream);
+        self.upstreams.add(upstream);
     }
 
     fn origin(&self, uri: &str) -> Option<(&Arc<Upstream>, String)> {
-        let (key, original) = original_uri(uri)?;
-        Some((self.by_key.get(key)?, original))
+        self.upstreams.origin(uri)
     }
 }
 
@@ -608,7 +639,7 @@ impl Resources for UpstreamResources {
             match item.ask(&cx, request).await {
                 Ok(Answer::ReadResource(mut result)) => {
                     for contents in &mut result.contents {
-                        contents.uri = offered_uri(&upstream.scheme_key, &contents.uri);
+                        contents.uri = upstream.offered_uri(&contents.uri);
                     }
                     // What one client may read, a cache must not show to another.
                     result.cache = CacheHint {
@@ -651,8 +682,8 @@ fn is_not_found(error: &ToolError) -> bool {
 struct UpstreamPrompts {
     entries: Vec<Prompt>,
     origins: HashMap<String, (Arc<Upstream>, String)>,
-    /// Upstreams that complete arguments, by their key.
-    completing: HashMap<String, Arc<Upstream>>,
+    /// Upstreams that complete arguments.
+    completing: ByUri,
 }
 
 impl Prompts for UpstreamPrompts {
@@ -687,10 +718,10 @@ impl Prompts for UpstreamPrompts {
                     for message in &mut result.messages {
                         match &mut message.content {
                             model::Content::Resource { resource, .. } => {
-                                resource.uri = offered_uri(&upstream.scheme_key, &resource.uri);
+                                resource.uri = upstream.offered_uri(&resource.uri);
                             }
                             model::Content::ResourceLink(link) => {
-                                link.uri = offered_uri(&upstream.scheme_key, &link.uri);
+                                link.uri = upstream.offered_uri(&link.uri);
                             }
                             _ => {}
                         }
@@ -733,17 +764,15 @@ impl Prompts for UpstreamPrompts {
                     (upstream, CompletionReference::Prompt { name })
                 })
             }
-            CompletionReference::Resource { uri } => original_uri(uri).and_then(|(key, uri)| {
-                Some((
-                    self.completing.get(key)?,
-                    CompletionReference::Resource { uri },
-                ))
-            }),
+            CompletionReference::Resource { uri } => {
+                let found = self.completing.origin(uri);
+                found.map(|(upstream, uri)| (upstream, CompletionReference::Resource { uri }))
+            }
         };
         let Some((upstream, reference)) = found else {
             return Box::pin(ready(None));
         };
-        if !self.completing.contains_key(&upstream.scheme_key) {
+        if !self.completing.by_key.contains_key(&upstream.scheme_key) {
             return Box::pin(ready(Some(Completion::default())));
         }
         Box::pin(async move {

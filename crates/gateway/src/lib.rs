@@ -46,6 +46,6 @@ pub use crate::{
         CallError, MAX_RESULT_CHARS, ManagerOptions, McpManager, ToolDef, ToolRegistry, result_text,
     },
     names::{MAX_NAME, NameTable, NameTemplate, Origin, offered_uri, original_uri, scheme_key},
-    spec::{Isolation, Reach, UpstreamSpec},
+    spec::{Isolation, Reach, UpstreamSpec, Uris},
     upstream::{State, Status},
 };

@@ -18,6 +18,8 @@ pub struct UpstreamSpec {
     pub deny: Vec<String>,
     /// Beginning of the names of its tools, in place of the form that all others have.
     pub prefix: Option<String>,
+    /// Form of the URIs of its resources.
+    pub uris: Uris,
     /// Clients that share a connection.
     pub isolation: Isolation,
     /// Time without calls after which the connection is closed; zero: never.
@@ -69,6 +71,17 @@ fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or_default()
 }
 
+/// Form of the URIs under which resources of an upstream are offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Uris {
+    /// `mcp.{server}+{its URI}`, which leads to one upstream.
+    #[default]
+    Prefixed,
+    /// The upstream's own. Any URI that no other source has is this upstream's; so one upstream of a gateway can have
+    /// this form, and of several the first by name has it.
+    AsIs,
+}
+
 /// Clients that share a connection to an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
@@ -90,6 +103,7 @@ impl UpstreamSpec {
             allow: Vec::new(),
             deny: Vec::new(),
             prefix: None,
+            uris: Uris::default(),
             isolation: Isolation::default(),
             idle: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(60),

@@ -7,9 +7,9 @@ use self::{
     slot::{Down, Live, Slot},
 };
 use crate::{
-    Isolation, UpstreamSpec,
+    Isolation, UpstreamSpec, Uris,
     catalogue::{Catalogue, Store},
-    names::scheme_key,
+    names::{offered_uri, original_uri, scheme_key},
 };
 use adapter_tools::{Askable, Tool};
 use arc_swap::ArcSwapOption;
@@ -190,6 +190,15 @@ impl Upstream {
     /// Lists of the upstream, as far as they are known.
     pub(crate) fn catalogue(&self) -> Option<Arc<Catalogue>> {
         self.known.load_full()
+    }
+
+    /// The URI, or template of URIs, under which `uri` of the upstream is offered. One that looks like the URI of another
+    /// upstream has a prefix in any case.
+    pub(crate) fn offered_uri(&self, uri: &str) -> String {
+        match self.spec.uris {
+            Uris::AsIs if original_uri(uri).is_none() => uri.to_owned(),
+            _ => offered_uri(&self.scheme_key, uri),
+        }
     }
 
     /// The slot for calls of `principal`, who can be asked this.

@@ -112,6 +112,10 @@ fn spec(
         allow: upstream.allow.clone(),
         deny: upstream.deny.clone(),
         prefix: upstream.prefix.clone(),
+        uris: match upstream.uris {
+            config::Uris::Prefixed => gateway::Uris::Prefixed,
+            config::Uris::AsIs => gateway::Uris::AsIs,
+        },
         isolation: match upstream.isolation {
             config::Isolation::Shared => gateway::Isolation::Shared,
             config::Isolation::PerClient => gateway::Isolation::PerClient,

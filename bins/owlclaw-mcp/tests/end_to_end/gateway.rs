@@ -147,6 +147,68 @@ async fn a_server_with_upstreams_alone_is_a_gateway_in_every_revision() {
 }
 
 #[tokio::test]
+async fn one_upstream_can_keep_its_uris_and_names() {
+    let (mut plain, mut other) = (child("up"), child("other"));
+    plain["uris"] = json!("as-is");
+    other["prefix"] = json!("other_");
+    let site = site(
+        json!({"up": plain, "other": other}),
+        json!({"gateway": {"names": "{tool}"}}),
+    );
+    site.write("up/.keep", "");
+    site.write("other/.keep", "");
+    let mut server = site.stdio();
+    server.open(MODERN).await;
+    let listed = ask(&mut server, "tools/list", json!({})).await;
+    let tools = names(&listed, "tools", "name");
+    let echoes = ["echo", "other_echo"].map(str::to_owned);
+    assert!(echoes.iter().all(|it| tools.contains(it)), "{tools:?}");
+    let listed = ask(&mut server, "resources/list", json!({})).await;
+    let uris = names(&listed, "resources", "uri");
+    for uri in [
+        "file:///a.txt",
+        "ui://app/x",
+        "mcp.other+file:///a.txt",
+        "ui://mcp.other/app/x",
+    ] {
+        assert!(uris.contains(&uri.to_owned()), "{uris:?}");
+    }
+    for (uri, own) in [
+        ("file:///a.txt", "file:///a.txt"),
+        ("mcp.other+file:///a.txt", "file:///a.txt"),
+    ] {
+        let read = ask(&mut server, "resources/read", json!({ "uri": uri })).await;
+        assert_eq!(read["contents"][0]["text"], format!("content of {own}"));
+        assert_eq!(read["contents"][0]["uri"], uri);
+    }
+    let absent = json!({"uri": "mcp.no+file:///a.txt"});
+    let absent = server.request("resources/read", absent).await;
+    for other in [
+        "mcp.up+file:///a.txt",
+        "ui://mcp.up/app/x",
+        "file:///b/../a.txt",
+    ] {
+        let read = json!({ "uri": other });
+        let read = server.request("resources/read", read).await;
+        assert_eq!(read.code(), absent.code(), "{other}");
+    }
+    drop(server);
+    let origins: Vec<_> = site
+        .calls()
+        .iter()
+        .filter_map(|it| {
+            let message = it.ended.as_ref()?.message.as_deref()?;
+            message.starts_with("upstream").then(|| message.to_owned())
+        })
+        .collect();
+    let named = |upstream: &str| origins.iter().any(|it| it.contains(upstream));
+    assert!(
+        named("upstream up,") && named("upstream other,"),
+        "{origins:?}"
+    );
+}
+
+#[tokio::test]
 async fn rules_budgets_and_the_ledger_hold_for_tools_of_upstreams() {
     let quota = json!({"max_calls_per_minute": 2, "max_calls_per_day": 100});
     let site = with_child(json!({"governance": {
@@ -395,6 +457,13 @@ async fn mistakes_in_the_configuration_of_upstreams_are_told_with_place_and_cure
             "of no use with `command`",
         ),
         (json!({"a": {"command": "x", "comand": "y"}}), "comand"),
+        (
+            json!({
+                "a": {"command": "x", "uris": "as-is"},
+                "b": {"command": "x", "uris": "as-is"},
+            }),
+            "`upstreams.a` has that already",
+        ),
         (json!({"a b": {"command": "x"}}), "no name for an upstream"),
         (
             json!({"a": {"command": "x", "env": {"K": "${UNSET_KEY}"}}}),

@@ -51,6 +51,8 @@ pub struct Upstream {
     /// Beginning of the names of its tools and prompts, in place of `gateway.names`.
     #[schemars(extend("format" = "token"))]
     pub prefix: Option<String>,
+    /// Form of the URIs of its resources. One upstream alone can have `as-is`.
+    pub uris: Uris,
     /// Clients that share a connection, and with it a program.
     pub isolation: Isolation,
     /// Seconds without a call after which the connection is closed, and the program ended; 0: never.
@@ -80,6 +82,7 @@ impl Default for Upstream {
             allow: Vec::new(),
             deny: Vec::new(),
             prefix: None,
+            uris: Uris::default(),
             isolation: Isolation::default(),
             idle_seconds: 600,
             connect_timeout_seconds: 60,
@@ -100,6 +103,17 @@ pub enum UpstreamTransport {
     Http,
     /// HTTP with SSE of 2024-11-05.
     Sse,
+}
+
+/// Form of the URIs under which resources of an upstream are offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Uris {
+    /// `mcp.NAME+` and its URI.
+    #[default]
+    Prefixed,
+    /// Its own. Any URI that nothing else has is this upstream's.
+    AsIs,
 }
 
 /// Clients that share a connection to an upstream.
@@ -191,7 +205,19 @@ pub(crate) fn check(
             Some("write `mcp_{server}_{tool}`"),
         );
     }
+    let is_as_is = |it: &Upstream| it.enabled && it.uris == Uris::AsIs;
+    let first_as_is = upstreams.iter().find(|(_, it)| is_as_is(it));
     for (name, upstream) in upstreams {
+        if let Some((first, _)) = first_as_is
+            && first != name
+            && is_as_is(upstream)
+        {
+            let key = child(&child("upstreams", name), "uris");
+            let message =
+                format!("`{key}` cannot be `as-is`: `upstreams.{first}` has that already");
+            let hint = "keep it at one of them, so that each URI leads to one server";
+            error(key, message, Some(hint));
+        }
         let path = child("upstreams", name);
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         if name.is_empty() || MAX_NAME < name.len() || !name.bytes().all(legal) {

@@ -9,17 +9,17 @@ use crate::{
     },
 };
 use adapter_tools::{
-    Answers, Arguments, Content, EmbeddedResource, Executor, InvalidArguments, Needed, Question,
-    ResourceBody, ResourceLink, ToolCx, ToolError, ToolOutput,
+    Answers, Arguments, Askable, Content, EmbeddedResource, Executor, InvalidArguments, Needed,
+    Question, ResourceBody, ResourceLink, ToolCx, ToolError, ToolOutput,
 };
 use futures_util::future::BoxFuture;
 use mcp_client::{CallOptions, Error, Progress};
 use mcp_protocol::{
-    RawJson,
+    Era, RawJson,
     client::{Answer, ServerError},
     model::{
-        self, CallTool, CallToolResult, ClientRequest, InputRequest, InputRequired, InputResponse,
-        InputRetry, ResultMeta,
+        self, CallTool, CallToolResult, ClientCapabilities, ClientRequest, InputRequest,
+        InputRequired, InputResponse, InputRetry, ResultMeta,
     },
 };
 use serde_json::{Value, json, value::RawValue};
@@ -32,6 +32,8 @@ use tokio::sync::mpsc;
 
 /// Time that a call waits for answers of its client, and is forgotten after.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
+/// Beginning of the names that are the server's to use.
+const OURS: &str = "io.owlclaw/";
 /// Most calls of one upstream that wait for answers.
 const MAX_PARKED: usize = 1024;
 
@@ -60,7 +62,7 @@ impl Executor for UpstreamTool {
                 kind: "tool",
             };
             match item.ask(&cx, request).await? {
-                Answer::CallTool(result) => Ok(output(result, &self.upstream.scheme_key)),
+                Answer::CallTool(result) => Ok(output(result, &self.upstream)),
                 _ => Err(item.lost("a call was answered with something else", "")),
             }
         })
@@ -146,18 +148,18 @@ impl Item<'_> {
                 };
                 resumed = Some(waiting);
             }
-            Some(Value::Object(state)) if state.contains_key("state") => {
-                retry.state = state
-                    .get("state")
-                    .and_then(Value::as_str)
-                    .map(str::to_owned);
+            Some(Value::Object(state)) if state.contains_key("again") => {}
+            // What answers are worth that were not asked for is the upstream's to say; those to questions of this
+            // server are its own.
+            state => {
+                let state = state.as_ref().and_then(|it| it.get("state")?.as_str());
+                retry.state = state.map(str::to_owned);
                 let responses = answers.responses.iter();
                 retry.responses = responses
+                    .filter(|(key, _)| !key.starts_with(OURS))
                     .map(|(key, raw)| (key.clone(), raw_json(raw)))
                     .collect();
             }
-            // The first time, or answers that this call has not asked for, such as a confirmation.
-            _ => {}
         }
         let flight = match resumed {
             Some(waiting) => resume(waiting, &answers, cx),
@@ -173,17 +175,20 @@ impl Item<'_> {
         cx: &ToolCx,
     ) -> Result<Flight, ToolError> {
         let upstream = self.upstream;
-        match &mut request {
-            ClientRequest::CallTool(call) => call.retry = retry,
-            ClientRequest::GetPrompt(get) => get.retry = retry,
-            ClientRequest::ReadResource(read) => read.retry = retry,
-            _ => {}
-        }
         let slot = upstream.slot(&cx.principal, cx.askable());
         let slot = slot.map_err(|down| self.unavailable(&down))?;
         let live = slot.connected().await;
         let live = live.map_err(|down| self.unavailable(&down))?;
         let version = live.connection.agreed().version;
+        // A legacy upstream has asked nothing that a request could answer.
+        if version.era() == Era::Modern {
+            match &mut request {
+                ClientRequest::CallTool(call) => call.retry = retry,
+                ClientRequest::GetPrompt(get) => get.retry = retry,
+                ClientRequest::ReadResource(read) => read.retry = retry,
+                _ => {}
+            }
+        }
         cx.meter().note_place(&format!(
             "upstream {}, {} {}, revision {}",
             upstream.spec.name,
@@ -318,6 +323,12 @@ impl Item<'_> {
                             ..Needed::default()
                         })
                     }
+                    ServerError::MissingClientCapability { required }
+                        if let Some(question) = undeclared(&required, cx.askable()) =>
+                    {
+                        // It is not asked: the client is told what it would have to declare.
+                        ToolError::NeedsInput(Needed::default().and("undeclared", question))
+                    }
                     _ => ToolError::failed_with(
                         format!("upstream `{name}`: {}", error.message),
                         json!({
@@ -423,14 +434,42 @@ fn question(request: InputRequest) -> Question {
     }
 }
 
+/// A question that needs one of the `required` capabilities and cannot be put to a client.
+fn undeclared(required: &ClientCapabilities, askable: Askable) -> Option<Question> {
+    let elicitation = required.elicitation.unwrap_or_default();
+    let message = String::new();
+    let questions = [
+        (required.sampling.is_some(), Question::Sample(Value::Null)),
+        (required.roots, Question::Roots),
+        (
+            elicitation.url,
+            Question::Url {
+                message: message.clone(),
+                url: String::new(),
+            },
+        ),
+        (
+            elicitation.form,
+            Question::Form {
+                message,
+                schema: Value::Null,
+            },
+        ),
+    ];
+    let mut questions = questions.into_iter();
+    let (_, question) =
+        questions.find(|(is_required, question)| *is_required && !question.is_askable(askable))?;
+    Some(question)
+}
+
 /// The answer of an upstream as that of a tool. Addresses of its resources are those under which they are
 /// offered.
-fn output(result: CallToolResult, key: &str) -> ToolOutput {
+fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
     let mut output = ToolOutput {
         content: result
             .content
             .into_iter()
-            .map(|it| block(it, key))
+            .map(|it| block(it, upstream))
             .collect(),
         structured: result
             .structured_content
@@ -440,8 +479,7 @@ fn output(result: CallToolResult, key: &str) -> ToolOutput {
         ..ToolOutput::default()
     };
     for (name, value) in result.meta.iter() {
-        // Names of ours are the server's to use.
-        if !name.starts_with("io.owlclaw/")
+        if !name.starts_with(OURS)
             && let Ok(value) = value.parse::<Value>()
         {
             output = output.with_meta(name, value);
@@ -450,8 +488,7 @@ fn output(result: CallToolResult, key: &str) -> ToolOutput {
     output
 }
 
-fn block(content: model::Content, key: &str) -> Content {
-    let offered = |uri: &str| crate::names::offered_uri(key, uri);
+fn block(content: model::Content, upstream: &Upstream) -> Content {
     match content {
         model::Content::Text { text, .. } => Content::Text { text },
         model::Content::Image {
@@ -461,7 +498,7 @@ fn block(content: model::Content, key: &str) -> Content {
             data, mime_type, ..
         } => Content::Audio { data, mime_type },
         model::Content::ResourceLink(link) => Content::ResourceLink(ResourceLink {
-            uri: offered(&link.uri),
+            uri: upstream.offered_uri(&link.uri),
             name: link.name,
             title: link.title,
             description: link.description,
@@ -470,7 +507,7 @@ fn block(content: model::Content, key: &str) -> Content {
         }),
         model::Content::Resource { resource, .. } => Content::Resource {
             resource: EmbeddedResource {
-                uri: offered(&resource.uri),
+                uri: upstream.offered_uri(&resource.uri),
                 mime_type: resource.mime_type,
                 body: match (resource.text, resource.blob) {
                     (Some(text), _) => ResourceBody::Text(text),
