@@ -1,7 +1,8 @@
 """Runs the official suites against one server and adds up what they say.
 
 The suites speak HTTP. Over stdio, they speak to stdio_bridge.py, and what is about HTTP itself is
-left out: over_stdio.py says what.
+left out: over_stdio.py says what. Through a gateway, they speak to the gateway over HTTP, and the
+transport is that between gateway and server.
 
 Called by run.sh, which installs the suites. Needs nothing but Python 3.10.
 """
@@ -9,6 +10,7 @@ Called by run.sh, which installs the suites. Needs nothing but Python 3.10.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -42,6 +44,7 @@ class Run:
     selection: str
     revision: str
     transport: str
+    behind_gateway: bool = False
 
     def options(self) -> list[str]:
         if self.selection == "requirements":
@@ -52,10 +55,14 @@ class Run:
 
     def words(self) -> set[str]:
         """What an `only` in the baseline may call it by."""
-        return {self.suite, self.selection, self.revision, self.transport}
+        words = {self.suite, self.selection, self.revision, self.transport}
+        return words | ({"gateway"} if self.behind_gateway else set())
 
 
-def runs(transport: str) -> list[Run]:
+def runs(transport: str, through_gateway: bool) -> list[Run]:
+    if through_gateway:
+        newest = ("2025-11-25", "2026-07-28")
+        return [Run("0.2", "requirements", revision, transport, behind_gateway=True) for revision in newest]
     # 2025-03-26 is nothing but sessions, which stdio does not have.
     oldest = ["2025-03-26"] if transport == "http" else []
     selected = [
@@ -72,6 +79,11 @@ def runs(transport: str) -> list[Run]:
 # skipped what it is for, because the server lacks what it calls.
 MAY_CHECK_NOTHING = {
     "tasks-status-notifications": "is a placeholder in the suite itself",
+}
+
+# The same through a gateway.
+MAY_CHECK_NOTHING_BEHIND = {
+    "server-sse-polling": "the gateway follows a stream that the server has closed, and closes none itself",
 }
 
 
@@ -146,15 +158,16 @@ def section(text: str, title: str) -> list[str]:
     return found
 
 
-def carry_out(run: Run, url: str, entries: list[Entry], cache: Path) -> Report:
-    results = cache / "results" / f"{run.transport}-{run.suite}-{run.selection}-{run.revision}"
+def carry_out(run: Run, server: Server, entries: list[Entry], cache: Path) -> Report:
+    way = f"gateway-{run.transport}" if run.behind_gateway else run.transport
+    results = cache / "results" / f"{way}-{run.suite}-{run.selection}-{run.revision}"
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     baseline = results / "expected-failures.yaml"
     listed = [f"  - {entry.scenario}\n" for entry in entries if entry.concerns(run)]
     baseline.write_text("server:\n" + "".join(listed) if listed else "server: []\n", encoding="utf-8")
     program = cache / f"suite-{run.suite}/node_modules/@modelcontextprotocol/conformance/dist/index.js"
-    command = ["node", program, "server", "--url", url, *run.options()]
+    command = ["node", program, "server", "--url", server.url, *run.options()]
     command += ["--expected-failures", baseline, "-o", results]
     try:
         done = subprocess.run(
@@ -180,7 +193,7 @@ def carry_out(run: Run, url: str, entries: list[Entry], cache: Path) -> Report:
         empty=[
             scenario
             for scenario in re.findall(r"^. (\S+): 0 passed, 0 failed$", summary, re.MULTILINE)
-            if scenario not in MAY_CHECK_NOTHING
+            if scenario not in MAY_CHECK_NOTHING and not (run.behind_gateway and scenario in MAY_CHECK_NOTHING_BEHIND)
         ],
         trouble=None,
     )
@@ -192,79 +205,99 @@ def carry_out(run: Run, url: str, entries: list[Entry], cache: Path) -> Report:
         report.trouble = "nothing passed"
     elif status != 0 and not report.stale and not report.unexpected:
         report.trouble = f"it ended with {status}: {text[-1000:]}"
-    if run.transport == "stdio":
+    if server.is_bridged:
         report.leave_out(over_stdio.leave_out(results))
     return report
 
 
 class Server:
-    """The server under test: one that runs already, or one of our own."""
+    """The server under test: one that runs already, or one of our own, by itself or behind a gateway."""
 
-    def __init__(self, target: list[str], transport: str) -> None:
-        self.transport = transport
-        self.process = None
-        self.log = None
-        if target[0].isdigit():
-            self.url = f"http://127.0.0.1:{target[0]}/mcp"
-        elif is_url(target[0]):
-            self.url = target[0]
-        elif transport == "http":
-            self._start([os.path.abspath(target[0]), *(target[1:] or ["--port", "{port}"])])
-        else:
-            bridged = [os.path.abspath(target[0]), *target[1:]]
-            self._start([sys.executable, str(BRIDGE), "--port", "{port}", "--", *bridged])
+    def __init__(self, target: list[str], transport: str, gateway: str | None) -> None:
+        self.gateway = gateway
+        self.is_bridged = transport == "stdio" and gateway is None
+        # Stopped in this order.
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.log = tempfile.TemporaryFile()
+        self.directory = tempfile.TemporaryDirectory()
+        command = [os.path.abspath(target[0]), *target[1:]]
+        try:
+            if target[0].isdigit():
+                self.url = f"http://127.0.0.1:{target[0]}/mcp"
+            elif is_url(target[0]):
+                self.url = target[0]
+            elif transport == "http":
+                self.url = self._start([*command, *([] if target[1:] else ["--port", "{port}"])])
+            elif gateway is None:
+                self.url = self._start([sys.executable, str(BRIDGE), "--port", "{port}", "--", *command])
+            if gateway is not None:
+                upstream = {"url": self.url} if transport == "http" else {"command": command[0], "args": command[1:]}
+                self.url = self._start(self._gateway(gateway, upstream))
+        except SystemExit:
+            self.stop()
+            raise
 
-    def _start(self, command: list[str]) -> None:
+    def _gateway(self, program: str, upstream: dict[str, object]) -> list[str]:
+        """The command of a gateway that has one upstream and changes neither names nor URIs."""
+        plenty = 1_000_000
+        settings = {
+            "transport": "http",
+            "ledger": {"path": "ledger.db"},
+            "gateway": {"names": "{tool}", "describe_origin": False},
+            "upstreams": {"suite": {**upstream, "uris": "as-is"}},
+            "governance": {"default_quota": {"max_calls_per_minute": plenty, "max_calls_per_day": plenty}},
+        }
+        path = Path(self.directory.name) / "mcp-server.yaml"
+        path.write_text(json.dumps({"mcp_server": settings}), encoding="utf-8")
+        return [os.path.abspath(program), "start", "--config", str(path), "--port", "{port}"]
+
+    def _start(self, command: list[str]) -> str:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}/mcp"
-        self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
+        process = subprocess.Popen(
             [word.replace("{port}", str(port)) for word in command],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,
         )
+        self.processes.insert(0, process)
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                return
+                return f"http://127.0.0.1:{port}/mcp"
             except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    status = self.process.poll()
-                    self.stop()
-                    raise SystemExit(f"the server did not listen (status {status}): {self.said()}")
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"the server did not listen (status {process.poll()}): {self.said()}")
                 time.sleep(0.05)
 
     def said(self) -> str:
-        if self.log is None:
+        if not self.processes:
             return "(not started by us)"
         self.log.seek(0)
         return self.log.read().decode(errors="replace")[-2000:]
 
     def died(self) -> bool:
-        return self.process is not None and self.process.poll() is not None
+        return any(process.poll() is not None for process in self.processes)
 
     def stop(self) -> None:
-        if self.process is None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait(STOP_SECONDS)
+        for process in self.processes:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait(STOP_SECONDS)
 
     def ended_badly(self) -> bool:
         """Whether a bridge that was stopped had trouble with its children."""
-        return self.transport == "stdio" and self.process is not None and self.process.returncode != 0
+        return self.is_bridged and any(process.returncode != 0 for process in self.processes)
 
 
 @dataclass
@@ -279,10 +312,10 @@ class Sum:
     broken_off: bool = False
 
 
-def carry_out_all(server: Server, entries: list[Entry], cache: Path) -> Sum:
+def carry_out_all(server: Server, transport: str, entries: list[Entry], cache: Path) -> Sum:
     total = Sum()
-    for run in runs(server.transport):
-        report = carry_out(run, server.url, entries, cache)
+    for run in runs(transport, server.gateway is not None):
+        report = carry_out(run, server, entries, cache)
         stale = [*report.stale, *report.left_out.stale]
         left_out = report.left_out.passed + report.left_out.failed
         total.passed += report.passed
@@ -326,6 +359,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cache", type=Path, required=True, help="where run.sh installed the suites")
     parser.add_argument("--transport", action="append", choices=TRANSPORTS, default=[])
+    parser.add_argument("--through", metavar="GATEWAY", help="the program that stands before the server")
     parser.add_argument("target", nargs=argparse.REMAINDER, help="a port, a URL, or a program and its arguments")
     arguments = parser.parse_args()
     if not arguments.target:
@@ -346,8 +380,11 @@ def main() -> int:
     with ThreadPoolExecutor(len(transports)) as pool:
         try:
             for transport in transports:
-                servers.append(Server(arguments.target, transport))
-            running = [pool.submit(carry_out_all, server, entries, arguments.cache) for server in servers]
+                servers.append(Server(arguments.target, transport, arguments.through))
+            running = [
+                pool.submit(carry_out_all, server, transport, entries, arguments.cache)
+                for server, transport in zip(servers, transports)
+            ]
             sums = [each.result() for each in running]
         finally:
             for server in servers:
@@ -355,22 +392,22 @@ def main() -> int:
     failed = sum(it.failed for it in sums)
     met = {entry for it in sums for entry in it.met}
     for entry in entries:
-        if entry not in met:
+        if entry not in met and ("gateway" in entry.only) is bool(arguments.through):
             print(f"    NEVER FAILED {entry.scenario}: take it out of {BASELINE.name}")
             failed += 1
     for server, total in zip(servers, sums):
         if total.broken_off:
             continue
         if server.ended_badly():
-            print(f"    FAILED {server.transport} did not end well: {server.said()}")
+            print(f"    FAILED the bridge did not end well: {server.said()}")
             failed += 1
-        if server.transport == "stdio":
+        if server.is_bridged:
             for name in sorted({*over_stdio.NOT_PASSED, *over_stdio.PASSED_BY_BRIDGE} - total.met_over_stdio):
                 print(f"    NEVER MET {name}: take it out of over_stdio.py")
                 failed += 1
     print(f"details: {arguments.cache / 'results'}")
     for transport, total in zip(transports, sums):
-        left_out = f", {total.left_out} left out as they are about HTTP" if transport == "stdio" else ""
+        left_out = f", {total.left_out} left out as they are about HTTP" if total.left_out else ""
         print(f"{transport}: {total.passed} checks passed{left_out}")
     print(f"{failed} scenarios failed that are not expected to")
     return 1 if failed else 0

@@ -2,13 +2,14 @@
 # Runs the official conformance suites against a server.
 #
 #   tests/conformance/run.sh PORT_OR_URL
-#   tests/conformance/run.sh [--transport http|stdio]... BINARY [ARGUMENT]...
+#   tests/conformance/run.sh [--transport http|stdio]... [--through GATEWAY] BINARY [ARGUMENT]...
 #
 # The second form starts BINARY: over http on a free loopback port, where "{port}" in its
 # arguments is replaced, and they are `--port {port}` if there are none; over stdio as it is,
-# behind stdio_bridge.py. Both by default, and http alone if an argument has "{port}". The
-# suites are installed below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}; what they saw is
-# kept there too.
+# behind stdio_bridge.py. Both by default, and http alone if an argument has "{port}". With
+# --through, the program GATEWAY, an owlclaw-mcp, stands before it and is what the suite of
+# the two newest revisions asks. The suites are installed below
+# ${OWLCLAW_TEST_CACHE:-<repository>/.cache}; what they saw is kept there too.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,7 +17,7 @@ repository=$(cd "$here/../.." && pwd)
 cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
 
 if [ $# -lt 1 ]; then
-    sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
 
