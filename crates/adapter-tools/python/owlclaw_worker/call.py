@@ -11,7 +11,7 @@ import typing
 from . import constraints, hints, protocol
 from .constraints import InvalidArgument
 from .context import current
-from .convert import converter, optional
+from .convert import converter, optional, takes_written
 
 # Members of `session` about the caller. The server alone sets them: an argument of such a name does not
 # reach the session.
@@ -39,6 +39,10 @@ class Handler:
             for parameter in self.signature.parameters:
                 self._prepare(parameter)
             self._prepare_rest()
+        else:
+            self._prepare_numbers()
+        # Whether it wants to know how numbers were written: it has decimals.
+        self.takes_written = any(takes_written(convert) for _, convert in self._converters)
         self.rules = self._own_rules()
         self.check_result = None
         try:
@@ -46,6 +50,21 @@ class Handler:
                 self.check_result = constraints.result_check(self.signature.returns)
         except constraints.Unrunnable as error:
             self.signature.refusals.append("its result: %s" % error)
+
+    def _prepare_numbers(self):
+        """Pass decimals on as they were written to what converts by itself."""
+        for parameter in self.signature.parameters:
+            try:
+                wanted = takes_written(converter(parameter.hint))
+            except Exception:  # It is not for us to convert.
+                continue
+            if wanted:
+
+                def convert(value, _path):
+                    return value
+
+                convert.takes_written = True
+                self._converters.append((parameter.name, convert))
 
     def _prepare_rest(self):
         """What is taken by `**rest` is as it came, unless its hint has validators."""
@@ -94,13 +113,18 @@ class Handler:
         if parameter.factory is not None:
             self._factories.append((parameter.name, parameter.factory))
 
-    def bind(self, arguments, context):
-        """The positional and keyword arguments for the handler. Raises `InvalidArgument`."""
+    def bind(self, arguments, context, written=None):
+        """The positional and keyword arguments for the handler. Raises `InvalidArgument`.
+
+        `written` are the arguments with numbers as they were written, where `takes_written` asks for them.
+        """
         keywords = self._choose(arguments, context)
         for name in self.signature.contexts:
             keywords.pop(name, None)
         for name, convert in self._converters:
             if name in keywords:
+                if written is not None and name in written and takes_written(convert):
+                    keywords[name] = written[name]
                 keywords[name] = convert(keywords[name], "/" + name)
         if self._convert_rest is not None:
             for name, value in keywords.items():

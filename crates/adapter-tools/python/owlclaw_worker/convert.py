@@ -17,25 +17,51 @@ import re
 import typing
 import uuid
 
-from . import constraints, hints
+from . import constraints, hints, protocol
 from .constraints import InvalidArgument
 from .schema import enum_members, key_names
 
 
 def converter(hint):
-    """A function of `(value, path)` that converts, or None where there is nothing to convert."""
-    return _Builder().build(hint, False)
+    """A function of `(value, path)` that converts, or None where there is nothing to convert.
+
+    With an attribute `takes_written` it is to be given the numbers in its value as `protocol.Written`.
+    """
+    builder = _Builder()
+    convert = builder.build(hint, False)
+    if not builder.meets_decimals:
+        return convert
+    exactly = _Builder(is_written=True).build(hint, False)
+
+    def convert_written(value, path):
+        return exactly(value, path)
+
+    convert_written.takes_written = True
+    return convert_written
+
+
+def takes_written(convert):
+    """Tell converters that are to be given numbers as they were written."""
+    return getattr(convert, "takes_written", False)
 
 
 def optional(convert, default):
     """`convert`, letting None pass where that is the default: `x: int = None` says so without saying it."""
     if convert is None or default is not None:
         return convert
-    return lambda value, path: None if value is None else convert(value, path)
+
+    def convert_optional(value, path):
+        return None if value is None else convert(value, path)
+
+    convert_optional.takes_written = takes_written(convert)
+    return convert_optional
 
 
 class _Builder:
-    def __init__(self):
+    def __init__(self, is_written=False):
+        # Whether numbers come as they were written, so that what is no decimal has to become a float.
+        self._is_written = is_written
+        self.meets_decimals = False
         self._classes = {}
         self._known = {}
         self._inside = []  # the classes being looked at, for `Self`
@@ -44,7 +70,7 @@ class _Builder:
     def build(self, hint, strict):
         """`strict` converters also refuse what is not of the hinted type, and are never None."""
         if self._depth > 50:
-            return _as_is if strict else None
+            return self._nothing(strict)
         hint, metadata = hints.peel_to_alias(hint)
         made = self._built(hint, strict)
         # Once for the type and once for each way to note something about it.
@@ -65,10 +91,25 @@ class _Builder:
             made = self.build(hints.alias_value(hint), strict) if hints.is_alias(hint) else self._make(hint, strict)
         finally:
             self._depth -= 1
-        made = _as_is if made is None and strict else made
+        made = self._nothing(strict) if made is None else made
         if key is not None:
             self._known[key] = made
         return made
+
+    def _nothing(self, strict):
+        """The converter of what is not converted."""
+        if self._is_written:
+            return _unwritten
+        return _as_is if strict else None
+
+    def _expect(self, name, *types):
+        check = _expect(name, *types)
+        return (lambda value, path: protocol.unwritten(check(value, path))) if self._is_written else check
+
+    def _by_pydantic(self, cls, make, schema):
+        # Its models, whose own parts are not looked at here.
+        self.meets_decimals = self.meets_decimals or "decimal" in repr(schema).lower()
+        return _by(cls, make)
 
     def _make(self, hint, strict):
         if hint is None:
@@ -85,17 +126,18 @@ class _Builder:
         if cls is int:
             return _strict_integer if strict else _integer
         if cls in _PLAIN:
-            return _expect(*_PLAIN[cls]) if strict else None
+            return self._expect(*_PLAIN[cls]) if strict else None
         if issubclass(cls, enum.Enum):
             return _enum(cls)
         for known, make in _FROM_TEXT:
             if issubclass(cls, known):
+                self.meets_decimals = self.meets_decimals or known is decimal.Decimal
                 return _from_text(make(cls), cls)
         arguments = typing.get_args(hint)
         if hints.is_pydantic(cls):
-            return _by(cls, cls.model_validate)
+            return self._by_pydantic(cls, cls.model_validate, getattr(cls, "__pydantic_core_schema__", None))
         if hints.is_old_pydantic(cls):
-            return _by(cls, cls.parse_obj)
+            return self._by_pydantic(cls, cls.parse_obj, getattr(cls, "__fields__", None))
         if hints.is_record(cls):
             return self._once(hint, cls, arguments, self._record)
         if hints.is_typed_dict(cls):
@@ -103,7 +145,8 @@ class _Builder:
         if hints.is_known_to_pydantic(cls):
             import pydantic
 
-            return _by(cls, pydantic.TypeAdapter(hint).validate_python)
+            adapter = pydantic.TypeAdapter(hint)
+            return self._by_pydantic(cls, adapter.validate_python, adapter.core_schema)
         if hints.is_named_tuple(cls):
             return self._named_tuple(cls, arguments)
         if issubclass(cls, tuple):
@@ -126,14 +169,14 @@ class _Builder:
         return self._classes[hint]
 
     def _union(self, members, strict):
-        if not strict and all(self.build(member, False) is None for member in members):
+        if not strict and all(self.build(member, False) in (None, _unwritten) for member in members):
             return None
         concrete = [member for member in members if hints.peel(member)[0] not in (None, type(None))]
         branches = [self.build(member, True) for member in concrete]
         allows_none = len(concrete) < len(members)
         # Where every member is plain JSON, the schema has judged; where one is not, a value that suits
         # none of them would surprise the handler.
-        only_plain = not strict and all(self.build(member, False) in (None, _integer) for member in concrete)
+        only_plain = not strict and all(self.build(member, False) in (None, _unwritten, _integer) for member in concrete)
 
         def convert(value, path):
             if value is None and allows_none:
@@ -145,7 +188,7 @@ class _Builder:
                 except InvalidArgument as error:
                     reason = error
             if only_plain:
-                return value
+                return protocol.unwritten(value) if self._is_written else value
             if len(branches) == 1 and reason is not None:
                 raise reason
             raise InvalidArgument(path, "suits no member of its union; the last said: %s" % reason)
@@ -171,7 +214,7 @@ class _Builder:
         if strict and len(arguments) == 1:
             item = self.build(arguments[0], True)
         if item is None and wrap is None:
-            return _expect("array", list) if strict else None
+            return self._expect("array", list) if strict else None
 
         def convert(value, path):
             if not isinstance(value, list):
@@ -231,7 +274,7 @@ class _Builder:
             plain = self._mapping(dict, arguments, strict)
             return lambda value, path: wrap(value if plain is None else plain(value, path))
         if key is None and value_of is None:
-            return _expect("object", dict) if strict else None
+            return self._expect("object", dict) if strict else None
 
         def convert(value, path):
             if not isinstance(value, dict):
@@ -324,6 +367,10 @@ def _as_is(value, path):
     return value
 
 
+def _unwritten(value, path):
+    return protocol.unwritten(value)
+
+
 def _integer(value, path):
     """JSON makes no difference between 3 and 3.0, and `integer` admits both; Python code does."""
     if isinstance(value, float) and value.is_integer():
@@ -412,7 +459,7 @@ def _from_text(make, cls):
             if not issubclass(cls, decimal.Decimal) or isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise InvalidArgument(path, "expected a string")
             # By way of its shortest text: 0.1 is meant, not the double nearest to it.
-            value = repr(value)
+            value = value.text if isinstance(value, protocol.Written) else repr(value)
         try:
             return make(value)
         except Exception as error:
@@ -464,8 +511,7 @@ _FROM_TEXT = (
     (decimal.Decimal, lambda cls: cls),
     (uuid.UUID, lambda cls: cls),
     (pathlib.PurePath, lambda cls: cls),
-    (ipaddress.IPv4Address, lambda cls: cls),
-    (ipaddress.IPv6Address, lambda cls: cls),
+    (protocol.ADDRESSES, lambda cls: cls),
     (re.Pattern, lambda cls: re.compile),
     ((bytes, bytearray), lambda cls: lambda text: cls(text, "utf-8")),
 )

@@ -14,6 +14,7 @@ import typing
 
 from . import constraints, content, hints, protocol, streams
 from .call import Handler
+from .convert import takes_written
 from .docstring import parse as parse_docstring
 
 # Where an application has what it offers.
@@ -206,13 +207,16 @@ class _FromTexts(Handler):
         super().__init__(name, function)
         self._wants_text = {one.name: _takes_text(one.hint) for one in self.signature.parameters}
         self._checks = {one.name: _scalar(one.hint) for one in self.signature.parameters}
+        self._written = {name for name, convert in self._converters if takes_written(convert)}
+        # The numbers are in the texts.
+        self.takes_written = False
 
-    def bind(self, arguments, context):
+    def bind(self, arguments, context, written=None):
         given = {}
         for name, value in arguments.items():
             if isinstance(value, str) and not self._wants_text.get(name, True):
                 try:
-                    value = json.loads(value)
+                    value = json.loads(value, parse_float=protocol.Written if name in self._written else None)
                 except ValueError:
                     pass  # A date, say. What it is not, its type says.
             wanted = self._checks.get(name)
@@ -420,7 +424,7 @@ def _prompt_message(value):
 class CompletionHandler(Handler):
     """What suggests values of an argument, or of all arguments."""
 
-    def bind(self, arguments, context):
+    def bind(self, arguments, context, written=None):
         if self.name:
             takes = len(self.signature.parameters)
             given = [arguments["argument"]["value"], arguments["context"]["arguments"]][: max(takes, 1)]

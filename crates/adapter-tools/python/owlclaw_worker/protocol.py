@@ -138,7 +138,39 @@ def _decode_frame(payload):
         return {"type": "unreadable", "id": int(head.group(2)), "reason": str(error)}
     if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
         raise ProtocolError("a frame that is not an object with a type")
+    if "arguments" in frame:
+        frame["payload"] = payload
     return frame
+
+
+class Written(float):
+    """A number with a fraction or an exponent as it was written, for decimals: a float keeps about 17 digits of it."""
+
+    __slots__ = ("text",)
+
+    def __new__(cls, text):
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __str__(self):
+        # What pydantic makes a decimal of.
+        return self.text
+
+
+def written_arguments(payload):
+    """The arguments in the payload of a frame, with each number as it was written."""
+    return json.loads(str(payload, "utf-8"), parse_float=Written)["arguments"]
+
+
+def unwritten(value):
+    """The same with floats in place of `Written`."""
+    kind = type(value)
+    if kind is Written:
+        return float(value)
+    if kind is dict:
+        return {name: unwritten(one) for name, one in value.items()}
+    return [unwritten(one) for one in value] if kind is list else value
 
 
 # Values
@@ -255,7 +287,7 @@ def _simpler(value):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
         return duration_text(value)
-    if isinstance(value, (decimal.Decimal, uuid.UUID, pathlib.PurePath, *_ADDRESSES)):
+    if isinstance(value, (decimal.Decimal, uuid.UUID, pathlib.PurePath, *ADDRESSES)):
         return str(value)
     if isinstance(value, re.Pattern):
         return value.pattern
@@ -306,7 +338,7 @@ def _simpler(value):
 
 _SERIES = (collections.abc.Sequence, collections.abc.Set, collections.abc.ValuesView, collections.deque)
 
-_ADDRESSES = (
+ADDRESSES = (
     ipaddress.IPv4Address,
     ipaddress.IPv6Address,
     ipaddress.IPv4Network,
@@ -397,8 +429,13 @@ def error_frame(call_id, kind, error=None, message=None, exception=None):
     return encode_frame(frame)
 
 
-def _words(error):
+def _words(error, depth=0):
     try:
+        members = getattr(error, "exceptions", None)
+        if depth < 5 and isinstance(members, tuple) and any(base.__name__ == "BaseExceptionGroup" for base in type(error).__mro__):
+            # A group says how many there are, and not what they say.
+            shown = ["%s: %s" % (type(one).__name__, _words(one, depth + 1)) for one in members[:10]]
+            return "%s: %s" % (error, "; ".join(shown))
         return str(error)
     except BaseException:  # A __str__ is the application's code too.
         return "(the exception's own text could not be read)"

@@ -267,7 +267,7 @@ class Generator:
             return self._tuple(arguments)
         if issubclass(cls, collections.abc.Mapping):
             return self._mapping(arguments)
-        if issubclass(cls, pathlib.PurePath) or issubclass(cls, str):
+        if issubclass(cls, (str, pathlib.PurePath, *protocol.ADDRESSES)):
             return {"type": "string"}
         for scalar in (datetime.datetime, datetime.date, bool, int, float, bytes):
             if issubclass(cls, scalar):
@@ -287,7 +287,8 @@ class Generator:
         schema = dict(_SCALARS[cls])
         if self._output and schema.get("format") in _LOOSE_FORMATS:
             del schema["format"]
-        return schema
+        # Not-a-number and infinities are written as null.
+        return nullable(schema) if self._output and cls is float else schema
 
     def _union(self, members):
         branches = []
@@ -507,7 +508,7 @@ class Generator:
             # A model with members that pydantic itself cannot describe.
             schema = {"type": "object"} if hints.is_pydantic(cls) else {}
         if self._output:
-            schema = _without_loose_formats(schema)
+            schema = _as_written(schema)
         for part, value in schema.pop("$defs", {}).items():
             self.definitions["%s.%s" % (name, part)] = value
         reference = schema.get("$ref")
@@ -552,15 +553,19 @@ def key_names(key):
     return {name if isinstance(name, str) else json.dumps(name, default=str): one for name, one in members.items()}
 
 
-def _without_loose_formats(schema):
+def _as_written(schema):
+    """A schema of results by pydantic, admitting what is written of them."""
     if isinstance(schema, dict):
-        return {
-            name: _without_loose_formats(value)
+        made = {
+            name: _as_written(value)
             for name, value in schema.items()
             if not (name == "format" and value in _LOOSE_FORMATS)
         }
+        # Pydantic refuses not-a-number where there are bounds.
+        is_bounded = any(keyword in made for keyword in _NUMBER_BOUNDS.values())
+        return nullable(made) if made.get("type") == "number" and not is_bounded else made
     if isinstance(schema, list):
-        return [_without_loose_formats(value) for value in schema]
+        return [_as_written(value) for value in schema]
     return schema
 
 

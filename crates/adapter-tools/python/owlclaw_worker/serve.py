@@ -56,6 +56,7 @@ class _Call:
         "name",
         "handler",
         "arguments",
+        "payload",
         "context",
         "task",
         "started",
@@ -76,6 +77,8 @@ class _Call:
         self.name = frame.get("name")
         self.handler = handler  # a Handler, or the provider of a state
         self.arguments = frame.get("arguments")
+        # The text of the arguments, for handlers that want to know how numbers were written.
+        self.payload = frame.get("payload") if getattr(handler, "takes_written", False) else None
         self.context = frame.get("ctx") or {}
         self.task = None
         self.started = False
@@ -104,7 +107,8 @@ class _Call:
     def invoke(self):
         """Call the handler. May return an awaitable."""
         if isinstance(self.handler, Handler):
-            positional, keywords = self.handler.bind(self.arguments, self.context)
+            written = None if self.payload is None else protocol.written_arguments(self.payload)
+            positional, keywords = self.handler.bind(self.arguments, self.context, written)
             return streams.collected(self.handler.function(*positional, **keywords))
         return self.handler()
 

@@ -310,6 +310,8 @@ class Conversions(unittest.TestCase):
             (datetime.timedelta, "-PT0.5S", datetime.timedelta(seconds=-0.5)),
             (decimal.Decimal, "1.10", decimal.Decimal("1.10")),
             (decimal.Decimal, 0.1, decimal.Decimal("0.1")),
+            (ipaddress.IPv4Network, "10.0.0.0/8", ipaddress.ip_network("10.0.0.0/8")),
+            (ipaddress.IPv6Interface, "::1/64", ipaddress.ip_interface("::1/64")),
             (uuid.UUID, "12345678123456781234567812345678", uuid.UUID(int=0x12345678123456781234567812345678)),
             (pathlib.Path, "/a/b", pathlib.Path("/a/b")),
             (ipaddress.IPv4Address, "10.0.0.1", ipaddress.IPv4Address("10.0.0.1")),

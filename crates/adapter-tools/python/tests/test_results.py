@@ -1,6 +1,8 @@
 """What handlers return besides values: content, streams, frames of data."""
 
 import base64
+import json
+import sys
 import unittest
 
 from support import WorkerProcess, call_frame
@@ -127,6 +129,19 @@ def nested(): return {"rows": DataFrame(), "totals": Series()}
             self.assertEqual(worker.result(1, "frame"), [{"sku": "a", "n": None}])
             self.assertEqual(worker.result(2, "nested"), {"rows": [{"sku": "a", "n": None}], "totals": [1, None]})
 
+    def test_the_members_of_a_group_of_exceptions_are_told(self):
+        if sys.version_info < (3, 11):
+            self.skipTest("there are no groups before Python 3.11")
+        text = HEAD + """
+@handler("grouped")
+def grouped():
+    raise ExceptionGroup("two failed", [ValueError("late"), ExceptionGroup("inner", [KeyError("sku")])])
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            message = worker.error(1, "grouped")["message"]
+            self.assertIn("ValueError: late; ExceptionGroup: inner (1 sub-exception): KeyError: 'sku'", message)
+
     def test_a_sleep_in_a_thread_ends_when_its_call_is_cancelled(self):
         text = HEAD + """
 @handler("rest")
@@ -148,6 +163,80 @@ def rest():
             kinds = {frame["type"]: frame for frame in frames}
             self.assertEqual(kinds["error"]["kind"], "cancelled")
             self.assertIn("cleaned up after 0.1", kinds["log"]["message"])
+
+
+class Decimals(unittest.TestCase):
+    """A decimal has the digits of the number that was sent, and what is beside it stays a float."""
+
+    TEXT = HEAD + """
+import dataclasses
+from decimal import Decimal
+from typing import Any, List, Optional, Union
+@dataclasses.dataclass
+class Line:
+    price: Decimal
+    weight: float
+    note: Any = None
+@handler("one")
+def one(price: Decimal, weight: float = 0): return repr((price, weight, type(weight).__name__))
+@handler("many")
+async def many(lines: List[Line], rest: Optional[Union[Decimal, str]] = None): return repr((lines, rest, type(lines[0].note[0]).__name__))
+@handler("none")
+def none(weight: float, more: dict): return repr((weight, more, type(more["a"]).__name__))
+@app.prompt("offer")
+def offer(price: Decimal): return repr(price)
+"""
+
+    def send(self, worker, call_id, name, arguments, kind="call"):
+        frame = {**call_frame(call_id, name, {}), "type": kind}
+        worker.send_raw(json.dumps(frame).replace('"arguments": {}', '"arguments": ' + arguments).encode())
+        return worker.frame()["value"]
+
+    def test_each_digit_is_kept(self):
+        long = "12345678901234567890.123456789"
+        rows = [
+            ("one", '{"price": %s, "weight": 0.5}' % long, "(Decimal('%s'), 0.5, 'float')" % long),
+            ("one", '{"price": 0.10}', "(Decimal('0.10'), 0, 'int')"),
+            ("one", '{"price": 1e-30}', "(Decimal('1E-30'), 0, 'int')"),
+            (
+                "many",
+                '{"lines": [{"price": %s, "weight": 1.5, "note": [0.25]}], "rest": 1.10}' % long,
+                "([Line(price=Decimal('%s'), weight=1.5, note=[0.25])], Decimal('1.10'), 'float')" % long,
+            ),
+            ("none", '{"weight": 0.10, "more": {"a": 1.10}}', "(0.1, {'a': 1.1}, 'float')"),
+        ]
+        for threads in (1, 8):
+            with WorkerProcess(self.TEXT, threads=threads) as worker:
+                worker.ready()
+                for call_id, (name, arguments, expected) in enumerate(rows):
+                    self.assertEqual(self.send(worker, call_id, name, arguments), expected)
+                said = self.send(worker, 90, "offer", '{"price": "%s"}' % long, "prompt")
+                self.assertIn(long, said["messages"][0]["content"]["text"])
+
+    def test_models_of_pydantic_keep_them_too(self):
+        try:
+            import pydantic  # noqa: F401
+        except ImportError:
+            self.skipTest("pydantic is not installed")
+        text = HEAD + """
+from decimal import Decimal
+from typing import Optional
+import pydantic
+class Price(pydantic.BaseModel):
+    amount: Optional[Decimal] = None
+    rate: float = 1.0
+@handler("price")
+def price(price: Price): return repr((price.amount, price.rate, type(price.rate).__name__))
+@handler("validated")
+@pydantic.validate_call
+def validated(amount: Decimal, rate: float): return repr((amount, rate, type(rate).__name__))
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            arguments = '{"amount": 1234567890123456.789012, "rate": 0.10}'
+            expected = "(Decimal('1234567890123456.789012'), 0.1, 'float')"
+            self.assertEqual(self.send(worker, 1, "price", '{"price": %s}' % arguments), expected)
+            self.assertEqual(self.send(worker, 2, "validated", arguments), expected)
 
 
 class Contexts(unittest.TestCase):

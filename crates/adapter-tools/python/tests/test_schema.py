@@ -935,6 +935,32 @@ class Outputs(Checked):
         self.admit(made, to_plain(value))
         self.refuse(made, {**to_plain(value), "total": 1.5})
 
+    def test_results_may_have_numbers_that_json_has_not(self):
+        from owlclaw_worker.protocol import to_plain
+
+        @dataclass
+        class Statistics:
+            mean: float
+            spread: Annotated[float, "In percent."]
+            by_day: Dict[str, List[float]]
+            count: int = 0
+
+        made = schema.output_schema(Statistics)
+        self.check(made)
+        value = Statistics(float("nan"), float("inf"), {"a": [float("nan"), 1.5]})
+        self.admit(made, to_plain(value, infinite_is_null=True))
+        self.refuse(made, {**to_plain(value, infinite_is_null=True), "count": None})
+        self.refuse(made, {**to_plain(value, infinite_is_null=True), "mean": "high"})
+        if pydantic is not None:
+
+            class Model(pydantic.BaseModel):
+                mean: float
+                share: float = pydantic.Field(ge=0)
+
+            made = schema.output_schema(Model)
+            self.admit(made, Model(mean=float("nan"), share=1).model_dump(mode="json"))
+            self.refuse(made, {"mean": 1, "share": None})
+
     def test_a_recursive_result_has_an_object_at_its_root(self):
         made = schema.output_schema(Node)
         self.check(made)
