@@ -11,7 +11,7 @@ use adapter_skills::SkillCatalog;
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolCx, ToolError, ToolKind};
 use futures_util::future::{BoxFuture, join_all, ready};
 use mcp_protocol::{
-    RawJson,
+    ProtocolVersion, RawJson,
     client::Answer,
     model::{
         self, CacheHint, ClientRequest, Complete, Completion, CompletionReference, GetPrompt,
@@ -21,23 +21,28 @@ use mcp_protocol::{
 };
 use mcp_server::{
     ComponentState, NotOffered, PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry,
-    Resources, SourceTools, ToolSource,
+    Resources, SourceTools, ToolSource, UNHEARD,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
-use tokio::{runtime::Handle, sync::watch};
+use tokio::{
+    runtime::Handle,
+    sync::{broadcast, watch},
+};
 
 /// Member of `_meta` that names the upstream of a tool, prompt or resource, and its own name there.
 pub const UPSTREAM_META: &str = "io.owlclaw/upstream";
 /// Name of the component of the health report.
 pub const COMPONENT: &str = "upstreams";
+/// Most updates of resources that wait to be told of.
+const MAX_UPDATES: usize = 1024;
 /// The file with the names that were given.
 const NAMES_FILE: &str = "names.json";
 
@@ -73,6 +78,10 @@ struct Inner {
     store: Option<Store>,
     runtime: Handle,
     changes: watch::Sender<u64>,
+    /// Offered URIs of resources that have changed.
+    updates: broadcast::Sender<String>,
+    /// Offered URIs of the resources that clients listen to.
+    listened: Mutex<BTreeSet<String>>,
     upstreams: RwLock<BTreeMap<String, Arc<Upstream>>>,
     names: Mutex<Names>,
 }
@@ -127,6 +136,8 @@ impl Gateway {
             store,
             runtime: Handle::current(),
             changes: watch::Sender::new(0),
+            updates: broadcast::Sender::new(MAX_UPDATES),
+            listened: Mutex::default(),
             upstreams: RwLock::default(),
             names: Mutex::new(names.unwrap_or_default()),
             options,
@@ -166,7 +177,8 @@ impl Gateway {
                         inner.close_later(other);
                     }
                     let (runtime, changes) = (inner.runtime.clone(), inner.changes.clone());
-                    Upstream::start(spec, inner.store.clone(), runtime, changes)
+                    let updates = inner.updates.clone();
+                    Upstream::start(spec, inner.store.clone(), runtime, changes, updates)
                 }
             };
             upstreams.insert(name, upstream);
@@ -178,6 +190,42 @@ impl Gateway {
         drop(upstreams);
         if has_changed {
             self.0.changes.send_modify(|version| *version += 1);
+            self.pass_on_listened();
+        }
+    }
+
+    /// Makes these, of which others than resources of upstreams are ignored, the resources that clients listen to:
+    /// each is subscribed to at its upstream, once for all clients, for as long as it is among them.
+    pub fn listen_to(&self, uris: BTreeSet<String>) {
+        *locked(&self.0.listened) = uris;
+        self.pass_on_listened();
+    }
+
+    /// Resources of upstreams that have changed, by the URIs under which they are offered; only those that
+    /// clients listen to ([`Gateway::listen_to`]).
+    #[must_use]
+    pub fn updates(&self) -> broadcast::Receiver<String> {
+        self.0.updates.subscribe()
+    }
+
+    fn pass_on_listened(&self) {
+        let mut by_uri = ByUri::default();
+        let upstreams = self.0.upstreams().into_values();
+        upstreams
+            .filter(|it| it.spec.enabled)
+            .for_each(|it| by_uri.add(it));
+        let mut listened: HashMap<_, BTreeSet<String>> = HashMap::new();
+        for uri in &*locked(&self.0.listened) {
+            // What has no prefix may be another source's.
+            if let Some((upstream, original)) = by_uri.origin(uri)
+                && (original_uri(uri).is_some() || upstream.has_listened_to(&original))
+            {
+                let of_upstream = listened.entry(upstream.scheme_key.clone()).or_default();
+                of_upstream.insert(original);
+            }
+        }
+        for (key, upstream) in &by_uri.by_key {
+            upstream.listen_to(listened.remove(key).unwrap_or_default());
         }
     }
 
@@ -458,7 +506,10 @@ impl ToolSource for Gateway {
                     .origins
                     .insert(name, (Arc::clone(&upstream), prompt.name.clone()));
             }
-            if known.offer.completions.is_some() {
+            // Servers of 2024-11-05 had no capability to declare it by.
+            let completes =
+                known.offer.completions.is_some() || known.version == ProtocolVersion::V2024_11_05;
+            if completes {
                 prompts.completing.add(upstream);
             }
         }
@@ -536,6 +587,8 @@ struct UpstreamResources {
     entries: Vec<ResourceEntry>,
     templates: Vec<ResourceTemplate>,
     upstreams: ByUri,
+    /// Keys of the upstreams that tell of changes of single resources.
+    telling: HashSet<String>,
 }
 
 impl UpstreamResources {
@@ -562,6 +615,9 @@ impl UpstreamResources {
             template.uri_template = upstream.offered_uri(&template.uri_template);
             template.meta.insert(UPSTREAM_META, &origin);
             self.templates.push(template);
+        }
+        if known.offer.resources.is_some_and(|it| it.subscribe) {
+            self.telling.insert(upstream.scheme_key.clone());
         }
         self.upstreams.add(upstream);
     }
@@ -605,9 +661,21 @@ impl Resources for UpstreamResources {
         (is_plain(&original) || is_listed()).then(|| uri.to_owned())
     }
 
-    /// Changes of resources of upstreams are not heard of here.
-    fn tells_of_changes(&self, _: &str) -> bool {
-        false
+    fn tells_of_changes(&self, uri: &str) -> bool {
+        let uri = self.canonical(uri);
+        let origin = uri.as_deref().and_then(|uri| self.origin(uri));
+        origin.is_some_and(|(upstream, _)| self.telling.contains(&upstream.scheme_key))
+    }
+
+    fn hear<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            match self.origin(uri) {
+                Some((upstream, original)) if self.tells_of_changes(uri) => {
+                    upstream.hear(&original).await
+                }
+                _ => Err(UNHEARD.to_owned()),
+            }
+        })
     }
 
     fn read(

@@ -1,10 +1,12 @@
 pub(crate) mod call;
 pub(crate) mod desk;
 pub(crate) mod slot;
+pub(crate) mod watched;
 
 use self::{
     call::Parked,
     slot::{Down, Live, Slot},
+    watched::Watched,
 };
 use crate::{
     Isolation, UpstreamSpec, Uris,
@@ -19,11 +21,14 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
-use tokio::{runtime::Handle, sync::watch};
+use tokio::{
+    runtime::Handle,
+    sync::{broadcast, watch},
+};
 
 /// Most clients of one upstream that have a connection each.
 const MAX_CLIENTS: usize = 256;
@@ -132,6 +137,8 @@ pub(crate) struct Upstream {
     shared: OnceLock<Slot>,
     of_clients: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
     pub(crate) parked: Parked,
+    pub(crate) watched: Arc<Watched>,
+    is_closed: AtomicBool,
     /// Tools that were made of a catalogue, so that their schemas are compiled once.
     pub(crate) made: Mutex<Option<(Arc<Catalogue>, Vec<Tool>)>>,
     /// Told when the lists were read for the first time, or it was found out that they cannot be.
@@ -159,6 +166,7 @@ impl Upstream {
         store: Option<Store>,
         runtime: Handle,
         changes: watch::Sender<u64>,
+        updates: broadcast::Sender<String>,
     ) -> Arc<Self> {
         let stored = store
             .as_ref()
@@ -173,6 +181,8 @@ impl Upstream {
             shared: OnceLock::new(),
             of_clients: Mutex::default(),
             parked: Parked::default(),
+            watched: Arc::new(Watched::new(&spec, updates)),
+            is_closed: AtomicBool::new(false),
             made: Mutex::default(),
             calls: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -195,10 +205,7 @@ impl Upstream {
     /// The URI, or template of URIs, under which `uri` of the upstream is offered. One that looks like the URI of another
     /// upstream has a prefix in any case.
     pub(crate) fn offered_uri(&self, uri: &str) -> String {
-        match self.spec.uris {
-            Uris::AsIs if original_uri(uri).is_none() => uri.to_owned(),
-            _ => offered_uri(&self.scheme_key, uri),
-        }
+        offered_as(self.spec.uris, &self.scheme_key, uri)
     }
 
     /// The slot for calls of `principal`, who can be asked this.
@@ -207,13 +214,8 @@ impl Upstream {
         principal: &Arc<str>,
         askable: Askable,
     ) -> Result<SlotRef<'_>, Down> {
-        let down = |reason: &str, retry_after| Down {
-            reason: reason.to_owned(),
-            retry_after,
-            wants_login: false,
-        };
         let Some(shared) = self.shared.get() else {
-            return Err(down("it is switched off", None));
+            return Err(switched_off());
         };
         if self.spec.isolation == Isolation::Shared {
             return Ok(SlotRef::Shared(shared));
@@ -227,7 +229,11 @@ impl Upstream {
         }
         if MAX_CLIENTS <= slots.len() {
             let why = format!("{MAX_CLIENTS} clients have connections to it already");
-            return Err(down(&why, Some(Duration::from_secs(5))));
+            return Err(Down {
+                reason: why,
+                retry_after: Some(Duration::from_secs(5)),
+                wants_login: false,
+            });
         }
         let slot = Arc::new(Slot::start(self, Some(askable)));
         slots.insert(Arc::clone(principal), Arc::clone(&slot));
@@ -246,15 +252,25 @@ impl Upstream {
     pub(crate) async fn look(&self) -> Result<Arc<Live>, Down> {
         match self.shared.get() {
             Some(slot) => slot.look().await,
-            None => Err(Down {
-                reason: "it is switched off".to_owned(),
-                retry_after: None,
-                wants_login: false,
-            }),
+            None => Err(switched_off()),
         }
     }
 
+    /// The connection of all clients, which is opened if it is not.
+    pub(crate) async fn connect(&self) -> Result<Arc<Live>, Down> {
+        match self.shared.get() {
+            Some(slot) => slot.connected().await,
+            None => Err(switched_off()),
+        }
+    }
+
+    /// True if the upstream is configured no more, or differently.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
     pub(crate) async fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
         self.parked.clear();
         let own: Vec<_> = locked(&self.of_clients).drain().collect();
         let own = own.iter().map(|(_, slot)| slot.close());
@@ -377,6 +393,10 @@ impl Upstream {
     pub(crate) fn status(&self) -> Status {
         let record = locked(&self.record);
         let known = self.catalogue();
+        let lesser = record
+            .lists_error
+            .clone()
+            .or_else(|| self.watched.problem());
         let own = locked(&self.of_clients);
         let live: Vec<_> = own
             .values()
@@ -388,7 +408,7 @@ impl Upstream {
             State::Off
         } else if record.wants_login {
             State::LoginNeeded
-        } else if record.error.is_some() || record.lists_error.is_some() {
+        } else if record.error.is_some() || lesser.is_some() {
             // It stays so while another attempt is made.
             State::Degraded
         } else if record.connecting_since.is_some() {
@@ -413,7 +433,7 @@ impl Upstream {
             name: self.spec.name.clone(),
             state,
             place: self.spec.place(),
-            error: record.error.clone().or_else(|| record.lists_error.clone()),
+            error: record.error.clone().or(lesser),
             revision: known.as_ref().map(|it| it.version.as_str()),
             server: known.as_ref().and_then(|it| {
                 let info = it.server_info.as_ref()?;
@@ -436,6 +456,22 @@ impl Upstream {
     /// The last lines of standard error of a child that is connected.
     pub(crate) fn stderr(&self) -> Option<String> {
         Some(self.live()?.connection.stderr())
+    }
+}
+
+/// The URI under which `uri` of the upstream with this key is offered.
+fn offered_as(uris: Uris, key: &str, uri: &str) -> String {
+    match uris {
+        Uris::AsIs if original_uri(uri).is_none() => uri.to_owned(),
+        _ => offered_uri(key, uri),
+    }
+}
+
+fn switched_off() -> Down {
+    Down {
+        reason: "it is switched off".to_owned(),
+        retry_after: None,
+        wants_login: false,
     }
 }
 

@@ -660,6 +660,30 @@ async fn a_question_that_its_caller_cannot_answer_is_refused() {
 }
 
 #[tokio::test]
+async fn a_modern_upstream_that_asks_what_was_not_declared_is_not_passed_on() {
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    let Reach::Child { environment, .. } = &mut spec.reach else {
+        panic!()
+    };
+    environment.push(("REVISION".to_owned(), "2026-07-28".to_owned()));
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let only_forms = Askable {
+        form: true,
+        ..Askable::default()
+    };
+    let cx = asking(only_forms, None);
+    match call_as(&gateway, cx, "mcp_up_ask_url", json!({"n": 1})).await {
+        Err(ToolError::Failed(failure)) => {
+            assert!(failure.message.contains("has not declared"), "{failure}");
+        }
+        other => panic!("{other:?}"),
+    }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
 async fn a_list_that_changes_is_read_again_and_told() {
     let site = Site::new();
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
@@ -750,7 +774,7 @@ async fn a_manager_registers_the_tools_of_the_servers_that_are_there() {
     let mut registry: Vec<ToolDef> = Vec::new();
     let registered = manager.initialize(&mut registry).await;
     assert_eq!(manager.connected_servers(), ["one", "two"]);
-    assert_eq!((registered, registry.len()), (34, 34));
+    assert_eq!((registered, registry.len()), (38, 38));
     for server in ["one", "two"] {
         let name = format!("mcp_{server}_echo");
         let echo = registry.iter().find(|it| it.name == name).unwrap();

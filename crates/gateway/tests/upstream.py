@@ -1,7 +1,8 @@
 """A server for tests: `upstream.py stdio [DIRECTORY]`, or `upstream.py http PORT [DIRECTORY]`.
 
-It speaks the legacy revisions. Over HTTP each request has a connection, a session is forgotten when
-`DIRECTORY/forget` exists, and no answer is sent while `DIRECTORY/hang` exists.
+It speaks the legacy revisions, or the one that is the variable `REVISION`, which over standard streams may be
+the modern one. Over HTTP each request has a connection, a session is forgotten when `DIRECTORY/forget` exists, and no
+answer is sent while `DIRECTORY/hang` exists.
 """
 
 import json
@@ -15,13 +16,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MODE = sys.argv[1]
 DIRECTORY = sys.argv[-1]
+REVISION = os.environ.get("REVISION")
+MODERN = "2026-07-28"
+IS_MODERN = REVISION == MODERN
+OF_META = "io.modelcontextprotocol/"
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "number"}}}
-NAMES = ["ask", "count", "die", "echo", "env", "fail", "grow", "link", "log", "pid", "progress",
-         "refuse", "roots", "sample", "slow", "unfit name", "who_asks"]
+NAMES = ["ask", "ask_url", "count", "die", "echo", "env", "fail", "grow", "link", "log", "pid", "progress",
+         "refuse", "roots", "sample", "slow", "touch", "unfit name", "who_asks"]
 lock = threading.Lock()
 grown = []
 ready = {}
 client = {}
+subscribed = set()
+# Tasks of 2025-11-25, with the time at which each is done.
+tasks = {}
+# Requests of `subscriptions/listen`, by id: what each hears of.
+listening = {}
 
 
 def path(name):
@@ -32,11 +42,13 @@ def exists(name):
     return os.path.exists(path(name))
 
 
-def tools():
+def list_of_tools():
     found = []
     for name in NAMES + grown:
         tool = {"name": name, "description": "Does " + name + ".", "inputSchema": SCHEMA,
                 "annotations": {"readOnlyHint": True, "title": "T " + name}}
+        if name == "slow" and REVISION == "2025-11-25":
+            tool["execution"] = {"taskSupport": "optional"}
         found.append(tool)
     found.append({"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"type": "nothing"}}}})
     return found
@@ -53,8 +65,44 @@ class Failed(Exception):
             self.error["data"] = data
 
 
+class NeedsInput(Exception):
+    """A question of the modern revision, which is a result."""
+
+
+def note(name, line):
+    with lock, open(path(name), "a") as file:
+        file.write(line + "\n")
+
+
+def changed(uri, out):
+    """Tells those who listen to `uri`."""
+    told = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+    if uri in subscribed:
+        out(told)
+    for listener, wanted in list(listening.items()):
+        if uri in wanted.get("resourceSubscriptions", []):
+            out({**told, "params": {"uri": uri, "_meta": {OF_META + "subscriptionId": listener}}})
+
+
+def list_changed(kind, out):
+    told = {"jsonrpc": "2.0", "method": "notifications/" + kind + "/list_changed", "params": {}}
+    if not IS_MODERN:
+        out(told)
+    for listener, wanted in list(listening.items()):
+        if wanted.get(kind + "ListChanged"):
+            out({**told, "params": {"_meta": {OF_META + "subscriptionId": listener}}})
+
+
 def call(params, out):
     name, arguments = params["name"], params.get("arguments") or {}
+    if name == "touch":
+        changed(arguments["text"], out)
+        return text("touched")
+    if name == "ask_url":
+        asked = {"mode": "url", "message": "Look", "url": "https://example.com/pay"}
+        if not IS_MODERN:
+            asked["elicitationId"] = "e-1"
+        return text(ask("elicitation/create", asked, params, out))
     if name == "echo":
         result = text(arguments.get("text", ""))
         result["_meta"] = {"example.com/kept": 1}
@@ -68,6 +116,12 @@ def call(params, out):
         with open(path("count"), "a") as file:
             file.write("x")
         os._exit(3)
+    if name == "slow" and "task" in params:
+        with lock:
+            task = "task-" + str(len(tasks) + 1)
+            tasks[task] = time.monotonic() + arguments.get("n", 1)
+        note("tasks", "created " + task)
+        return {"task": told_of(task)}
     if name == "slow":
         with open(path("begun"), "a") as file:
             file.write("x")
@@ -87,7 +141,7 @@ def call(params, out):
             {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "A"}}]}
     if name == "grow":
         grown.append("grown")
-        out({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        list_changed("tools", out)
         return text("grown")
     if name == "progress":
         token = params.get("_meta", {}).get("progressToken")
@@ -97,20 +151,22 @@ def call(params, out):
                      "params": {"progressToken": token, "progress": step + 1, "total": 3, "message": "step"}})
         return text("done")
     if name == "log":
+        if IS_MODERN and OF_META + "logLevel" not in params.get("_meta", {}):
+            return text("not wanted")
         out({"jsonrpc": "2.0", "method": "notifications/message",
              "params": {"level": "warning", "logger": "up", "data": "said"}})
         return text("done")
     if name == "ask":
         form = {"type": "object", "properties": {"name": {"type": "string"}}}
-        answer = ask("elicitation/create", {"message": "Who?", "requestedSchema": form}, out)
+        answer = ask("elicitation/create", {"message": "Who?", "requestedSchema": form}, params, out)
         return text(answer)
     if name == "roots":
-        return text(ask("roots/list", {}, out))
+        return text(ask("roots/list", {}, params, out))
     if name == "sample":
         message = {"role": "user", "content": {"type": "text", "text": "hi"}}
-        return text(ask("sampling/createMessage", {"messages": [message], "maxTokens": 5}, out))
+        return text(ask("sampling/createMessage", {"messages": [message], "maxTokens": 5}, params, out))
     if name == "who_asks":
-        return text(client)
+        return text(params["_meta"] if IS_MODERN else client)
     if name in grown:
         return text("new")
     if name == "unfit name":
@@ -118,7 +174,24 @@ def call(params, out):
     raise Failed(-32602, "unknown tool")
 
 
-def ask(method, params, out):
+def told_of(task, status="working"):
+    return {"taskId": task, "status": status, "createdAt": "2026-01-01T00:00:00Z",
+            "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": None, "pollInterval": 50}
+
+
+def ask(method, params, of_call, out):
+    if IS_MODERN:
+        answered = of_call.get("inputResponses", {}).get("q")
+        if answered is None:
+            capability = {"elicitation/create": "elicitation", "roots/list": "roots"}.get(method, "sampling")
+            declared = of_call["_meta"][OF_META + "clientCapabilities"].get(capability)
+            is_declared = declared is not None and ("mode" not in params or params["mode"] in declared)
+            # A server that does not keep to it asks all the same.
+            if not is_declared and "n" not in of_call.get("arguments", {}):
+                return "the client has not declared " + capability
+            raise NeedsInput({"resultType": "input_required", "requestState": "kept",
+                              "inputRequests": {"q": {"method": method, "params": params}}})
+        return answered if of_call.get("requestState") == "kept" else "no state"
     asked = "q-" + uuid.uuid4().hex
     ready[asked] = queue.Queue()
     out({"jsonrpc": "2.0", "id": asked, "method": method, "params": params})
@@ -126,19 +199,52 @@ def ask(method, params, out):
     return answer.get("result", {"error": answer.get("error")})
 
 
+def offered():
+    capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "prompts": {}, "logging": {}}
+    if REVISION != "2024-11-05":
+        capabilities["completions"] = {}
+    if REVISION == "2025-11-25":
+        capabilities["tasks"] = {"requests": {"tools": {"call": {}}}, "cancel": {}}
+    return capabilities
+
+
 def answer(message, out):
     method, params = message["method"], message.get("params") or {}
+    if method == "initialize" and IS_MODERN:
+        raise Failed(-32022, "unsupported version", {"supported": [MODERN], "requested": params["protocolVersion"]})
     if method == "initialize":
         client.update(params)
-        return {"protocolVersion": params["protocolVersion"], "serverInfo": {"name": "upstream", "version": "7"},
-                "capabilities": {"tools": {"listChanged": True}, "resources": {}, "prompts": {},
-                                 "completions": {}, "logging": {}}}
+        return {"protocolVersion": REVISION or params["protocolVersion"], "serverInfo": {"name": "upstream", "version": "7"},
+                "capabilities": offered()}
+    if method == "server/discover" and IS_MODERN:
+        return {"supportedVersions": [MODERN], "capabilities": offered(),
+                "_meta": {OF_META + "serverInfo": {"name": "upstream", "version": "7"}}}
+    if method in ("tasks/result", "tasks/cancel") and params["taskId"] not in tasks:
+        raise Failed(-32602, "no such task")
+    if method == "tasks/result":
+        while time.monotonic() < tasks[params["taskId"]]:
+            time.sleep(0.02)
+        return text("done")
+    if method == "tasks/cancel":
+        tasks[params["taskId"]] = 0
+        note("tasks", "cancelled " + params["taskId"])
+        return told_of(params["taskId"], "cancelled")
+    if method == "resources/subscribe" and not IS_MODERN:
+        if params["uri"] == "file:///deaf.txt":
+            raise Failed(-32602, "not this one")
+        subscribed.add(params["uri"])
+        note("subscribed", "+" + params["uri"])
+        return {}
+    if method == "resources/unsubscribe" and not IS_MODERN:
+        subscribed.discard(params["uri"])
+        note("subscribed", "-" + params["uri"])
+        return {}
     if method in ("ping", "logging/setLevel"):
         return {}
     if method == "tools/list":
         if exists("lists_hang"):
             time.sleep(3600)
-        return {"tools": tools()}
+        return {"tools": list_of_tools()}
     if method == "tools/call":
         return call(params, out)
     if method == "resources/list":
@@ -163,7 +269,12 @@ def answer(message, out):
 
 def respond(message, out):
     try:
-        response = {"jsonrpc": "2.0", "id": message["id"], "result": answer(message, out)}
+        result = answer(message, out)
+        if IS_MODERN:
+            result = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}
+        response = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+    except NeedsInput as needed:
+        response = {"jsonrpc": "2.0", "id": message["id"], "result": needed.args[0]}
     except Failed as failed:
         response = {"jsonrpc": "2.0", "id": message["id"], "error": failed.error}
     out(response)
@@ -189,9 +300,19 @@ def stdio():
         message = json.loads(line)
         if "method" not in message:
             ready[message["id"]].put(message)
+        elif message["method"] == "subscriptions/listen" and IS_MODERN:
+            wanted = dict(message["params"]["notifications"])
+            wanted["resourceSubscriptions"] = [it for it in wanted.get("resourceSubscriptions", [])
+                                               if it != "file:///deaf.txt"]
+            listening[message["id"]] = wanted
+            note("subscribed", "listen " + " ".join(wanted["resourceSubscriptions"]))
+            out({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+                 "params": {"notifications": wanted, "_meta": {OF_META + "subscriptionId": message["id"]}}})
         elif "id" in message:
             threading.Thread(target=respond, args=(message, out), daemon=True).start()
         elif message["method"] == "notifications/cancelled":
+            if listening.pop(message["params"]["requestId"], None) is not None:
+                continue
             with open(path("cancelled"), "a") as file:
                 file.write("x")
 

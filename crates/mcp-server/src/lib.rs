@@ -59,6 +59,7 @@ pub use crate::{
         prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
         resources::{
             NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
+            UNHEARD,
         },
         skill_facts::{BrokenSkill, capability_facts, held, hold_back, own_rules, risk_level},
         skills::SkillIndex,

@@ -87,7 +87,7 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
             ClientRequest::ListTools(page) => self.list_tools(cx, page),
             ClientRequest::ListResources(list) => self.list_resources(cx, &list),
             ClientRequest::ListResourceTemplates(page) => self.list_templates(cx, page),
-            ClientRequest::Subscribe(uri) => self.may_subscribe(cx, &uri),
+            ClientRequest::Subscribe(uri) => self.may_subscribe(cx, &uri).await,
             ClientRequest::Unsubscribe(_) => Ok(ServerResult::Empty),
             ClientRequest::ListSkills(page) => self.list_skills(cx, page),
             ClientRequest::GetSkill(uri) => self.get_skill(cx, &uri),
@@ -488,23 +488,36 @@ impl<Q: QuotaStore> Server<Q> {
     }
 
     /// Answers a subscription: a client may listen to resources that it may read.
-    fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
-        let offer = self.offer.load();
+    async fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load_full();
         let known = offer.resources().governed_by(uri);
         // Asked in every case: which of the two it was must not show in the time.
         let capability = resource_capability(known.as_deref().unwrap_or(uri));
         let policy = self.governor.policy();
         let may_read = policy.permitted(caller_of(&cx.principal), &capability);
         if !may_read || known.is_none() {
-            Err(InvocationError::Unknown.to_reader(uri, cx.version))
-        } else if offer.resources().tells_of_changes(uri) {
-            Ok(ServerResult::Empty)
-        } else {
-            Err(McpError::new(
-                ErrorCode::INVALID_PARAMS,
-                "invalid params: the server is not told of changes of this resource; read it again",
-            ))
+            return Err(InvocationError::Unknown.to_reader(uri, cx.version));
         }
+        match offer.resources().hear(uri).await {
+            Ok(()) => Ok(ServerResult::Empty),
+            Err(why) => {
+                let message = format!("invalid params: {why}");
+                Err(McpError::new(ErrorCode::INVALID_PARAMS, message))
+            }
+        }
+    }
+
+    /// True if a client that wants to listen to a resource can: its changes are heard of. Nothing is subscribed to
+    /// elsewhere for a client that may not read it.
+    pub(crate) async fn can_listen(&self, cx: &RequestCx, offer: &Offer, uri: &str) -> bool {
+        let resources = offer.resources();
+        if !resources.tells_of_changes(uri) {
+            return false;
+        }
+        let known = resources.governed_by(uri);
+        let capability = resource_capability(known.as_deref().unwrap_or(uri));
+        let policy = self.governor.policy();
+        policy.permitted(caller_of(&cx.principal), &capability) && resources.hear(uri).await.is_ok()
     }
 }
 

@@ -19,6 +19,10 @@ impl Server {
     pub(super) async fn follow_changes(&self, mut rules: Rules) {
         let mut skills = self.skills.clone();
         let mut sources = self.sources.changes();
+        let subscriptions = Arc::clone(self.mcp.engine().subscriptions());
+        let mut listened = subscriptions.resources_changed();
+        listened.mark_changed();
+        let mut updates = self.sources.gateway().updates();
         // What has changed since the server read it and before it watched.
         self.reload(&mut rules, Cause::File).await;
         loop {
@@ -28,6 +32,21 @@ impl Server {
                 () = sources.next() => true,
                 cause = rules.changed() => {
                     self.reload(&mut rules, cause).await;
+                    continue;
+                }
+                _ = listened.changed() => {
+                    self.sources.gateway().listen_to(subscriptions.resources());
+                    continue;
+                }
+                updated = updates.recv() => {
+                    match updated {
+                        Ok(uri) => self.mcp.resource_changed(&uri),
+                        // Which ones it was is not known any more.
+                        Err(_) => subscriptions
+                            .resources()
+                            .iter()
+                            .for_each(|uri| self.mcp.resource_changed(uri)),
+                    }
                     continue;
                 }
             };

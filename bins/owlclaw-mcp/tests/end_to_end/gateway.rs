@@ -5,13 +5,13 @@ use testkit::{Conversation, GENEROUS, MODERN, StdioServer, wait_until};
 
 use crate::support::{Site, call, names, outcome, run, text};
 
-const UPSTREAM: &str = concat!(
+pub(super) const UPSTREAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../crates/gateway/tests/upstream.py"
 );
 
 /// A server without an application, with these upstreams.
-fn site(upstreams: Value, more: Value) -> Site {
+pub(super) fn site(upstreams: Value, more: Value) -> Site {
     let mut settings = json!({"app": null, "python": null, "upstreams": upstreams});
     for (key, value) in more.as_object().unwrap() {
         settings[key] = value.clone();
@@ -30,7 +30,7 @@ fn with_child(more: Value) -> Site {
     site
 }
 
-fn is_alive(process: &str) -> bool {
+pub(super) fn is_alive(process: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = stat
         .rsplit(')')
@@ -102,11 +102,6 @@ async fn a_server_with_upstreams_alone_is_a_gateway_in_every_revision() {
                 .request("resources/read", json!({ "uri": uri }))
                 .await;
             assert_eq!(read.code(), absent.code(), "{uri}");
-        }
-        if version < MODERN {
-            let uri = json!({"uri": "mcp.up+file:///a.txt"});
-            let refused = server.request("resources/subscribe", uri).await;
-            assert_eq!(refused.code(), -32602, "{refused:?}");
         }
         let templates = ask(&mut server, "resources/templates/list", json!({})).await;
         let templates = names(&templates, "resourceTemplates", "uriTemplate");

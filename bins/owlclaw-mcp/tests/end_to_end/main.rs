@@ -18,6 +18,8 @@ mod crash_loop;
 mod crashes;
 mod doctor;
 mod gateway;
+mod gateway_matrix;
+mod gateway_subscriptions;
 mod governed;
 mod health;
 mod held;

@@ -4,7 +4,7 @@ use crate::{
     catalogue::with_causes,
     upstream::{
         Upstream,
-        desk::{Asked, Caller, Place, capabilities_of},
+        desk::{Asked, Caller, Place, can, capabilities_of},
         slot::{Down, Live},
     },
 };
@@ -285,6 +285,14 @@ impl Item<'_> {
         match reply {
             Ok(Answer::InputRequired(InputRequired { requests, state })) => {
                 self.upstream.answered();
+                let declared = cx.askable();
+                if let Some(undeclared) = requests.values().find(|it| !can(declared, it)) {
+                    return Err(ToolError::failed(format!(
+                        "upstream `{}` asks by {}, which the client has not declared, as it was told",
+                        self.upstream.spec.name,
+                        undeclared.method(),
+                    )));
+                }
                 let questions = requests.into_iter().map(|(key, it)| (key, question(it)));
                 Err(ToolError::NeedsInput(Needed {
                     questions: questions.collect(),

@@ -1,5 +1,6 @@
 //! The gateway's side of a connection: which call a message of the upstream's belongs to.
 
+use crate::upstream::watched::Watched;
 use adapter_tools::{Askable, LogLevel, ToolCx};
 use futures_util::future::BoxFuture;
 use mcp_client::Handlers;
@@ -63,6 +64,7 @@ pub(crate) struct Desk {
     only_for: Option<Askable>,
     callers: Mutex<Vec<Arc<Caller>>>,
     used_at: Mutex<Instant>,
+    watched: Arc<Watched>,
     /// Told when the upstream says that a list has changed.
     pub(crate) lists_changed: Notify,
 }
@@ -87,12 +89,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Desk {
-    pub(crate) fn new(upstream: &str, only_for: Option<Askable>) -> Arc<Self> {
+    pub(crate) fn new(
+        upstream: &str,
+        watched: Arc<Watched>,
+        only_for: Option<Askable>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             upstream: upstream.to_owned(),
             only_for,
             callers: Mutex::default(),
             used_at: Mutex::new(Instant::now()),
+            watched,
             lists_changed: Notify::new(),
         })
     }
@@ -148,7 +155,8 @@ pub(crate) fn capabilities_of(askable: Askable) -> ClientCapabilities {
     }
 }
 
-fn can(askable: Askable, question: &InputRequest) -> bool {
+/// True if a client that can be asked `askable` can be put this question.
+pub(crate) fn can(askable: Askable, question: &InputRequest) -> bool {
     match question {
         InputRequest::ElicitForm { .. } => askable.form,
         InputRequest::ElicitUrl { .. } => askable.url,
@@ -205,6 +213,7 @@ impl Handlers for Ears {
             ServerNotification::ToolsListChanged
             | ServerNotification::PromptsListChanged
             | ServerNotification::ResourcesListChanged => self.0.lists_changed.notify_one(),
+            ServerNotification::ResourceUpdated { uri } => self.0.watched.updated(uri),
             ServerNotification::Log {
                 level,
                 logger,

@@ -291,7 +291,11 @@ impl Actor {
             return;
         };
         upstream.is_connecting(true);
-        let desk = Desk::new(&upstream.spec.name, self.only_for);
+        let desk = Desk::new(
+            &upstream.spec.name,
+            Arc::clone(&upstream.watched),
+            self.only_for,
+        );
         let known = upstream.catalogue();
         let options = Options {
             handlers: Arc::new(Ears(Arc::clone(&desk))),
@@ -399,7 +403,10 @@ impl Actor {
         }
         upstream.parked.sweep();
         let idle = upstream.spec.idle;
-        if !idle.is_zero() && idle <= live.desk.idle() && self.listing.is_none() {
+        // Of a client's own connection nothing is subscribed to.
+        let is_listening = self.only_for.is_none() && upstream.watched.is_wanted();
+        let is_used = is_listening || self.listing.is_some();
+        if !idle.is_zero() && idle <= live.desk.idle() && !is_used {
             tracing::debug!(
                 upstream = upstream.spec.name,
                 "an idle connection is closed"

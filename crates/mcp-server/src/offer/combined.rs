@@ -104,6 +104,13 @@ impl Resources for CombinedResources {
         self.part(uri).is_none_or(|part| part.tells_of_changes(uri))
     }
 
+    fn hear<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        match self.part(uri) {
+            Some(part) => part.hear(uri),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
     fn skills(&self) -> Option<&SkillIndex> {
         self.skills.as_ref()
     }

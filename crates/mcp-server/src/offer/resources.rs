@@ -45,6 +45,19 @@ pub trait Resources: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Makes sure that changes of what is at `uri` are heard of, before somebody is told that it is listened to.
+    ///
+    /// # Errors
+    ///
+    /// The reason why they are not, for the one who wants to listen.
+    fn hear<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        let heard = match self.tells_of_changes(uri) {
+            true => Ok(()),
+            false => Err(UNHEARD.to_owned()),
+        };
+        Box::pin(std::future::ready(heard))
+    }
+
     /// The skills among them, if they are of a kind that has any; clients are told whether it is.
     fn skills(&self) -> Option<&SkillIndex> {
         None
@@ -65,6 +78,9 @@ pub trait Resources: fmt::Debug + Send + Sync {
         self.read(read)
     }
 }
+
+/// Reason for refusing a subscription to a resource whose changes are not told of.
+pub const UNHEARD: &str = "the server is not told of changes of this resource; read it again";
 
 /// One listed resource.
 #[derive(Clone, Debug, Default)]

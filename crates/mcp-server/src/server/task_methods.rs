@@ -12,7 +12,7 @@ use crate::{
         running::{AnswersTooLarge, RunningTask, Stop},
     },
 };
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use governance::QuotaStore;
 use jsonrpc_core::ErrorCode;
 use ledger::{CallId, End, Kind, Outcome, Start};
@@ -244,7 +244,9 @@ impl<Q: QuotaStore> Server<Q> {
     ) -> Result<ServerResult, McpError> {
         let offer = self.offer.load_full();
         let resources = &mut wanted.resource_subscriptions;
-        resources.retain(|uri| offer.resources().tells_of_changes(uri));
+        let can_listen = resources.iter().map(|uri| self.can_listen(cx, &offer, uri));
+        let mut can_listen = join_all(can_listen).await.into_iter();
+        resources.retain(|_| can_listen.next().unwrap_or_default());
         if wanted.task_ids.is_empty() {
             return Ok(ServerResult::Listening(Listening {
                 accepted: wanted,

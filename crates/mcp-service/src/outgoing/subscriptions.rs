@@ -7,13 +7,14 @@ use mcp_protocol::{
     model::{ServerNotification, SubscriptionFilter, Task},
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
+use tokio::sync::watch;
 
 /// Change that clients may subscribe to.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,12 +70,16 @@ pub struct Subscriptions {
     limits: SubscriptionLimits,
     next: AtomicU64,
     state: Mutex<State>,
+    /// Told when a resource is the first time or no more listened to.
+    listened: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     subscribers: HashMap<u64, Subscriber>,
     per_principal: HashMap<Principal, usize>,
+    /// Number of subscriptions to each resource.
+    per_resource: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -87,6 +92,31 @@ struct Subscriber {
     outbox: Outbox,
     /// Number of the last change sent of each task: two at once may come in any order.
     told: HashMap<String, u64>,
+    /// False while the server has not said yet of which resources it tells.
+    is_agreed: bool,
+}
+
+impl State {
+    /// Counts resources that are listened to, or are no more; true if any is so for the first or the last time.
+    fn count(&mut self, resources: &[String], is_listened: bool) -> bool {
+        let mut is_news = false;
+        for uri in resources {
+            match (self.per_resource.get_mut(uri), is_listened) {
+                (Some(count), true) => *count += 1,
+                (None, true) => {
+                    self.per_resource.insert(uri.clone(), 1);
+                    is_news = true;
+                }
+                (Some(count), false) if 1 < *count => *count -= 1,
+                (Some(_), false) => {
+                    self.per_resource.remove(uri);
+                    is_news = true;
+                }
+                (None, false) => {}
+            }
+        }
+        is_news
+    }
 }
 
 impl Subscriptions {
@@ -106,6 +136,22 @@ impl Subscriptions {
     /// Returns true if there are no subscriptions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Resources that anybody listens to.
+    pub fn resources(&self) -> BTreeSet<String> {
+        self.lock().per_resource.keys().cloned().collect()
+    }
+
+    /// Told when [`resources`](Self::resources) has become something else.
+    pub fn resources_changed(&self) -> watch::Receiver<()> {
+        self.listened.subscribe()
+    }
+
+    fn counted(&self, is_news: bool) {
+        if is_news {
+            self.listened.send_replace(());
+        }
     }
 
     /// Announces a change to every subscriber that asked for it and for whose principal `may_know`
@@ -143,6 +189,9 @@ impl Subscriptions {
         }
         *of_principal += 1;
         let key = self.next.fetch_add(1, Ordering::Relaxed);
+        // What a request asks for is agreed on later.
+        let is_agreed = request.is_none();
+        let is_news = is_agreed && state.count(&filter.resource_subscriptions, true);
         let subscriber = Subscriber {
             principal,
             filter,
@@ -150,8 +199,11 @@ impl Subscriptions {
             request,
             outbox,
             told: HashMap::new(),
+            is_agreed,
         };
         state.subscribers.insert(key, subscriber);
+        drop(state);
+        self.counted(is_news);
         Ok(Subscription {
             list: Arc::clone(self),
             key,
@@ -239,7 +291,10 @@ impl Subscription {
         let watched = &mut subscriber.filter.resource_subscriptions;
         if !watched.contains(&uri) {
             self.list.check(RESOURCES, watched.len() + 1)?;
-            watched.push(uri);
+            watched.push(uri.clone());
+            let is_news = state.count(&[uri], true);
+            drop(state);
+            self.list.counted(is_news);
         }
         Ok(())
     }
@@ -270,8 +325,17 @@ impl Subscription {
 
     /// Leaves nothing but `filter` to be heard of.
     pub(crate) fn narrow(&self, filter: SubscriptionFilter) {
-        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {
-            subscriber.filter = filter;
+        let mut state = self.list.lock();
+        if let Some(subscriber) = state.subscribers.get_mut(&self.key) {
+            let now = filter.resource_subscriptions.clone();
+            let before = std::mem::replace(&mut subscriber.filter, filter);
+            let was_agreed = std::mem::replace(&mut subscriber.is_agreed, true);
+            let mut is_news = state.count(&now, true);
+            if was_agreed {
+                is_news |= state.count(&before.resource_subscriptions, false);
+            }
+            drop(state);
+            self.list.counted(is_news);
         }
     }
 
@@ -293,11 +357,15 @@ impl Subscription {
 
     /// Takes a resource from what is heard of.
     pub(crate) fn unwatch(&self, uri: &str) {
-        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {
-            subscriber
-                .filter
-                .resource_subscriptions
-                .retain(|watched| watched != uri);
+        let mut state = self.list.lock();
+        if let Some(subscriber) = state.subscribers.get_mut(&self.key) {
+            let watched = &mut subscriber.filter.resource_subscriptions;
+            if let Some(at) = watched.iter().position(|watched| watched == uri) {
+                let gone = watched.remove(at);
+                let is_news = state.count(&[gone], false);
+                drop(state);
+                self.list.counted(is_news);
+            }
         }
     }
 }
@@ -314,6 +382,10 @@ impl Drop for Subscription {
                 state.per_principal.remove(&subscriber.principal);
             }
         }
+        let gone = &subscriber.filter.resource_subscriptions;
+        let is_news = subscriber.is_agreed && state.count(gone, false);
+        drop(state);
+        self.list.counted(is_news);
     }
 }
 
