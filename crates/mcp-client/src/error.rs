@@ -26,6 +26,14 @@ pub enum Error {
         /// The last lines that a child has written to standard error; empty for other servers.
         stderr: String,
     },
+    /// The request was not sent, since the connection had ended or ended before the request was written.
+    #[error("the request was not sent: {reason}{}", last_words(stderr))]
+    NotSent {
+        /// Reason.
+        reason: String,
+        /// The last lines that a child has written to standard error; empty for other servers.
+        stderr: String,
+    },
     /// There was no answer in time. The server was told that none is wanted any more.
     #[error("`{method}` was not answered within {within:?}{}", last_words(note))]
     TimedOut {
@@ -133,6 +141,9 @@ impl Error {
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Start { .. }
+            | Self::NotSent { .. }
+            // So many are under way that another one is not begun.
+            | Self::Bound { name: "max_open", .. }
             | Self::Address { .. }
             | Self::SessionLost
             | Self::Unauthorized { .. }
@@ -161,6 +172,13 @@ impl Error {
 
     pub(crate) fn closed(reason: impl Into<String>) -> Self {
         Self::Closed {
+            reason: reason.into(),
+            stderr: String::new(),
+        }
+    }
+
+    pub(crate) fn not_sent(reason: impl Into<String>) -> Self {
+        Self::NotSent {
             reason: reason.into(),
             stderr: String::new(),
         }

@@ -52,6 +52,7 @@ impl Connection {
             // The server cannot be spoken to at all, or not without authorization.
             Ok(Err(
                 error @ (Error::Closed { .. }
+                | Error::NotSent { .. }
                 | Error::Unauthorized { .. }
                 | Error::Http(_)
                 | Error::NoCommonVersion { .. }

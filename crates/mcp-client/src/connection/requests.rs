@@ -2,7 +2,7 @@
 
 use crate::{
     CallOptions, Connection, Error,
-    wire::link::Out,
+    wire::link::{Claim, Out},
     wire::shared::{Listener, Open, Outcome, Shared},
 };
 use jsonrpc_core::{Id, Message, RawJson};
@@ -45,12 +45,16 @@ pub(crate) struct Flight {
     kind: Method,
     version: ProtocolVersion,
     sent: bool,
+    claim: Option<Claim>,
     pub(crate) answer: oneshot::Receiver<Outcome>,
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if !self.shared.forget(self.id) || !self.sent || self.kind == Method::Initialize {
+        let was_open = self.shared.forget(self.id);
+        // What was not written yet is not written any more.
+        let is_unsent = self.claim.as_ref().is_some_and(Claim::take);
+        if !was_open || is_unsent || !self.sent || self.kind == Method::Initialize {
             return;
         }
         let link = self.shared.link();
@@ -116,11 +120,13 @@ impl Connection {
                 );
             }
         }
+        let claim = shared.link().http().is_none().then(Claim::default);
         let (answer, answered) = oneshot::channel();
         shared.open(
             id,
             Open {
                 answer: Some(answer),
+                claim: claim.clone(),
                 progress: options.progress.clone(),
                 changes,
                 notifications: 0,
@@ -133,11 +139,13 @@ impl Connection {
             kind: outgoing.kind,
             version,
             sent: false,
+            claim: claim.clone(),
             answer: answered,
         };
         let out = Out {
             message: Message::Request(outgoing.into_request(Id::Number(id))),
             id: Some(id),
+            claim,
             headers,
             until: deadline.at,
             opens: matches!(request, ClientRequest::Initialize(_)),
@@ -308,6 +316,7 @@ impl Connection {
         let out = Out {
             message: Message::Notification(notification),
             id: None,
+            claim: None,
             headers: Vec::new(),
             until: Deadline::within(self.options().bounds.timeout).at,
             opens: false,

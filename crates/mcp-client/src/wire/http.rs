@@ -130,7 +130,7 @@ impl HttpLink {
         for (name, value) in &out.headers {
             let name = HeaderName::try_from(name.as_str());
             let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value.as_str())) else {
-                return Err(Error::Protocol(format!(
+                return Err(Error::not_sent(format!(
                     "`{name}` cannot be a header",
                     name = quoted(value.as_bytes())
                 )));

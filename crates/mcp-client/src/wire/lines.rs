@@ -22,28 +22,48 @@ pub(crate) fn write(
         while let Some(message) = queue.recv().await {
             let mut next = Some(message);
             let mut places = Vec::new();
-            while let Some((message, place)) = next {
-                let from = buffer.len();
-                buffer.extend_from_slice(&message);
-                // Arguments pass through as they were written; a line must be one.
-                if message.contains(&b'\n') {
-                    let ends = buffer[from..].iter_mut().filter(|it| **it == b'\n');
-                    ends.for_each(|it| *it = b' ');
+            while let Some(queued) = next {
+                let claim = queued.claim();
+                if let Some((message, place)) = queued.taken() {
+                    let from = buffer.len();
+                    buffer.extend_from_slice(&message);
+                    // Arguments pass through as they were written; a line must be one.
+                    if message.contains(&b'\n') {
+                        let ends = buffer[from..].iter_mut().filter(|it| **it == b'\n');
+                        ends.for_each(|it| *it = b' ');
+                    }
+                    buffer.extend_from_slice(b"\n");
+                    places.push((from, claim, place));
                 }
-                buffer.extend_from_slice(b"\n");
-                places.push(place);
                 next = match buffer.len() < MAX_WRITE {
                     true => queue.try_recv().ok(),
                     false => None,
                 };
             }
-            if writer.write_all(&buffer).await.is_err() || writer.flush().await.is_err() {
+            if let Err(written) = write_all(&mut writer, &buffer).await {
+                // Of these nothing has reached the server.
+                let unsent = places.into_iter().filter(|(from, ..)| written <= *from);
+                unsent
+                    .filter_map(|(_, claim, _)| claim)
+                    .for_each(|it| it.give_back());
                 break;
             }
             buffer.clear();
         }
     });
     (out, task)
+}
+
+/// Writes the whole buffer; fails with the number of bytes that were written.
+async fn write_all(writer: &mut (impl AsyncWrite + Unpin), buffer: &[u8]) -> Result<(), usize> {
+    let mut written = 0;
+    while written < buffer.len() {
+        match writer.write(&buffer[written..]).await {
+            Ok(more @ 1..) => written += more,
+            _ => return Err(written),
+        }
+    }
+    writer.flush().await.map_err(|_| written)
 }
 
 /// Reads lines to the end; why it was the end.

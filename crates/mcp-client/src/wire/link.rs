@@ -5,7 +5,10 @@ use bytes::{Bytes, BytesMut};
 use jsonrpc_core::{Message, encode};
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -41,8 +44,41 @@ pub(crate) struct Outbox {
     replies: Arc<Semaphore>,
 }
 
-/// A message, and its place among those that wait.
-pub(crate) type Queued = (Bytes, OwnedSemaphorePermit);
+/// A message that waits to be written.
+pub(crate) struct Queued {
+    message: Bytes,
+    /// A place among those that wait.
+    place: OwnedSemaphorePermit,
+    claim: Option<Claim>,
+}
+
+impl Queued {
+    /// The message, and its place until it is written; `None` if it is not to be written any more.
+    pub(crate) fn taken(self) -> Option<(Bytes, OwnedSemaphorePermit)> {
+        let is_wanted = self.claim.is_none_or(|it| it.take());
+        is_wanted.then_some((self.message, self.place))
+    }
+
+    pub(crate) fn claim(&self) -> Option<Claim> {
+        self.claim.clone()
+    }
+}
+
+/// The right to decide on a request that is queued: either it is written, or it is given up and was not sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claim(Arc<AtomicBool>);
+
+impl Claim {
+    /// True for the first who asks.
+    pub(crate) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes that the request could not be written after all.
+    pub(crate) fn give_back(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
 
 impl Outbox {
     pub(crate) fn new(bounds: &Bounds) -> (Self, mpsc::UnboundedReceiver<Queued>) {
@@ -56,9 +92,17 @@ impl Outbox {
     }
 
     /// Waits for a place; false if the connection has ended.
-    async fn request(self, message: Bytes) -> bool {
+    async fn request(self, message: Bytes, claim: Option<Claim>) -> bool {
         let place = self.requests.acquire_owned().await;
-        place.is_ok_and(|place| self.queue.send((message, place)).is_ok())
+        let Ok(place) = place else {
+            return false;
+        };
+        let queued = Queued {
+            message,
+            place,
+            claim,
+        };
+        self.queue.send(queued).is_ok()
     }
 
     /// False if there is no place.
@@ -66,7 +110,11 @@ impl Outbox {
         match Arc::clone(&self.replies).try_acquire_owned() {
             // A connection that has ended needs no reply.
             Ok(place) => {
-                let _ = self.queue.send((message, place));
+                let _ = self.queue.send(Queued {
+                    message,
+                    place,
+                    claim: None,
+                });
                 true
             }
             Err(_) => false,
@@ -95,6 +143,8 @@ pub(crate) struct Out {
     pub(crate) message: Message,
     /// The id to be answered; `None` for notifications and answers.
     pub(crate) id: Option<i64>,
+    /// On a duplex connection, the right to write a request.
+    pub(crate) claim: Option<Claim>,
     /// Headers for HTTP alone.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) until: Instant,
@@ -158,9 +208,9 @@ impl Link {
     pub(crate) async fn send(&self, shared: &Arc<Shared>, out: Out) -> Result<(), Error> {
         match self {
             Self::Duplex(duplex) => {
-                let ended = || Error::closed("it was closed");
+                let ended = || Error::not_sent("the connection has ended");
                 let outbox = duplex.out().ok_or_else(ended)?;
-                match outbox.request(written(&out.message)).await {
+                match outbox.request(written(&out.message), out.claim).await {
                     true => Ok(()),
                     false => Err(ended()),
                 }
@@ -205,6 +255,7 @@ impl Link {
                 let out = Out {
                     message,
                     id: None,
+                    claim: None,
                     headers: Vec::new(),
                     until: Instant::now() + shared.bounds.timeout,
                     opens: false,

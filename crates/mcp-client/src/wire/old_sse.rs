@@ -46,7 +46,11 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
     let writing = tokio::spawn({
         let shared = Arc::clone(shared);
         async move {
-            while let Some((message, _place)) = queue.recv().await {
+            while let Some(queued) = queue.recv().await {
+                let claim = queued.claim();
+                let Some((message, _place)) = queued.taken() else {
+                    continue;
+                };
                 let until = Instant::now() + shared.bounds.timeout;
                 let headers = HeaderMap::new();
                 let sent = poster
@@ -55,7 +59,12 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
                 let failed = match sent {
                     Ok(response) if response.status().is_success() => continue,
                     Ok(response) => format!("it answered with HTTP {}", response.status().as_u16()),
-                    Err(error) => error.to_string(),
+                    Err(error) => {
+                        if let Some(claim) = claim.filter(|_| !error.may_have_run()) {
+                            claim.give_back();
+                        }
+                        error.to_string()
+                    }
                 };
                 shared.close(&format!("a message could not be posted: {failed}"));
                 return;

@@ -1,6 +1,10 @@
 //! The requests that are under way on one connection, and what becomes of each message of the server's.
 
-use crate::{Bounds, Error, Handlers, options::Progress, wire::link::Link};
+use crate::{
+    Bounds, Error, Handlers,
+    options::Progress,
+    wire::link::{Claim, Link},
+};
 use bytes::Bytes;
 use jsonrpc_core::{
     ErrorCode, ErrorObject, Id, Message, Notification, Payload, RawJson, Request, Response, decode,
@@ -60,6 +64,8 @@ pub(crate) type Changes = mpsc::Sender<ServerNotification>;
 pub(crate) struct Open {
     /// `None` once it was told of an error, and is still to be cancelled.
     pub(crate) answer: Option<oneshot::Sender<Outcome>>,
+    /// On a duplex connection, the right to write it.
+    pub(crate) claim: Option<Claim>,
     pub(crate) progress: Option<Progress>,
     pub(crate) changes: Option<Arc<Listener>>,
     pub(crate) notifications: u64,
@@ -176,7 +182,7 @@ impl Shared {
     pub(crate) fn open(&self, id: i64, open: Open) -> Result<(), Error> {
         let mut state = self.state();
         if let Some((reason, stderr)) = state.closed.clone() {
-            return Err(Error::Closed { reason, stderr });
+            return Err(Error::NotSent { reason, stderr });
         }
         if self.bounds.max_open <= state.open.len() {
             return Err(Error::bound("max_open", self.bounds.max_open as u64));
@@ -282,7 +288,11 @@ impl Shared {
             }
             let (reason, stderr) = (reason.clone(), stderr.clone());
             if let Some(answer) = open.answer {
-                let _ = answer.send(Err(Error::Closed { reason, stderr }));
+                let is_unsent = open.claim.is_some_and(|it| it.take());
+                let _ = answer.send(Err(match is_unsent {
+                    true => Error::NotSent { reason, stderr },
+                    false => Error::Closed { reason, stderr },
+                }));
             }
         }
         if let Some(link) = self.link.get() {

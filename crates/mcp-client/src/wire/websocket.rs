@@ -36,7 +36,10 @@ pub(crate) async fn open(
     let (mut sink, mut stream) = socket.split();
     let (out, mut queue) = Outbox::new(&shared.bounds);
     let writing = tokio::spawn(async move {
-        while let Some((message, _place)) = queue.recv().await {
+        while let Some(queued) = queue.recv().await {
+            let Some((message, _place)) = queued.taken() else {
+                continue;
+            };
             let Ok(text) = message.try_into() else {
                 continue;
             };
