@@ -26,14 +26,14 @@ const CLIENTS: u64 = 8;
 /// A server lives at most this long after its first answer.
 const LONGEST_LIFE: Duration = Duration::from_millis(200);
 
-fn rounds() -> u64 {
+pub(crate) fn rounds() -> u64 {
     std::env::var("OWLCLAW_CRASH_ROUNDS").map_or(ROUNDS, |text| {
         text.parse().expect("OWLCLAW_CRASH_ROUNDS is a number")
     })
 }
 
 /// A moment that differs in every round and every run.
-fn moment() -> Duration {
+pub(crate) fn moment() -> Duration {
     let nanoseconds = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
@@ -277,7 +277,7 @@ async fn call_until_it_dies(address: SocketAddr, round: u64, client: u64) -> Vec
 }
 
 /// A whole answer and the connection to ask on, or nothing.
-async fn exchange(
+pub(crate) async fn exchange(
     mut connection: HttpConnection,
     request: &HttpRequest,
 ) -> Option<(String, HttpConnection)> {

@@ -18,6 +18,7 @@ mod crash_loop;
 mod crashes;
 mod doctor;
 mod gateway;
+mod gateway_kills;
 mod gateway_matrix;
 mod gateway_subscriptions;
 mod governed;
