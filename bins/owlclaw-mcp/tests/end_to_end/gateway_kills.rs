@@ -1,8 +1,10 @@
 //! Upstreams, and gateways, that are killed again and again while clients call.
 //!
-//! What must hold over all rounds together: each call has one outcome on record, which is the one that its
+//! Over all rounds together, each call has one outcome on record, which is the one that its
 //! client was told; none was carried out twice; one that was not begun had no effect. `OWLCLAW_CRASH_ROUNDS`
 //! says how many rounds there are; the longest time after which calls succeeded again is printed.
+
+#![expect(clippy::print_stdout, reason = "what was measured is for readers")]
 
 use std::{
     collections::HashMap,
@@ -56,7 +58,7 @@ fn is_alive(process: &str) -> bool {
         .is_ok_and(|it| !it.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
 }
 
-/// What clients were told of their calls, by the marks of these.
+/// Outcomes that clients were told of, by the marks of their calls.
 #[derive(Debug, Default)]
 struct Told {
     /// Calls that were answered; one whose answer did not come is in none.
@@ -158,7 +160,7 @@ fn outcome_in(body: &str, mark: &str) -> &'static str {
     "failed"
 }
 
-/// What is on record agrees with what was carried out, and with what clients were told.
+/// Compares what is on record with what was carried out, and with what clients were told.
 async fn check(site: &Site, told: &Told) {
     let mut executed: HashMap<String, u64> = HashMap::new();
     for mark in site.read("up/executed").lines() {

@@ -112,7 +112,7 @@ pub enum Uris {
     /// `mcp.NAME+` and its URI.
     #[default]
     Prefixed,
-    /// Its own. Any URI that nothing else has is this upstream's.
+    /// The upstream's own. Any URI that nothing else has is this upstream's.
     AsIs,
 }
 
