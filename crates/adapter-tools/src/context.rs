@@ -1,4 +1,4 @@
-use crate::{Answers, Askable, Errand, LogLevel, OpenErrand, TraceErrands};
+use crate::{Answers, Askable, Errand, Hop, LogLevel, OpenErrand, TraceErrands};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use std::{
@@ -209,6 +209,11 @@ impl ToolCx {
     /// Says that another system is asked something now, to whoever traces that.
     pub fn begin_errand(&self, errand: &Errand<'_>) -> Option<Box<dyn OpenErrand>> {
         Some(self.errands.as_ref()?.begin(errand))
+    }
+
+    /// Says that another MCP server is asked something now, to whoever traces that.
+    pub fn begin_hop(&self, hop: &Hop<'_>) -> Option<Box<dyn OpenErrand>> {
+        self.errands.as_ref()?.begin_hop(hop)
     }
 
     /// Sets what the client can be asked, and what it has answered.

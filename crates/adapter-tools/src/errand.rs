@@ -5,6 +5,26 @@
 pub trait TraceErrands: Send + Sync {
     /// Begins the span of a request.
     fn begin(&self, errand: &Errand<'_>) -> Box<dyn OpenErrand>;
+
+    /// Begins the span of a request to another MCP server; none for who traces HTTP alone.
+    fn begin_hop(&self, _: &Hop<'_>) -> Option<Box<dyn OpenErrand>> {
+        None
+    }
+}
+
+/// One request of a tool to another MCP server, without what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop<'a> {
+    /// The method.
+    pub method: &'static str,
+    /// Name that the server is configured under.
+    pub upstream: &'a str,
+    /// The name of the tool or the prompt there.
+    pub item: Option<&'a str>,
+    /// The revision that is spoken.
+    pub revision: &'static str,
+    /// True if the server is a program on pipes.
+    pub is_child: bool,
 }
 
 /// One HTTP request of a tool. What it says is left out on purpose: it may hold arguments and secrets.
@@ -30,7 +50,7 @@ pub trait OpenErrand: Send {
     /// Value of `tracestate`, if there is one.
     fn tracestate(&self) -> Option<String>;
 
-    /// There is an answer, with this status.
+    /// There is an answer, with this HTTP status; 0 where there are none.
     fn answered(self: Box<Self>, status: u16);
 
     /// There is no answer, for a reason of this kind.

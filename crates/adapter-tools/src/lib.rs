@@ -68,7 +68,7 @@ pub use crate::{
         CallMeter, LogSink, Progress, ProgressSink, ReadResources, StreamReleaseSink, TaskSink,
         ToolCx,
     },
-    errand::{Errand, OpenErrand, TraceErrands},
+    errand::{Errand, Hop, OpenErrand, TraceErrands},
     error::{Failure, ToolError},
     input::{Answers, Askable, Elicited, LogLevel, Needed, Question, Waiting},
     native::{NoArguments, ToolInput},

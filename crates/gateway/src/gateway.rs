@@ -5,6 +5,7 @@ use crate::{
     upstream::{
         Upstream,
         call::{Item, UpstreamTool},
+        meter::Figures,
     },
 };
 use adapter_skills::SkillCatalog;
@@ -265,7 +266,8 @@ impl Gateway {
         self.0.upstreams().values().map(|it| it.status()).collect()
     }
 
-    /// Connects an upstream, and reads its lists.
+    /// Connects an upstream anew, without the pause that follows failures, and reads its lists. A connection on
+    /// which calls are under way stays.
     ///
     /// # Errors
     ///
@@ -275,16 +277,44 @@ impl Gateway {
             .0
             .get(name)
             .ok_or_else(|| format!("there is no upstream `{name}`"))?;
+        upstream.leave_idle();
         match upstream.look().await {
             Ok(_) => Ok(upstream.status()),
             Err(down) => Err(down.reason),
         }
     }
 
-    /// The last lines that the program of an upstream has written to standard error, if it runs.
+    /// The last lines that the program of an upstream has written to standard error, of the one before if none
+    /// runs; `None` if it is no program.
     #[must_use]
     pub fn stderr(&self, name: &str) -> Option<String> {
         self.0.get(name)?.stderr()
+    }
+
+    /// Counts of each upstream, by name.
+    #[must_use]
+    pub fn figures(&self) -> Vec<Figures> {
+        let upstreams = self.0.upstreams();
+        upstreams.values().map(|it| it.figures()).collect()
+    }
+
+    /// Names under which the tools of an upstream are offered, with their own; `None` for one that `allow` and
+    /// `deny` leave out, or that has no name yet.
+    #[must_use]
+    pub fn tools_named(&self, name: &str) -> Vec<(String, Option<String>)> {
+        let Some((upstream, known)) = self.0.get(name).and_then(|it| {
+            let known = it.catalogue()?;
+            Some((it, known))
+        }) else {
+            return Vec::new();
+        };
+        let names = locked(&self.0.names);
+        let tools = known.tools.iter().map(|tool| {
+            let is_offered = upstream.spec.offers(&tool.name);
+            let given = names.tools.given(name, &tool.name).map(str::to_owned);
+            (tool.name.clone(), given.filter(|_| is_offered))
+        });
+        tools.collect()
     }
 
     /// Origin of the tool that is offered as `name`: upstream, and its own name there.

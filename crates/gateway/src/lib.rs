@@ -47,5 +47,8 @@ pub use crate::{
     },
     names::{MAX_NAME, NameTable, NameTemplate, Origin, offered_uri, original_uri, scheme_key},
     spec::{Isolation, Reach, UpstreamSpec, Uris},
-    upstream::{State, Status},
+    upstream::{
+        State, Status,
+        meter::{Figures, SECONDS},
+    },
 };

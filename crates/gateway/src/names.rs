@@ -137,6 +137,14 @@ impl NameTable {
         name
     }
 
+    /// The name that `item` of `server` has, if it has one.
+    #[must_use]
+    pub fn given(&self, server: &str, item: &str) -> Option<&str> {
+        let mut names = self.0.iter();
+        let found = names.find(|(_, it)| it.server == server && it.item == item);
+        found.map(|(name, _)| name.as_str())
+    }
+
     /// Upstream and item that `name` stands for.
     #[must_use]
     pub fn origin(&self, name: &str) -> Option<&Origin> {

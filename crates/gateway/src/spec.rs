@@ -115,8 +115,18 @@ impl UpstreamSpec {
     /// True if a tool of this name is offered.
     #[must_use]
     pub fn offers(&self, tool: &str) -> bool {
+        self.left_out_by(tool).is_none()
+    }
+
+    /// The key of the list that leaves a tool out: `deny`, or `allow`, which does not have it.
+    #[must_use]
+    pub fn left_out_by(&self, tool: &str) -> Option<&'static str> {
         let is_in = |patterns: &[String]| patterns.iter().any(|it| fits(it, tool));
-        !is_in(&self.deny) && (self.allow.is_empty() || is_in(&self.allow))
+        match () {
+            () if is_in(&self.deny) => Some("deny"),
+            () if self.allow.is_empty() || is_in(&self.allow) => None,
+            () => Some("allow"),
+        }
     }
 
     pub(crate) fn dial(&self) -> Dial {

@@ -1,15 +1,17 @@
 pub(crate) mod call;
 pub(crate) mod desk;
+pub(crate) mod meter;
 pub(crate) mod slot;
 pub(crate) mod watched;
 
 use self::{
     call::Parked,
+    meter::{Figures, Meter},
     slot::{Down, Live, Slot},
     watched::Watched,
 };
 use crate::{
-    Isolation, UpstreamSpec, Uris,
+    Isolation, Reach, UpstreamSpec, Uris,
     catalogue::{Catalogue, Store},
     names::{offered_uri, original_uri, scheme_key},
 };
@@ -23,7 +25,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     runtime::Handle,
@@ -58,6 +60,27 @@ pub enum State {
 }
 
 impl State {
+    /// All states.
+    pub const ALL: [Self; 8] = [
+        Self::Configured,
+        Self::Known,
+        Self::Connecting,
+        Self::Ready,
+        Self::Degraded,
+        Self::LoginNeeded,
+        Self::Held,
+        Self::Off,
+    ];
+
+    /// The state as one word, for labels.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::LoginNeeded => "login_needed",
+            other => other.as_str(),
+        }
+    }
+
     /// The state in lower-case words.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -81,10 +104,18 @@ pub struct Status {
     pub name: String,
     /// State.
     pub state: State,
+    /// Seconds since the epoch at which it came into this state, as far as that was noticed.
+    pub since: u64,
+    /// Reason for the state, for people.
+    pub reason: String,
     /// The way to it, without secrets.
     pub place: String,
     /// Fault, of now or of the last time, in at most 300 characters.
     pub error: Option<String>,
+    /// Advice on that fault.
+    pub cure: Option<String>,
+    /// Seconds since the epoch of the last fault, and what it was.
+    pub last_error: Option<(u64, String)>,
     /// Revision that was spoken the last time.
     pub revision: Option<&'static str>,
     /// Name and version that the server gives itself.
@@ -122,6 +153,18 @@ struct Record {
     /// A list that cannot be read.
     lists_error: Option<String>,
     connect_ms: Option<u64>,
+    /// Advice on the fault.
+    cure: Option<String>,
+    last_error: Option<(u64, String)>,
+    /// The state that was last noted, and since when it holds.
+    state: Option<(State, u64)>,
+    /// The last lines on standard error of a child that has ended.
+    stderr: String,
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map(|it| it.as_secs()).unwrap_or_default()
 }
 
 /// One upstream, with what is known of it.
@@ -145,7 +188,7 @@ pub(crate) struct Upstream {
     pub(crate) heard: watch::Sender<bool>,
     calls: AtomicU64,
     lost: AtomicU64,
-    connects: AtomicU64,
+    pub(crate) meter: Meter,
 }
 
 impl fmt::Debug for Upstream {
@@ -186,7 +229,7 @@ impl Upstream {
             made: Mutex::default(),
             calls: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            connects: AtomicU64::new(0),
+            meter: Meter::default(),
             scheme_key: scheme_key(&spec.name),
             spec,
         });
@@ -248,6 +291,16 @@ impl Upstream {
         }
     }
 
+    /// Leaves the connection of all clients if no call is under way on it.
+    pub(crate) fn leave_idle(&self) {
+        if let Some(slot) = self.shared.get()
+            && let Some(live) = slot.live()
+            && live.desk.calls() == 0
+        {
+            slot.leave(&live);
+        }
+    }
+
     /// Connects, and reads the lists.
     pub(crate) async fn look(&self) -> Result<Arc<Live>, Down> {
         match self.shared.get() {
@@ -303,7 +356,10 @@ impl Upstream {
 
     pub(crate) fn connected(&self, live: &Live, is_own: bool) {
         let agreed = live.connection.agreed();
-        self.connects.fetch_add(1, Ordering::Relaxed);
+        let before = self.meter.connected.fetch_add(1, Ordering::Relaxed);
+        if before != 0 && !is_own {
+            self.meter.reconnected.fetch_add(1, Ordering::Relaxed);
+        }
         tracing::info!(
             upstream = self.spec.name,
             revision = agreed.version.as_str(),
@@ -313,6 +369,7 @@ impl Upstream {
         );
         let mut record = locked(&self.record);
         record.error = None;
+        record.cure = None;
         record.wants_login = false;
     }
 
@@ -326,10 +383,38 @@ impl Upstream {
                 "an upstream cannot be reached"
             );
         }
+        record.last_error = Some((now(), reason.clone()));
         record.error = Some(reason);
+        record.cure = None;
         record.wants_login = wants_login;
+        self.state(&mut record);
         drop(record);
         self.heard.send_replace(true);
+    }
+
+    /// Notes an attempt to connect that has failed, and what can be done about it.
+    pub(crate) fn advise(&self, error: &mcp_client::Error) {
+        self.meter.failed.fetch_add(1, Ordering::Relaxed);
+        let mut record = locked(&self.record);
+        record.cure = Some(cure(&self.spec, error));
+        let last_words = match error {
+            mcp_client::Error::Closed { stderr, .. } => stderr,
+            mcp_client::Error::TimedOut { note, .. } => note,
+            _ => return,
+        };
+        record.stderr.clone_from(last_words);
+    }
+
+    /// Keeps the last words of a connection that is left.
+    pub(crate) fn left(&self, live: &Live) {
+        let mut record = locked(&self.record);
+        record.stderr = live.connection.stderr();
+        self.state(&mut record);
+    }
+
+    /// Notes the state, if it is another than before.
+    pub(crate) fn note(&self) {
+        self.state(&mut locked(&self.record));
     }
 
     pub(crate) fn ended(&self, live: &Live) {
@@ -343,8 +428,11 @@ impl Upstream {
     /// Notes that a call was answered, so that what was wrong with the connection is over.
     pub(crate) fn answered(&self) {
         let mut record = locked(&self.record);
-        record.error = None;
-        record.wants_login = false;
+        if record.error.take().is_some() {
+            record.cure = None;
+            record.wants_login = false;
+            self.state(&mut record);
+        }
     }
 
     pub(crate) fn called(&self) {
@@ -364,7 +452,12 @@ impl Upstream {
                 "not all of an upstream is known"
             );
         }
-        locked(&self.record).lists_error = problem;
+        let mut record = locked(&self.record);
+        if let Some(problem) = &problem {
+            record.last_error = Some((now(), problem.clone()));
+        }
+        record.lists_error = problem;
+        drop(record);
         let before = self.catalogue();
         let is_same = before
             .as_ref()
@@ -384,42 +477,62 @@ impl Upstream {
             *made_of = Arc::clone(&catalogue);
         }
         self.known.store(Some(catalogue));
+        self.note();
         self.heard.send_replace(true);
         if !is_same {
             self.changes.send_modify(|version| *version += 1);
         }
     }
 
-    pub(crate) fn status(&self) -> Status {
-        let record = locked(&self.record);
-        let known = self.catalogue();
-        let lesser = record
-            .lists_error
-            .clone()
-            .or_else(|| self.watched.problem());
+    /// Connections that are open.
+    fn all_live(&self) -> Vec<Arc<Live>> {
         let own = locked(&self.of_clients);
-        let live: Vec<_> = own
-            .values()
-            .filter_map(|it| it.live())
-            .chain(self.live())
-            .collect();
-        drop(own);
+        let own = own.values().filter_map(|it| it.live());
+        own.chain(self.live()).collect()
+    }
+
+    /// A fault of a part, with which the upstream can be used.
+    fn lesser(&self, record: &Record) -> Option<String> {
+        let of_lists = record.lists_error.clone();
+        of_lists.or_else(|| self.watched.problem())
+    }
+
+    /// The state, which is noted if it is another than before, and since when it holds.
+    fn state(&self, record: &mut Record) -> (State, u64) {
         let state = if !self.spec.enabled {
             State::Off
         } else if record.wants_login {
             State::LoginNeeded
-        } else if record.error.is_some() || lesser.is_some() {
+        } else if record.error.is_some() || self.lesser(record).is_some() {
             // It stays so while another attempt is made.
             State::Degraded
         } else if record.connecting_since.is_some() {
             State::Connecting
-        } else if !live.is_empty() {
+        } else if !self.all_live().is_empty() {
             State::Ready
-        } else if known.is_some() {
+        } else if self.known.load().is_some() {
             State::Known
         } else {
             State::Configured
         };
+        match record.state {
+            Some(noted) if noted.0 == state => noted,
+            _ => *record.state.insert((state, now())),
+        }
+    }
+
+    /// Counts for metrics.
+    pub(crate) fn figures(&self) -> Figures {
+        let (state, _) = self.state(&mut locked(&self.record));
+        self.meter.figures(&self.spec.name, state)
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let mut record = locked(&self.record);
+        let (state, since) = self.state(&mut record);
+        let known = self.catalogue();
+        let live = self.all_live();
+        let error = record.error.clone().or_else(|| self.lesser(&record));
         let count =
             |count: fn(&Catalogue) -> usize| known.as_deref().map(count).unwrap_or_default();
         let offered = |it: &Arc<Catalogue>| {
@@ -432,8 +545,12 @@ impl Upstream {
         Status {
             name: self.spec.name.clone(),
             state,
+            since,
+            reason: reason(state, &self.spec, error.as_deref(), known.as_deref()),
             place: self.spec.place(),
-            error: record.error.clone().or(lesser),
+            cure: error.as_ref().and(record.cure.clone()),
+            error,
+            last_error: record.last_error.clone(),
             revision: known.as_ref().map(|it| it.version.as_str()),
             server: known.as_ref().and_then(|it| {
                 let info = it.server_info.as_ref()?;
@@ -448,14 +565,86 @@ impl Upstream {
             calls_under_way: live.iter().map(|it| it.desk.calls()).sum(),
             calls: self.calls.load(Ordering::Relaxed),
             calls_lost: self.lost.load(Ordering::Relaxed),
-            connected: self.connects.load(Ordering::Relaxed),
+            connected: self.meter.connected.load(Ordering::Relaxed),
             connect_ms: record.connect_ms,
         }
     }
 
-    /// The last lines of standard error of a child that is connected.
+    /// The last lines that its program has written to standard error, of the one before if none runs; `None`
+    /// if it is no program.
     pub(crate) fn stderr(&self) -> Option<String> {
-        Some(self.live()?.connection.stderr())
+        if !matches!(self.spec.reach, Reach::Child { .. }) {
+            return None;
+        }
+        let live = self.all_live().into_iter().next();
+        Some(match live {
+            Some(live) => live.connection.stderr(),
+            None => locked(&self.record).stderr.clone(),
+        })
+    }
+}
+
+/// Reason for a state, for people.
+fn reason(
+    state: State,
+    spec: &UpstreamSpec,
+    error: Option<&str>,
+    known: Option<&Catalogue>,
+) -> String {
+    match state {
+        State::Configured => "it was never heard of; it is connected when it is needed".to_owned(),
+        State::Known => {
+            let age = known.map(|it| it.age().as_secs()).unwrap_or_default();
+            format!(
+                "no connection is open; its lists were read {age} s ago, and the next call connects it"
+            )
+        }
+        State::Connecting => "it is being connected".to_owned(),
+        State::Ready => "it is connected".to_owned(),
+        State::Degraded | State::LoginNeeded | State::Held => {
+            error.unwrap_or("no reason is known").to_owned()
+        }
+        State::Off => format!("upstreams.{}.enabled is false", spec.name),
+    }
+}
+
+/// Advice on an attempt to connect that has failed.
+fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
+    use mcp_client::Error;
+    let name = &spec.name;
+    let place = spec.place();
+    match error {
+        Error::Start { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => format!(
+            "install `{place}`, or write its whole path: upstreams.{name}.command; `command -v {place}` \
+             says where it is"
+        ),
+        Error::Start { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
+            format!("make `{place}` executable for the user of the server")
+        }
+        Error::Unauthorized { .. } => {
+            format!("set upstreams.{name}.headers.Authorization to a credential that is good")
+        }
+        Error::TimedOut { .. } => format!(
+            "try it by hand (`owlclaw-mcp client ping`), or raise upstreams.{name}.connect_timeout_seconds \
+             if it only takes long to start"
+        ),
+        Error::Address { .. } => format!("correct upstreams.{name}.url"),
+        Error::Http(_) => format!("start the server at {place}, or correct upstreams.{name}.url"),
+        Error::Status { status: 404, .. } => format!(
+            "correct the path in upstreams.{name}.url: servers listen at /mcp, and older ones at /sse"
+        ),
+        Error::NoCommonVersion { .. } => {
+            "use a version of the upstream that speaks a revision of the protocol that is known here"
+                .to_owned()
+        }
+        Error::Closed { .. } => match spec.reach {
+            Reach::Child { .. } => format!(
+                "run it by hand with the arguments of upstreams.{name}.args; `owlclaw-mcp upstream logs \
+                 {name}` shows what it said. Of the environment it has only what upstreams.{name}.env names"
+            ),
+            Reach::Url { .. } => format!("look into the log of the server at {place}"),
+        },
+        _ => format!("try it by hand: `owlclaw-mcp client ping`; correct upstreams.{name}"),
     }
 }
 

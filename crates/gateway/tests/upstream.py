@@ -21,8 +21,8 @@ MODERN = "2026-07-28"
 IS_MODERN = REVISION == MODERN
 OF_META = "io.modelcontextprotocol/"
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "number"}}}
-NAMES = ["ask", "ask_url", "count", "die", "echo", "env", "fail", "grow", "link", "log", "pid", "progress",
-         "refuse", "roots", "sample", "slow", "touch", "unfit name", "who_asks"]
+NAMES = ["ask", "ask_url", "count", "die", "echo", "env", "fail", "grow", "link", "log", "meta", "pid",
+         "progress", "refuse", "roots", "sample", "slow", "touch", "unfit name", "who_asks"]
 lock = threading.Lock()
 grown = []
 ready = {}
@@ -129,6 +129,8 @@ def call(params, out):
         return text("done")
     if name == "env":
         return text(dict(os.environ))
+    if name == "meta":
+        return text(params.get("_meta", {}))
     if name == "pid":
         return text(str(os.getpid()))
     if name == "fail":

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use gateway::{Gateway, Status};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use identity::FailedAttempts;
 use ledger::{
     ApprovalError, ApprovalFilter, ApprovalId, ApprovalProblem, ApprovalState, Bucket, Decision,
     MAX_REASON_BYTES, ReadLedger, StatisticsQuery, Verdict,
 };
-use mcp_server::{approvals_json, statistics_json, system_clock};
+use mcp_server::{approvals_json, statistics_json, system_clock, tool_capability};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::json;
@@ -35,7 +36,8 @@ const MAX_NAME_CHARS: usize = 64;
 const ATTEMPTS_SECONDS: u64 = 10;
 
 /// `GET /governance/stats`, `GET /approvals` and `POST /approvals/ID?decision=…`, `GET /sessions` and
-/// `DELETE /sessions/ID` and `DELETE /sessions?client=NAME`.
+/// `DELETE /sessions/ID` and `DELETE /sessions?client=NAME`, `GET /upstreams`, `GET /upstreams/NAME` and
+/// `POST /upstreams/NAME?action=recheck`.
 pub(super) struct Administration {
     mcp: Arc<ServedMcpServer>,
     config: Config,
@@ -47,6 +49,7 @@ pub(super) struct Administration {
     /// Roles that give access; none where clients do not authenticate.
     roles: Vec<String>,
     sessions: Arc<LiveSessions>,
+    gateway: Gateway,
     /// One looks into the ledger at a time: it is read by a thread, and serves calls as well.
     reading: Mutex<()>,
 }
@@ -80,6 +83,8 @@ enum Asked {
     Approval(String),
     Sessions,
     Session(String),
+    Upstreams,
+    Upstream(String),
 }
 
 impl Administration {
@@ -89,6 +94,7 @@ impl Administration {
         config: &Config,
         mcp: &Arc<ServedMcpServer>,
         sessions: Arc<LiveSessions>,
+        gateway: Gateway,
     ) -> Result<Option<Self>, Failure> {
         let token = match &config.governance.approvals.http_token {
             None => None,
@@ -123,6 +129,7 @@ impl Administration {
             attempts: FailedAttempts::default(),
             roles,
             sessions,
+            gateway,
             reading: Mutex::new(()),
         }))
     }
@@ -151,7 +158,11 @@ impl Administration {
             (Asked::Sessions, &Method::GET) => self.sessions(&query),
             (Asked::Sessions, &Method::DELETE) => self.end_sessions(&query, &operator),
             (Asked::Session(id), &Method::DELETE) => self.end_session(&id, &operator),
+            (Asked::Upstreams, &Method::GET) => self.upstreams(),
+            (Asked::Upstream(name), &Method::GET) => self.upstream(&name),
+            (Asked::Upstream(name), &Method::POST) => self.recheck(&name, &query, &operator).await,
             (Asked::Approval(_), _) => not_allowed("POST"),
+            (Asked::Upstream(_), _) => not_allowed("GET, POST"),
             (Asked::Session(_), _) => not_allowed("DELETE"),
             (Asked::Sessions, _) => not_allowed("GET, DELETE"),
             (_, _) => not_allowed("GET"),
@@ -437,6 +448,73 @@ impl Administration {
         answer(StatusCode::OK, &json!({ "ended": ended }))
     }
 
+    fn upstreams(&self) -> PlainResponse {
+        answer(
+            StatusCode::OK,
+            &json!({ "upstreams": self.gateway.status() }),
+        )
+    }
+
+    /// All that is known of one upstream.
+    fn upstream(&self, name: &str) -> PlainResponse {
+        match self.status_of(name) {
+            Ok(status) => answer(StatusCode::OK, &self.told_of(&status)),
+            Err(absent) => *absent,
+        }
+    }
+
+    fn status_of(&self, name: &str) -> Result<Status, Box<PlainResponse>> {
+        let mut all = self.gateway.status();
+        let at = all.iter().position(|it| it.name == name);
+        at.map(|at| all.swap_remove(at)).ok_or_else(|| {
+            let meant = config::nearest(name, all.iter().map(|it| it.name.as_str()));
+            let hint = meant.map(|it| format!("; did you mean `{it}`?"));
+            let why = format!("there is no upstream `{name}`{}", hint.unwrap_or_default());
+            Box::new(problem(StatusCode::NOT_FOUND, &why))
+        })
+    }
+
+    fn told_of(&self, status: &Status) -> serde_json::Value {
+        let policy = self.mcp.governor().policy();
+        let tools = self.gateway.tools_named(&status.name).into_iter();
+        let tools = tools.map(|(tool, offered)| {
+            let held = offered
+                .as_deref()
+                .and_then(|it| policy.held(&tool_capability(it)).map(str::to_owned));
+            json!({ "tool": tool, "offered_as": offered, "held": held })
+        });
+        let stderr = self.gateway.stderr(&status.name);
+        json!({
+            "upstream": status,
+            "tools": tools.collect::<Vec<_>>(),
+            "stderr": stderr.map(|it| crate::logging::without_secrets(&it)),
+        })
+    }
+
+    async fn recheck(&self, name: &str, query: &Query, operator: &Operator) -> PlainResponse {
+        if query.get("action").as_deref() != Some("recheck") {
+            let why = "`action` is `recheck`, in the query of the URL";
+            return problem(StatusCode::BAD_REQUEST, why);
+        }
+        if let Err(absent) = self.status_of(name) {
+            return *absent;
+        }
+        tracing::info!(
+            upstream = name,
+            by = operator.name(),
+            "an operator has an upstream connected anew"
+        );
+        let failure = self.gateway.recheck(name).await.err();
+        match self.status_of(name) {
+            Ok(status) => {
+                let mut told = self.told_of(&status);
+                told["failure"] = json!(failure);
+                answer(StatusCode::OK, &told)
+            }
+            Err(absent) => *absent,
+        }
+    }
+
     /// Returns true if the approval is for a call of `principal`.
     async fn is_for(&self, approval: ApprovalId, principal: Arc<str>) -> Result<bool, Failure> {
         self.read(move |ledger| {
@@ -465,6 +543,7 @@ fn asked(path: &str) -> Option<Asked> {
         "/governance/stats" => Some(Asked::Statistics),
         "/approvals" => Some(Asked::Approvals),
         "/sessions" => Some(Asked::Sessions),
+        "/upstreams" => Some(Asked::Upstreams),
         _ => {
             let (of, id) = path.strip_prefix('/')?.split_once('/')?;
             if id.is_empty() || id.contains('/') {
@@ -474,6 +553,7 @@ fn asked(path: &str) -> Option<Asked> {
             match of {
                 "approvals" => Some(Asked::Approval(id)),
                 "sessions" => Some(Asked::Session(id)),
+                "upstreams" => Some(Asked::Upstream(id)),
                 _ => None,
             }
         }

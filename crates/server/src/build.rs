@@ -231,7 +231,8 @@ impl Server {
         if let Some(identification) = &self.identification {
             read_identity(self.mcp.metrics(), identification);
         }
-        Numbers::of(governance, &self.mcp, app, &self.lifecycle)
+        let gateway = self.sources.gateway();
+        Numbers::of(governance, &self.mcp, app, gateway, &self.lifecycle)
     }
 
     /// Lets no task begin any more, and gives those that run until `drain` has passed.

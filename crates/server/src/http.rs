@@ -34,7 +34,12 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let engine = Arc::clone(server.mcp.engine());
     let live = Arc::clone(&server.live_sessions);
-    let administration = Administration::of(&server.config, &server.mcp, live)?;
+    let administration = Administration::of(
+        &server.config,
+        &server.mcp,
+        live,
+        server.sources.gateway().clone(),
+    )?;
     let routes = Routes {
         mcp: Arc::clone(&server.mcp),
         lifecycle: server.lifecycle.clone(),

@@ -86,3 +86,4 @@ pub use store::{
     accept_rollback, compare_counters, continuity, database, database_options, open_reader,
     sealed_every,
 };
+pub use upstreams::{DeclaredUpstream, declared_upstreams, upstreams_stored};

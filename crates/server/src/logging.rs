@@ -46,6 +46,15 @@ pub(crate) fn redact_with(redactor: Arc<Redactor>) {
     let _ = REDACTOR.set(redactor);
 }
 
+/// A text without the secrets that the log would not show.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let without = |redactor: &Redactor| redactor.text(text).into_owned();
+    match REDACTOR.get() {
+        Some(redactor) => without(redactor),
+        None => without(&mcp_server::redactor_of_this_process()),
+    }
+}
+
 /// Of the log of this process, once there is one.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 use adapter_tools::python::{AppHealth, PythonApp};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, future, stream};
+use gateway::{Figures, Gateway, State};
 use governance::{Kind, Micros, Remaining, Timestamp, UnavailableError};
 use http::{HeaderValue, Response, header};
-use mcp_server::{Metrics, ReadingKind, system_clock};
+use mcp_server::{Buckets, Metrics, ReadingKind, system_clock};
 use transport_http::{HttpStats, PlainResponse, SessionDesk};
 use transport_ws::WebSockets;
 
@@ -52,6 +53,7 @@ impl Numbers {
         governance: Arc<Mutex<Governance>>,
         mcp: &Arc<ServedMcpServer>,
         app: Option<&Arc<PythonApp>>,
+        gateway: &Gateway,
         lifecycle: &Lifecycle,
     ) -> Self {
         let metrics = mcp.metrics();
@@ -63,6 +65,7 @@ impl Numbers {
         if let Some(app) = app {
             read_workers(metrics, app);
         }
+        read_upstreams(metrics, gateway);
         let (readiness, lifecycle) = (Arc::downgrade(mcp), lifecycle.clone());
         metrics.read_one(
             ReadingKind::Gauge,
@@ -249,6 +252,83 @@ fn read_workers(metrics: &Metrics, app: &Arc<PythonApp>) {
         "owlclaw_mcp_worker_losses_total",
         "Workers that were lost while they should have served.",
         move || number(app.health().losses),
+    );
+}
+
+/// Most upstreams that metrics tell of; they are those whose names come first.
+const MAX_UPSTREAMS: usize = 200;
+
+/// Adds the counts of the upstreams.
+fn read_upstreams(metrics: &Metrics, gateway: &Gateway) {
+    let figures = |gateway: &Gateway| gateway.figures().into_iter().take(MAX_UPSTREAMS);
+    let of = gateway.clone();
+    metrics.read(
+        ReadingKind::Gauge,
+        "owlclaw_mcp_upstream_state",
+        "1 for the state that an upstream is in, 0 for all others.",
+        &["upstream", "state"],
+        move |samples| {
+            for it in figures(&of) {
+                for state in State::ALL {
+                    let is = f64::from(u8::from(state == it.state));
+                    samples.push(&[&it.upstream, state.label()], is);
+                }
+            }
+        },
+    );
+    let of = gateway.clone();
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_upstream_calls_total",
+        "Requests to an upstream that have ended, by outcome.",
+        &["upstream", "outcome"],
+        move |samples| {
+            for it in figures(&of) {
+                for (outcome, calls) in &it.calls {
+                    samples.push(&[&it.upstream, outcome], number(*calls));
+                }
+            }
+        },
+    );
+    let of = gateway.clone();
+    metrics.read_histograms(
+        "owlclaw_mcp_upstream_call_seconds",
+        "Time that requests to an upstream took, connecting included.",
+        &["upstream"],
+        move || {
+            let buckets = |it: Figures| Buckets {
+                bounds: &gateway::SECONDS,
+                counts: it.times,
+                sum: it.seconds,
+            };
+            let all = figures(&of);
+            all.map(|it| (it.upstream.clone(), buckets(it))).collect()
+        },
+    );
+    let of = gateway.clone();
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_upstream_connection_attempts_total",
+        "Attempts to connect an upstream, by result.",
+        &["upstream", "result"],
+        move |samples| {
+            for it in figures(&of) {
+                samples.push(&[&it.upstream, "ok"], number(it.connected));
+                samples.push(&[&it.upstream, "failed"], number(it.failed));
+            }
+        },
+    );
+    let of = gateway.clone();
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_upstream_reconnects_total",
+        "Connections to an upstream that were opened after another one had ended.",
+        &["upstream"],
+        move |samples| {
+            for it in figures(&of) {
+                samples.push(&[&it.upstream], number(it.reconnected));
+            }
+        },
     );
 }
 

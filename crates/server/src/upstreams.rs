@@ -16,16 +16,29 @@ use crate::Failure;
 ///
 /// When an upstream cannot be used as it is configured.
 pub(super) async fn open(config: &Config) -> Result<Gateway, Failure> {
+    let gateway = upstreams_stored(config)?;
+    let most = Duration::from_secs(config.gateway.first_start_seconds);
+    gateway.first_look(most).await;
+    Ok(gateway)
+}
+
+/// The gateway to the configured upstreams with what is stored of them; nothing is connected yet.
+///
+/// # Errors
+///
+/// When an upstream cannot be used as it is configured.
+///
+/// # Panics
+///
+/// Outside of a Tokio runtime.
+pub fn upstreams_stored(config: &Config) -> Result<Gateway, Failure> {
     let options = GatewayOptions {
         names: NameTemplate::parse(&config.gateway.names)
             .map_err(|why| format!("gateway.names: {why}"))?,
         describe_origin: config.gateway.describe_origin,
         directory: Some(directory(config)),
     };
-    let gateway = Gateway::new(options, specs(config)?);
-    let most = Duration::from_secs(config.gateway.first_start_seconds);
-    gateway.first_look(most).await;
-    Ok(gateway)
+    Ok(Gateway::new(options, specs(config)?))
 }
 
 /// The directory in which lists of upstreams are stored.
@@ -43,12 +56,37 @@ pub(super) fn directory(config: &Config) -> PathBuf {
 ///
 /// When one of them refers to something that is not there.
 pub(super) fn specs(config: &Config) -> Result<Vec<UpstreamSpec>, Failure> {
+    let (declared, warnings) = declared_upstreams(config)?;
+    for warning in warnings {
+        tracing::warn!(warning, "a part of `upstreams_files` is of no use");
+    }
+    Ok(declared.into_iter().map(|it| it.spec).collect())
+}
+
+/// An upstream as it is configured.
+#[derive(Debug)]
+pub struct DeclaredUpstream {
+    /// The upstream.
+    pub spec: UpstreamSpec,
+    /// The host's file that it stands in; `None` for one of the configuration itself.
+    pub file: Option<PathBuf>,
+}
+
+/// The configured upstreams, and what is wrong with files of hosts.
+///
+/// # Errors
+///
+/// When an upstream of the configuration refers to something that is not there.
+pub fn declared_upstreams(
+    config: &Config,
+) -> Result<(Vec<DeclaredUpstream>, Vec<String>), Failure> {
     let environment = Environment::of_process();
-    let mut specs = Vec::new();
+    let mut declared: Vec<DeclaredUpstream> = Vec::new();
+    let mut warnings = Vec::new();
     let mut problems = Vec::new();
     for (name, upstream) in &config.upstreams {
         match spec(name, upstream, &environment) {
-            Ok(spec) => specs.push(spec),
+            Ok(spec) => declared.push(DeclaredUpstream { spec, file: None }),
             Err(why) => problems.push(format!("upstreams.{name}: {why}")),
         }
     }
@@ -57,22 +95,23 @@ pub(super) fn specs(config: &Config) -> Result<Vec<UpstreamSpec>, Failure> {
     }
     for path in &config.upstreams_files {
         if !path.is_file() {
-            tracing::warn!(path = %path.display(), "a file of `upstreams_files` is not there");
+            warnings.push(format!("{}: it is not there", path.display()));
         }
         let file = HostFile::read(path, |name| std::env::var(name).ok());
-        for warning in file.warnings {
-            tracing::warn!(warning, "a part of `upstreams_files` is of no use");
-        }
+        warnings.extend(file.warnings);
         for spec in file.specs {
-            if specs.iter().any(|it| it.name == spec.name) {
-                let (upstream, path) = (&spec.name, path.display());
-                tracing::warn!(upstream, %path, "an upstream is left out: another has its name");
+            if declared.iter().any(|it| it.spec.name == spec.name) {
+                let (name, path) = (&spec.name, path.display());
+                warnings.push(format!(
+                    "{path}: `{name}` is left out: another upstream has its name"
+                ));
             } else {
-                specs.push(spec);
+                let file = Some(path.clone());
+                declared.push(DeclaredUpstream { spec, file });
             }
         }
     }
-    Ok(specs)
+    Ok((declared, warnings))
 }
 
 fn spec(

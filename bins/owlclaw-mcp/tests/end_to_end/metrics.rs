@@ -9,6 +9,10 @@ use crate::support::{Site, call};
 
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana/owlclaw-mcp.json");
 const ALERTS: &str = include_str!("../../../../deploy/prometheus/alerts.yml");
+const UPSTREAM: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../crates/gateway/tests/upstream.py"
+);
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
 /// Metrics that only exist where clients must authenticate, or traces go to a collector; the
@@ -131,12 +135,18 @@ async fn busy_server(site: &Site) -> HttpServer {
 }
 
 fn site() -> Site {
-    let site = Site::new(
-        json!({"http": {"websocket": {"enabled": true}}, "governance": {
+    let site = Site::new(json!({
+        "http": {"websocket": {"enabled": true}},
+        "upstreams": {
+            "dead": {"command": "/no/such/program"},
+            "up": {"command": "python3", "args": [UPSTREAM, "stdio", "up"]},
+        },
+        "governance": {
             "default": {"tools": {"deny": ["spin"], "hide": ["meet"]}},
             "clients": {"ana": {"quota": {"max_calls_per_day": 10, "monthly_budget": "1.00"}}},
-        }}),
-    );
+        },
+    }));
+    site.write("up/.keep", "");
     site.skill("stock", "counting", "");
     site
 }
@@ -171,6 +181,35 @@ async fn every_metric_and_label_of_dashboard_and_alerts_is_told_by_a_running_ser
 }
 
 #[tokio::test]
+async fn calls_states_and_attempts_of_upstreams_are_counted() {
+    let site = site();
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    for tool in ["mcp_up_echo", "mcp_up_fail", "mcp_up_die", "mcp_up_echo"] {
+        client.request("tools/call", call(tool, json!({}))).await;
+    }
+    let text = metrics(&server).await;
+    for line in [
+        r#"owlclaw_mcp_upstream_state{upstream="dead",state="degraded"} 1"#,
+        r#"owlclaw_mcp_upstream_state{upstream="up",state="ready"} 1"#,
+        r#"owlclaw_mcp_upstream_state{upstream="up",state="login_needed"} 0"#,
+        r#"owlclaw_mcp_upstream_calls_total{upstream="up",outcome="ok"} 2"#,
+        r#"owlclaw_mcp_upstream_calls_total{upstream="up",outcome="error"} 1"#,
+        r#"owlclaw_mcp_upstream_calls_total{upstream="up",outcome="unknown"} 1"#,
+        r#"owlclaw_mcp_upstream_call_seconds_count{upstream="up"} 4"#,
+        r#"owlclaw_mcp_upstream_call_seconds_count{upstream="dead"} 0"#,
+        r#"owlclaw_mcp_upstream_connection_attempts_total{upstream="up",result="ok"} 2"#,
+        r#"owlclaw_mcp_upstream_reconnects_total{upstream="up"} 1"#,
+    ] {
+        assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
+    }
+    let failed =
+        r#"owlclaw_mcp_upstream_connection_attempts_total{upstream="dead",result="failed"} 0"#;
+    assert!(!text.contains(failed), "{text}");
+}
+
+#[tokio::test]
 async fn alerts_ask_for_parts_that_there_are() {
     let site = site();
     let server = site.http().await;
@@ -180,10 +219,11 @@ async fn alerts_ask_for_parts_that_there_are() {
         let Some(name) = part.trim_start_matches(['!', '=', '~']).strip_prefix('"') else {
             continue;
         };
-        let name = name.split('"').next().unwrap();
-        let line = format!("owlclaw_mcp_component_up{{component=\"{name}\"}}");
-        assert!(text.contains(&line), "there is no part `{name}`: {text}");
-        asked += 1;
+        for name in name.split('"').next().unwrap().split('|') {
+            let line = format!("owlclaw_mcp_component_up{{component=\"{name}\"}}");
+            assert!(text.contains(&line), "there is no part `{name}`: {text}");
+            asked += 1;
+        }
     }
     assert!(asked > 0);
 }

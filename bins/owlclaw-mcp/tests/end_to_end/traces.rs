@@ -326,3 +326,53 @@ async fn a_task_is_in_the_trace_that_it_was_asked_in_and_so_is_what_the_next_ser
         |it: ledger::CallRecord| it.started.trace_id == Some(IN_HEADERS[3..35].to_owned());
     assert!(traces.by_ref().all(of_trace));
 }
+
+#[tokio::test]
+async fn a_call_of_an_upstream_has_a_client_span_which_the_upstream_is_told_of() {
+    const UPSTREAM: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../crates/gateway/tests/upstream.py"
+    );
+    let collector = Collector::start().await;
+    let upstream = json!({"command": "python3", "args": [UPSTREAM, "stdio", "."]});
+    let site = site(
+        &collector.endpoint(),
+        json!({}),
+        json!({"upstreams": {"up": upstream}}),
+    );
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    let mut params = call("mcp_up_meta", json!({}));
+    params["_meta"] = json!({ "traceparent": IN_META, "tracestate": "mine=2" });
+    let answer = client.post_modern("tools/call", params).await;
+    let told = structured(answer.result());
+    let mut params = call("mcp_up_refuse", json!({}));
+    params["_meta"] = json!({ "traceparent": IN_HEADERS });
+    client.post_modern("tools/call", params).await;
+
+    let both = |spans: &[CollectedSpan]| {
+        let hops = spans.iter().filter(|it| it.kind == "client");
+        let tools = spans.iter().filter(|it| it.kind == "internal");
+        hops.count() == 2 && tools.count() == 2
+    };
+    let spans = collector.until("both calls are there", both).await;
+    let (tool, hop) = (
+        of(&spans, IN_META, "internal"),
+        of(&spans, IN_META, "client"),
+    );
+    assert_eq!(hop.name, "tools/call meta");
+    assert_eq!(hop.parent_span_id, tool.span_id);
+    assert_eq!(hop.text("owlclaw.upstream.name"), "up");
+    assert_eq!(hop.text("gen_ai.tool.name"), "meta");
+    assert_eq!(hop.text("mcp.protocol.version"), "2025-11-25");
+    assert_eq!(hop.text("network.transport"), "pipe");
+    let parent = format!("00-{}-{}-01", hop.trace_id, hop.span_id);
+    assert_eq!(
+        (&told["traceparent"], &told["tracestate"]),
+        (&json!(parent), &json!("mine=2"))
+    );
+    let refused = of(&spans, IN_HEADERS, "client");
+    assert!(refused.is_error);
+    assert_eq!(refused.text("error.type"), "server_error");
+}

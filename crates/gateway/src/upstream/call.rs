@@ -1,6 +1,7 @@
 //! Requests to upstreams on behalf of a caller: calls of tools, prompts and reads.
 
 use crate::{
+    Reach,
     catalogue::with_causes,
     upstream::{
         Upstream,
@@ -9,13 +10,13 @@ use crate::{
     },
 };
 use adapter_tools::{
-    Answers, Arguments, Askable, Content, EmbeddedResource, Executor, InvalidArguments, Needed,
-    Question, ResourceBody, ResourceLink, ToolCx, ToolError, ToolOutput,
+    Answers, Arguments, Askable, Content, EmbeddedResource, Executor, Hop, InvalidArguments,
+    Needed, OpenErrand, Question, ResourceBody, ResourceLink, ToolCx, ToolError, ToolOutput,
 };
 use futures_util::future::BoxFuture;
 use mcp_client::{CallOptions, Error, Progress};
 use mcp_protocol::{
-    Era, RawJson,
+    Era, Method, RawJson,
     client::{Answer, ServerError},
     model::{
         self, CallTool, CallToolResult, ClientCapabilities, ClientRequest, InputRequest,
@@ -84,6 +85,7 @@ struct Flight {
     questions: mpsc::UnboundedReceiver<Asked>,
     place: Place,
     live: Arc<Live>,
+    span: Option<Box<dyn OpenErrand>>,
 }
 
 /// A call that waits for answers of its client.
@@ -137,6 +139,13 @@ impl Item<'_> {
         cx: &ToolCx,
         request: ClientRequest,
     ) -> Result<Answer, ToolError> {
+        let timing = self.upstream.meter.begin();
+        let answer = self.asked(cx, request).await;
+        timing.end(&answer);
+        answer
+    }
+
+    async fn asked(&self, cx: &ToolCx, request: ClientRequest) -> Result<Answer, ToolError> {
         let upstream = self.upstream;
         let answers = cx.answers().clone();
         let mut retry = InputRetry::default();
@@ -200,11 +209,26 @@ impl Item<'_> {
         let (caller, questions) = Caller::new(cx.clone());
         let place = live.desk.enter(Arc::clone(&caller));
         let mut meta = ResultMeta::default();
-        if let Some(trace) = &cx.traceparent {
-            meta.insert("traceparent", &**trace);
+        let span = cx.begin_hop(&Hop {
+            method: Method::of(&request).name(),
+            upstream: &upstream.spec.name,
+            // Addresses of resources may hold anything.
+            item: (self.kind != "resource").then_some(self.name),
+            revision: version.as_str(),
+            is_child: matches!(upstream.spec.reach, Reach::Child { .. }),
+        });
+        let (parent, state) = match &span {
+            Some(span) => (Some(span.traceparent()), span.tracestate()),
+            None => (
+                cx.traceparent.as_deref().map(str::to_owned),
+                cx.tracestate.as_deref().map(str::to_owned),
+            ),
+        };
+        if let Some(trace) = parent.filter(|it| !it.is_empty()) {
+            meta.insert("traceparent", &trace);
         }
-        if let Some(state) = &cx.tracestate {
-            meta.insert("tracestate", &**state);
+        if let Some(state) = state {
+            meta.insert("tracestate", &state);
         }
         let reports = Progress::new(move |progress, total, message| {
             caller.progress(progress, total, message);
@@ -234,6 +258,7 @@ impl Item<'_> {
             questions,
             place,
             live,
+            span,
         })
     }
 
@@ -241,7 +266,15 @@ impl Item<'_> {
     async fn drive(&self, mut flight: Flight, cx: &ToolCx) -> Result<Answer, ToolError> {
         let asked = tokio::select! {
             biased;
-            reply = &mut flight.reply => return self.replied(reply, &flight, cx),
+            reply = &mut flight.reply => {
+                if let Some(span) = flight.span.take() {
+                    match &reply {
+                        Ok(_) => span.answered(0),
+                        Err(error) => span.failed(kind_of(error)),
+                    }
+                }
+                return self.replied(reply, &flight, cx);
+            }
             Some(asked) = flight.questions.recv() => asked,
         };
         let mut asked = vec![("question".to_owned(), asked)];
@@ -404,6 +437,17 @@ impl Item<'_> {
             ),
             detail: detail.to_owned(),
         }
+    }
+}
+
+/// Kind of an error, for tracing.
+fn kind_of(error: &Error) -> &'static str {
+    match error {
+        Error::Server { .. } => "server_error",
+        Error::TimedOut { .. } => "timed_out",
+        Error::Unauthorized { .. } => "unauthorized",
+        Error::Closed { .. } => "closed",
+        _ => "failed",
     }
 }
 

@@ -337,6 +337,7 @@ impl Actor {
                 let live = Arc::new(live);
                 upstream.connected(&live, self.only_for.is_some());
                 self.live.store(Some(Arc::clone(&live)));
+                upstream.note();
                 for waiter in self.waiting.drain(..) {
                     let _ = waiter.send(Ok(Arc::clone(&live)));
                 }
@@ -353,6 +354,7 @@ impl Actor {
                 }
                 self.failures = self.failures.saturating_add(1);
                 upstream.failed(&down.reason, down.wants_login);
+                upstream.advise(&error);
                 let until = Instant::now() + down.retry_after.unwrap_or(LONGEST_PAUSE);
                 for waiter in self.waiting.drain(..).chain(self.lookers.drain(..)) {
                     let _ = waiter.send(Err(down.clone()));
@@ -422,6 +424,9 @@ impl Actor {
         self.listing = None;
         self.list_at = None;
         if let Some(live) = self.live.swap(None) {
+            if let Some(upstream) = self.upstream.upgrade() {
+                upstream.left(&live);
+            }
             let connection = live.connection.clone();
             tokio::spawn(connection.close());
         }

@@ -191,7 +191,23 @@ impl Metrics {
         help: &'static str,
         read: impl Fn() -> Buckets + Send + Sync + 'static,
     ) {
-        self.add(Reading::histogram(name, help, read));
+        let read = move || vec![(String::new(), read())];
+        self.add(Reading::histogram(name, help, &[], read));
+    }
+
+    /// The same for distributions that differ by one label, each with the label's value.
+    ///
+    /// # Panics
+    ///
+    /// As [`Metrics::read`].
+    pub fn read_histograms(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        label: &'static [&'static str; 1],
+        read: impl Fn() -> Vec<(String, Buckets)> + Send + Sync + 'static,
+    ) {
+        self.add(Reading::histogram(name, help, label, read));
     }
 
     fn add(&self, reading: Reading) {

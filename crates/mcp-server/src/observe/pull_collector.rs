@@ -26,14 +26,7 @@ pub struct Samples {
 impl Samples {
     /// One value. `labels` are the values of the metric's labels, in their order.
     pub fn push(&mut self, labels: &[&str], value: f64) {
-        debug_assert_eq!(labels.len(), self.labels.len());
-        let pairs = self.labels.iter().zip(labels).map(|(name, value)| {
-            let mut pair = proto::LabelPair::default();
-            pair.set_name((*name).to_owned());
-            pair.set_value((*value).to_owned());
-            pair
-        });
-        let mut metric = proto::Metric::from_label(pairs.collect());
+        let mut metric = labelled(self.labels, labels);
         match self.kind {
             Kind::Counter => {
                 let mut counter = proto::Counter::default();
@@ -50,6 +43,18 @@ impl Samples {
     }
 }
 
+/// A metric with the values of its labels.
+fn labelled(names: &[&str], values: &[&str]) -> proto::Metric {
+    debug_assert_eq!(values.len(), names.len());
+    let pairs = names.iter().zip(values).map(|(name, value)| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    });
+    proto::Metric::from_label(pairs.collect())
+}
+
 /// A distribution that is kept elsewhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
@@ -59,6 +64,27 @@ pub struct Buckets {
     pub counts: Vec<u64>,
     /// Sum of all values.
     pub sum: f64,
+}
+
+fn histogram(buckets: &Buckets) -> proto::Histogram {
+    let Buckets {
+        bounds,
+        counts,
+        sum,
+    } = buckets;
+    let mut total = 0;
+    let buckets = bounds.iter().zip(counts).map(|(bound, count)| {
+        total += count;
+        let mut bucket = proto::Bucket::default();
+        bucket.set_upper_bound(*bound);
+        bucket.set_cumulative_count(total);
+        bucket
+    });
+    let mut histogram = proto::Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(counts.iter().sum());
+    histogram.set_sample_sum(*sum);
+    histogram
 }
 
 /// One metric whose values are read.
@@ -93,30 +119,16 @@ impl Reading {
     pub(crate) fn histogram(
         name: &'static str,
         help: &'static str,
-        read: impl Fn() -> Buckets + Send + Sync + 'static,
+        labels: &'static [&'static str],
+        read: impl Fn() -> Vec<(String, Buckets)> + Send + Sync + 'static,
     ) -> Self {
-        Self::of(name, help, &[], move || {
-            let Buckets {
-                bounds,
-                counts,
-                sum,
-            } = read();
-            let mut total = 0;
-            let mut buckets = Vec::with_capacity(bounds.len());
-            for (bound, count) in bounds.iter().zip(&counts) {
-                total += count;
-                let mut bucket = proto::Bucket::default();
-                bucket.set_upper_bound(*bound);
-                bucket.set_cumulative_count(total);
-                buckets.push(bucket);
-            }
-            let mut histogram = proto::Histogram::default();
-            histogram.set_bucket(buckets);
-            histogram.set_sample_count(counts.iter().sum());
-            histogram.set_sample_sum(sum);
-            let mut metric = proto::Metric::default();
-            metric.set_histogram(histogram);
-            (proto::MetricType::HISTOGRAM, vec![metric])
+        Self::of(name, help, labels, move || {
+            let metrics = read().into_iter().map(|(value, buckets)| {
+                let mut metric = labelled(labels, &[value.as_str()][..labels.len()]);
+                metric.set_histogram(histogram(&buckets));
+                metric
+            });
+            (proto::MetricType::HISTOGRAM, metrics.collect())
         })
     }
 

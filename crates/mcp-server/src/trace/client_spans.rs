@@ -1,7 +1,7 @@
-//! Spans of a tool's outgoing HTTP requests.
+//! Spans of a tool's outgoing requests: of HTTP, and of other MCP servers.
 
 use crate::trace::tracer::{Tracer, place_of};
-use adapter_tools::{Errand, OpenErrand, TraceErrands};
+use adapter_tools::{Errand, Hop, OpenErrand, TraceErrands};
 use opentelemetry::{
     KeyValue,
     trace::{Span as _, SpanContext, SpanKind, Status},
@@ -50,6 +50,34 @@ impl TraceErrands for ClientSpans {
             is_over: false,
         })
     }
+
+    /// By the conventions for MCP clients.
+    fn begin_hop(&self, hop: &Hop<'_>) -> Option<Box<dyn OpenErrand>> {
+        let transport = if hop.is_child { "pipe" } else { "tcp" };
+        let mut attributes = vec![
+            KeyValue::new("mcp.method.name", hop.method),
+            KeyValue::new("mcp.protocol.version", hop.revision),
+            KeyValue::new("network.transport", transport),
+            KeyValue::new("owlclaw.upstream.name", hop.upstream.to_owned()),
+        ];
+        let mut name = hop.method.to_owned();
+        if let Some(item) = hop.item {
+            let key = match hop.method {
+                "prompts/get" => "gen_ai.prompt.name",
+                _ => "gen_ai.tool.name",
+            };
+            attributes.push(KeyValue::new(key, item.to_owned()));
+            name = format!("{name} {item}");
+        }
+        let parent = Some(self.parent.clone());
+        let span = self
+            .tracer
+            .begin(name, SpanKind::Client, parent, attributes);
+        Some(Box::new(Open {
+            span,
+            is_over: false,
+        }))
+    }
 }
 
 struct Open {
@@ -79,6 +107,9 @@ impl OpenErrand for Open {
 
     fn answered(mut self: Box<Self>, status: u16) {
         self.is_over = true;
+        if status == 0 {
+            return;
+        }
         let code = KeyValue::new("http.response.status_code", i64::from(status));
         self.span.set_attribute(code);
         if 400 <= status {
