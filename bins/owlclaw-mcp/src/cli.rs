@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use operator::request::{
     ApprovalsCommand, CLIENT_CODES, ClientCommand, ClientConfig, DOCTOR_CODES, Doctor, EXIT_CODES,
     GovernanceCommand, KeysCommand, LedgerCommand, PromptsCommand, ReportFormat, SessionsCommand,
-    Settings, ToolCall, View,
+    Settings, ToolCall, UpstreamCommand, View,
 };
 use operator::terminal::ColorWhen;
 
@@ -129,6 +129,9 @@ pub(crate) enum Command {
     /// Lists the sessions of a running server, and ends them
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Looks at the other servers whose tools are offered, and changes which there are
+    #[command(subcommand)]
+    Upstream(UpstreamCommand),
     /// Makes keys for clients, lists them and takes them back
     #[command(subcommand)]
     Keys(KeysCommand),

@@ -131,6 +131,7 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
         Command::Governance(command) => operator::governance(command),
         Command::Approvals(command) => operator::approvals(command),
         Command::Sessions(command) => operator::sessions(command),
+        Command::Upstream(command) => operator::upstream(command),
         Command::Client(command) => operator::client(command),
         Command::Keys(command) => operator::keys(command),
         Command::Doctor(asked) => examine(asked),

@@ -26,6 +26,13 @@ impl Environment {
         Some(replaced.unwrap_or_else(|| text.to_owned()))
     }
 
+    /// The same with a variable more.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.get(name).map(OsString::as_os_str)
     }

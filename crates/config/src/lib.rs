@@ -30,7 +30,7 @@ use self::layer::{Layer, Origins};
 use self::reading::document::Document;
 
 pub use self::check::needs::Needs;
-pub use self::check::unmatched::{OnOffer, UnmatchedFilter};
+pub use self::check::unmatched::{OnOffer, RuleAbout, UnmatchedFilter, upstream_key};
 pub use self::environment::Environment;
 pub use self::live::{Change, Changes, Source};
 pub use self::nearest::{nearest, nearest_of};

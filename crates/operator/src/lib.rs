@@ -18,9 +18,11 @@ mod prompts;
     reason = "the command line shows comments of these types as its help"
 )]
 pub mod request;
+mod running;
 mod sessions;
 mod table;
 pub mod terminal;
+mod upstream;
 
 pub use answer::Answer;
 pub use calling::call;
@@ -37,3 +39,4 @@ pub use output::{
 };
 pub use prompts::prompts;
 pub use sessions::sessions;
+pub use upstream::upstream;

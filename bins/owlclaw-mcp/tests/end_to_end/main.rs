@@ -50,5 +50,6 @@ mod tasks;
 mod tls;
 mod tools_call;
 mod traces;
+mod upstream_commands;
 mod websocket;
 mod workers;

@@ -35,6 +35,17 @@ pub struct UnmatchedFilter {
     pub names: Vec<String>,
 }
 
+/// A rule that is about a tool, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleAbout {
+    /// Key of the rule.
+    pub key: String,
+    /// The pattern that matches the tool's name; of an `allow`, the patterns that do not.
+    pub pattern: String,
+    /// Place of the rule.
+    pub origin: Origin,
+}
+
 /// A name or a pattern in the rules.
 struct Rule<'a> {
     key: String,
@@ -141,6 +152,55 @@ impl Loaded {
         });
         unmatched.chain(filters).chain(skills).collect()
     }
+}
+
+impl Loaded {
+    /// The rules that name the tool that is offered as `name`, in the order of the configuration; of `allow`, the
+    /// default one if it leaves the tool out.
+    pub fn rules_about(&self, name: &str) -> Vec<RuleAbout> {
+        let rules = rules(&self.config.governance.rules, &self.config.redaction);
+        let about = |rule: Rule<'_>| RuleAbout {
+            origin: origin_near(&self.origins, &rule.key),
+            pattern: rule.pattern.to_owned(),
+            key: rule.key,
+        };
+        let naming = rules.into_iter().filter(|rule| {
+            matches!(rule.kind, Kind::Tool)
+                && !rule.key.contains(".allow[")
+                && governance::pattern_matches(rule.pattern, name)
+        });
+        let mut found: Vec<_> = naming.map(about).collect();
+        let allowed = &self.config.governance.rules.default.tools.allow;
+        let mut patterns = allowed.iter();
+        if !allowed.is_empty() && !patterns.any(|it| governance::pattern_matches(it, name)) {
+            let key = "governance.default.tools.allow".to_owned();
+            found.push(RuleAbout {
+                origin: origin_near(&self.origins, &format!("{key}[0]")),
+                pattern: allowed.join(", "),
+                key,
+            });
+        }
+        found
+    }
+
+    /// Place of a key, or of the first one below it.
+    pub fn place(&self, key: &str) -> Origin {
+        let is_below = |it: &str| {
+            let rest = it.strip_prefix(key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let below = self.origins.iter().filter(|(it, _)| is_below(it));
+        let first = below.map(|(_, origin)| origin).min_by_key(|it| match it {
+            Origin::File(at) => at.line,
+            _ => usize::MAX,
+        });
+        first.cloned().unwrap_or(Origin::Default)
+    }
+}
+
+/// The path of the key of an upstream.
+pub fn upstream_key(name: &str) -> String {
+    child("upstreams", name)
 }
 
 fn matches_none<'a>(pattern: &str, mut names: impl Iterator<Item = &'a str>) -> bool {

@@ -9,6 +9,7 @@ mod inspect;
 mod keys;
 mod prompts;
 mod sessions;
+mod upstream;
 pub(crate) mod when;
 
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ pub use inspect::{
 pub use keys::{KeyPlace, KeysCommand};
 pub use prompts::PromptsCommand;
 pub use sessions::{RunningServer, SessionsCommand, Which};
+pub use upstream::{Add, Manner, One, UpstreamCommand};
 pub use when::{Lifetime, When};
 
 /// The exit codes of most commands, for their help.
@@ -97,6 +99,18 @@ enum TransportName {
 }
 
 impl Settings {
+    /// Settings that name a configuration file and nothing else.
+    pub(crate) fn of_file(config: Option<PathBuf>) -> Self {
+        Self {
+            config,
+            transport: None,
+            host: None,
+            port: None,
+            skills_dir: None,
+            app: None,
+        }
+    }
+
     pub fn into_overrides(self) -> Overrides {
         Overrides {
             config: self.config,

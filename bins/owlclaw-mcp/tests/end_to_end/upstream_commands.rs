@@ -1,0 +1,288 @@
+//! `upstream …`: what operators see of other servers, and changes of which there are.
+
+use serde_json::{Value, json};
+use testkit::HttpRequest;
+
+use crate::support::{Said, Site, call, run, text};
+
+const UPSTREAM: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../crates/gateway/tests/upstream.py"
+);
+const TOKEN: &str = "an operator's token of 32 characters";
+
+fn child(directory: &str) -> Value {
+    json!({"command": "python3", "args": [UPSTREAM, "stdio", directory]})
+}
+
+fn site(upstreams: Value, more: Value) -> Site {
+    let mut settings = json!({
+        "app": null,
+        "python": null,
+        "transport": "http",
+        "upstreams": upstreams,
+        "governance": {"approvals": {"http_token": TOKEN}},
+    });
+    for (key, value) in more.as_object().unwrap() {
+        settings[key] = value.clone();
+    }
+    let site = Site::new(settings);
+    site.write("up/.keep", "");
+    site
+}
+
+async fn upstream(site: &Site, words: &[&str]) -> Said {
+    run(site.command(&[&["upstream"], words].concat())).await
+}
+
+fn parsed(said: &Said) -> Value {
+    serde_json::from_str(&said.output)
+        .unwrap_or_else(|_| panic!("{}{}", said.output, said.messages))
+}
+
+#[tokio::test]
+async fn operators_see_what_a_running_server_knows_of_its_upstreams() {
+    let site = site(
+        json!({
+            "dead": {"command": "/no/such/program", "deny": ["x"]},
+            "up": {"command": "python3", "args": [UPSTREAM, "stdio", "up"], "deny": ["die"]},
+        }),
+        json!({"governance": {
+            "approvals": {"http_token": TOKEN},
+            "default": {"tools": {"deny": ["mcp_up_c*"]}},
+        }}),
+    );
+    let server = site.http().await;
+    let url = format!("http://{}", server.address());
+    let asked = async |words: &[&str]| upstream(&site, &[words, &["--url", &url]].concat()).await;
+    let told = parsed(&asked(&["list", "--format", "json"]).await);
+    assert_eq!(told["source"], "server");
+    let names: Vec<_> = told["upstreams"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["name"].as_str().unwrap(), it["state"].as_str().unwrap()))
+        .collect();
+    assert_eq!(names, [("dead", "degraded"), ("up", "ready")]);
+    let table = asked(&["status", "up"]).await;
+    assert!(
+        table.output.contains("ready") && !table.output.contains("dead"),
+        "{}",
+        table.output
+    );
+
+    let why = asked(&["why", "up"]).await;
+    for part in [
+        "up is ready since",
+        "mcp-server.yaml:1",
+        "upstreams.up.deny",
+        "governance.default.tools.deny[0] `mcp_up_c*`",
+        "mcp_up_echo",
+        "2025-11-25",
+    ] {
+        assert!(
+            why.output.contains(part),
+            "{part}: {}{}",
+            why.output,
+            why.messages
+        );
+    }
+    let why = asked(&["why", "dead"]).await;
+    for part in ["degraded", "/no/such/program", "cure", "install"] {
+        assert!(why.output.contains(part), "{part}: {}", why.output);
+    }
+    let unknown = asked(&["why", "upp"]).await;
+    assert_eq!(unknown.code, Some(1));
+    assert!(
+        unknown.messages.contains("did you mean `up`?"),
+        "{}",
+        unknown.messages
+    );
+
+    let checked = asked(&["recheck", "up"]).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.messages);
+    assert!(checked.output.contains("up is ready"), "{}", checked.output);
+    let checked = asked(&["recheck", "dead"]).await;
+    assert_eq!(checked.code, Some(1));
+    assert!(
+        checked.output.contains("hint: install"),
+        "{}",
+        checked.output
+    );
+
+    let logs = asked(&["logs", "up", "--format", "json"]).await;
+    assert!(parsed(&logs)["stderr"].is_string(), "{}", logs.output);
+
+    let stranger = HttpRequest::get("/upstreams").header("authorization", "Bearer wrong");
+    assert_eq!(server.client().exchange(&stranger).await.status, 401);
+}
+
+#[tokio::test]
+async fn without_a_server_the_stored_lists_are_shown_and_that_is_said() {
+    let site = site(json!({"up": child("up")}), json!({}));
+    drop(site.http().await);
+    let table = upstream(&site, &["list"]).await;
+    assert_eq!(table.code, Some(0), "{}", table.messages);
+    assert!(table.output.contains("known"), "{}", table.output);
+    assert!(table.messages.contains("stored"), "{}", table.messages);
+    let why = upstream(&site, &["why", "up"]).await;
+    assert!(why.output.contains("mcp_up_echo"), "{}", why.output);
+    let checked = upstream(&site, &["recheck", "up"]).await;
+    assert!(
+        checked.output.contains("up is ready"),
+        "{}{}",
+        checked.output,
+        checked.messages
+    );
+    let unknown = upstream(&site, &["logs", "u"]).await;
+    assert!(
+        unknown.messages.contains("there is no upstream"),
+        "{}",
+        unknown.messages
+    );
+}
+
+const FILE: &str = "\
+# The shop's gateway
+mcp_server:
+  transport: http
+  http: {port: 0}
+  ledger: {path: ledger.db}
+  governance:
+    approvals: {http_token: an operator's token of 32 characters}  # for commands
+";
+
+#[tokio::test]
+async fn an_upstream_is_added_to_the_file_while_the_server_runs_and_taken_out_again() {
+    let site = site(json!({}), json!({}));
+    site.write("mcp-server.yaml", FILE);
+    let server = site.http().await;
+    let add = [
+        "add",
+        "up",
+        "--env",
+        "UP_TOKEN=hunter2",
+        "--",
+        "python3",
+        UPSTREAM,
+        "stdio",
+        "up",
+    ];
+    // The variable is not there, neither here nor in the server.
+    let preview = upstream(&site, &[&add[..2], &["--dry-run"], &add[2..]].concat()).await;
+    assert!(
+        preview.output.contains("UP_TOKEN: ${UP_TOKEN}"),
+        "{}{}",
+        preview.output,
+        preview.messages
+    );
+    assert!(!preview.output.contains("hunter2"), "{}", preview.output);
+    assert_eq!(site.read("mcp-server.yaml"), FILE);
+
+    let added = upstream(
+        &site,
+        &["add", "up", "--", "python3", UPSTREAM, "stdio", "up"],
+    )
+    .await;
+    assert_eq!(added.code, Some(0), "{}", added.messages);
+    let file = site.read("mcp-server.yaml");
+    assert!(file.starts_with(FILE.trim_end()), "{file}");
+    let has_it = async || {
+        let mut client = server.client();
+        client.initialize("2025-11-25").await;
+        let listed = client.post_legacy("tools/list", json!({})).await;
+        listed.result()["tools"].to_string().contains("mcp_up_echo")
+    };
+    for _ in 0..300 {
+        if has_it().await {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let mut client = server.client();
+    client.initialize("2025-11-25").await;
+    let answer = client
+        .post_legacy("tools/call", call("mcp_up_echo", json!({"text": "hi"})))
+        .await;
+    assert_eq!(text(answer.result()), "hi");
+
+    let twice = upstream(&site, &add).await;
+    assert!(twice.messages.contains("already"), "{}", twice.messages);
+    let unknown = upstream(&site, &["remove", "upp"]).await;
+    assert!(
+        unknown.messages.contains("did you mean `up`?"),
+        "{}",
+        unknown.messages
+    );
+    let removed = upstream(&site, &["remove", "up", "--format", "json"]).await;
+    assert_eq!(parsed(&removed)["removed"], "up", "{}", removed.messages);
+    assert!(site.read("mcp-server.yaml").contains("upstreams: {}"));
+    for _ in 0..300 {
+        if !has_it().await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the tool is still on offer");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_edited_or_would_not_be_valid_is_left_as_it_is() {
+    let site = site(json!({}), json!({}));
+    let before = site.read("mcp-server.yaml");
+    let refused = upstream(&site, &["add", "up", "--", "python3"]).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.messages.contains("by hand"), "{}", refused.messages);
+    assert_eq!(site.read("mcp-server.yaml"), before);
+    site.write("mcp-server.yaml", FILE);
+    let refused = upstream(&site, &["add", "not a name", "--", "python3"]).await;
+    assert_eq!(refused.code, Some(2), "{}", refused.messages);
+    let refused = upstream(&site, &["add", "up", "--url", "ftp://h/"]).await;
+    assert_eq!(refused.code, Some(2), "{}", refused.messages);
+    assert_eq!(site.read("mcp-server.yaml"), FILE);
+}
+
+#[tokio::test]
+async fn a_hosts_file_is_imported_without_its_secrets() {
+    let site = site(json!({}), json!({}));
+    site.write("mcp-server.yaml", FILE);
+    let host = r#"{
+        // as editors have it
+        "mcpServers": {
+            "my files": {"command": "npx", "args": ["-y", "server-files", "--api-key", "hunter2"]},
+            "git\u001b[2Jhub": {"url": "https://h/mcp", "headers": {"Authorization": "Bearer hunter2"}},
+            "inputs": {"command": "x", "env": {"A": "${input:my-token}", "B": "${env:HOME}", "C_KEY": "hunter2"}},
+            "bad": {"command": 7},
+        }
+    }"#;
+    site.write("host.json", host);
+    let imported = upstream(&site, &["import", "host.json", "--format", "json"]).await;
+    let told = parsed(&imported);
+    assert_eq!(told["written"], true, "{told}");
+    let file = site.read("mcp-server.yaml");
+    assert!(!file.contains("hunter2"), "{file}");
+    for part in [
+        "my-files:",
+        "[\"-y\", server-files, \"--api-key\", \"${MY_FILES_API_KEY}\"]",
+        "authorization: Bearer ${GIT__2JHUB_TOKEN}",
+        "A: ${MY_TOKEN}",
+        "B: ${HOME}",
+        "C_KEY: ${C_KEY}",
+    ] {
+        assert!(file.contains(part), "{part}: {file}");
+    }
+    assert!(
+        told["told"].to_string().contains("`bad` is left out"),
+        "{told}"
+    );
+    let variables: Vec<_> = told["variables"].as_array().unwrap().iter().collect();
+    assert_eq!(variables.len(), 5, "{variables:?}");
+    let again = upstream(&site, &["import", "host.json"]).await;
+    assert!(!again.output.contains('\u{1b}'), "{}", again.output);
+    assert!(
+        again.output.contains("there is an upstream of this name") || again.code == Some(2),
+        "{}{}",
+        again.output,
+        again.messages
+    );
+}

@@ -1,0 +1,165 @@
+//! `upstream …`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{EXIT_CODES, ListFormat, ReportFormat, RunningServer, Settings};
+
+#[derive(Debug, Subcommand)]
+pub enum UpstreamCommand {
+    /// Lists the other servers whose tools are offered, with their states
+    #[command(after_help = EXIT_CODES)]
+    List {
+        #[command(flatten)]
+        server: RunningServer,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: ListFormat,
+    },
+    /// Shows figures of all upstreams, or of one: connections, calls, age of the lists
+    #[command(after_help = EXIT_CODES)]
+    Status {
+        #[command(flatten)]
+        server: RunningServer,
+        /// Only this one
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: ListFormat,
+    },
+    /// Explains the state of an upstream, where it is configured, and which rules are about its tools
+    #[command(after_help = EXIT_CODES)]
+    Why {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Connects an upstream anew, at once, and reads its lists
+    #[command(after_help = EXIT_CODES)]
+    Recheck {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Shows the last lines that the program of an upstream has written to standard error
+    #[command(after_help = EXIT_CODES)]
+    Logs {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Adds an upstream to the configuration file; a running server takes it up
+    #[command(after_help = ADD_HELP)]
+    Add(Add),
+    /// Takes an upstream out of the configuration file; a running server closes it
+    #[command(after_help = EXIT_CODES)]
+    Remove {
+        #[command(flatten)]
+        settings: Settings,
+        /// Name of the upstream
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        manner: Manner,
+    },
+    /// Adds the servers of a host's file: Claude Desktop, VS Code, Cursor, Kiro and others
+    #[command(after_help = IMPORT_HELP)]
+    Import {
+        #[command(flatten)]
+        settings: Settings,
+        /// The file, such as ~/.cursor/mcp.json or .vscode/mcp.json
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Only these
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+        #[command(flatten)]
+        manner: Manner,
+    },
+}
+
+const ADD_HELP: &str = "\
+Values of --env and --header that look like secrets are not written to the file: it gets ${NAME}, and the
+server is to have the variable NAME. Comments and everything else in the file stay as they are.
+
+Examples:
+  owlclaw-mcp upstream add time -- uvx mcp-server-time
+  owlclaw-mcp upstream add github --url https://api.githubcopilot.com/mcp/ \\
+    --header 'Authorization: Bearer ${GITHUB_TOKEN}' --deny 'delete_*'
+
+Exit codes:
+  0  success
+  1  the command failed
+  2  wrong usage, or a configuration that is not valid";
+
+const IMPORT_HELP: &str = "\
+Secrets that stand in the host's file are not copied: the configuration gets ${NAME} in their place, and
+the names are listed. Entries that cannot be used, and names that are taken, are told and left out.
+
+Exit codes:
+  0  success
+  1  the command failed
+  2  wrong usage, or a configuration that is not valid";
+
+/// One upstream.
+#[derive(Debug, Args)]
+pub struct One {
+    #[command(flatten)]
+    pub server: RunningServer,
+    /// Name of the upstream
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+/// Handling of a change of the configuration file.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Manner {
+    /// Show what would be written, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Add {
+    /// The configuration file [default: mcp-server.yaml]
+    #[arg(long, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+    /// Name of the upstream, which is part of the names of its tools
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Address of the server: http, https, ws or wss
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    pub url: Option<String>,
+    /// A header of each request, as `Name: value`
+    #[arg(long = "header", value_name = "HEADER", requires = "url")]
+    pub headers: Vec<String>,
+    /// A variable of the program's environment, as NAME=value
+    #[arg(long, value_name = "VARIABLE", conflicts_with = "url")]
+    pub env: Vec<String>,
+    /// The directory the program runs in
+    #[arg(long, value_name = "PATH", conflicts_with = "url")]
+    pub cwd: Option<String>,
+    /// Offer these of its tools alone; `*` stands for any text
+    #[arg(long, value_name = "TOOL")]
+    pub allow: Vec<String>,
+    /// Do not offer these of its tools
+    #[arg(long, value_name = "TOOL")]
+    pub deny: Vec<String>,
+    #[command(flatten)]
+    pub manner: Manner,
+    /// The program that is the server, and its arguments
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "url")]
+    pub command: Vec<String>,
+}
+
+impl Add {
+    /// The settings that say which file it is.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings::of_file(self.config.clone())
+    }
+}

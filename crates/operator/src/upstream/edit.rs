@@ -1,0 +1,546 @@
+//! Changes of `upstreams` in the configuration file. What is written is the text as it was, with an entry more
+//! or less; it is read and compared before it takes the place of the file.
+
+mod secrets;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use config::{Config, Environment, Rejected, Text, printable};
+use gateway::{HostFile, Reach, UpstreamSpec};
+use serde_json::{Map, Value, json};
+use server::Failure;
+
+use self::secrets::Secrets;
+use crate::output::{Stop, print, print_json};
+use crate::request::{Add, Manner, ReportFormat, Settings};
+
+/// The configuration file, as it is.
+struct File {
+    /// Name, as the operator has written it.
+    name: String,
+    /// The path, without links.
+    path: PathBuf,
+    text: String,
+    is_new: bool,
+}
+
+fn failed(error: impl Into<Failure>) -> Stop {
+    Stop::Failed(error.into())
+}
+
+impl File {
+    fn of(settings: Settings) -> Result<Self, Stop> {
+        let named = settings.into_overrides().config;
+        let name = named.unwrap_or_else(|| PathBuf::from(config::DEFAULT_FILE));
+        let shown = name.display().to_string();
+        let absolute = std::path::absolute(&name).map_err(failed)?;
+        match std::fs::read_to_string(&absolute) {
+            Ok(text) => Ok(Self {
+                name: shown,
+                path: absolute.canonicalize().map_err(failed)?,
+                text,
+                is_new: false,
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self {
+                name: shown,
+                path: absolute,
+                text: String::new(),
+                is_new: true,
+            }),
+            Err(error) => Err(failed(format!("{shown} cannot be read: {error}"))),
+        }
+    }
+
+    /// The configuration that `text` in the place of the file would be.
+    fn read(&self, text: &str, environment: &Environment) -> Result<Config, Rejected> {
+        let texts = [Text {
+            name: self.name.clone(),
+            text: text.to_owned(),
+        }];
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        config::load_texts(&texts, environment, directory).map(|it| it.config)
+    }
+
+    /// Checks that `text` says the same as the file, but for the upstreams that are `added` and `removed`.
+    fn check(
+        &self,
+        text: &str,
+        environment: &Environment,
+        added: &BTreeMap<String, Value>,
+        removed: Option<&str>,
+    ) -> Result<(), Stop> {
+        let before = self.read(&self.text, environment).map_err(Stop::Rejected)?;
+        let after = self.read(text, environment).map_err(Stop::Rejected)?;
+        let wanted = json!({ "mcp_server": { "upstreams": added } }).to_string();
+        let wanted = self.read(&wanted, environment).map_err(Stop::Rejected)?;
+        let mut expected = before.clone();
+        expected.upstreams.extend(wanted.upstreams);
+        if let Some(name) = removed {
+            expected.upstreams.remove(name);
+        }
+        let rest = Config {
+            upstreams: expected.upstreams.clone(),
+            ..after.clone()
+        };
+        let others = before.changes_to(&Config {
+            upstreams: before.upstreams.clone(),
+            ..rest
+        });
+        let is_rest_same = others.live.is_empty() && others.at_restart.is_empty();
+        if after.upstreams != expected.upstreams || !is_rest_same {
+            return Err(failed(format!(
+                "{} is written in a way that cannot be edited safely; it was left as it is: edit `upstreams` \
+                 by hand",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Puts `text` in the place of the file, whole or not at all.
+    fn write(&self, text: &str) -> Result<(), Stop> {
+        let told =
+            |error: std::io::Error| failed(format!("{} cannot be written: {error}", self.name));
+        let now = std::fs::read_to_string(&self.path).unwrap_or_default();
+        if now != self.text {
+            return Err(failed(format!(
+                "{} has changed meanwhile, and was left as it is: try again",
+                self.name
+            )));
+        }
+        let before = std::fs::metadata(&self.path).ok();
+        let file_name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let new = self
+            .path
+            .with_file_name(format!(".{file_name}.{}.new", std::process::id()));
+        let written = (|| {
+            let mode = before.as_ref().map_or(0o600, |it| it.permissions().mode());
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode & 0o7777)
+                .open(&new)?;
+            if let Some(before) = &before {
+                file.set_permissions(before.permissions())?;
+                // Only root can give a file away, and for all others it is theirs already.
+                let _ = chown(&new, Some(before.uid()), Some(before.gid()));
+            }
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&new, &self.path)
+        })();
+        if written.is_err() {
+            let _ = std::fs::remove_file(&new);
+        }
+        written.map_err(told)
+    }
+}
+
+/// Adds an upstream.
+pub(super) fn add(add: Add) -> Result<ExitCode, Stop> {
+    let file = File::of(add.settings())?;
+    let mut secrets = Secrets::default();
+    let mut entry = Map::new();
+    let mut put = |key: &str, value: Value| {
+        entry.insert(key.to_owned(), value);
+    };
+    match (&add.url, add.command.split_first()) {
+        (Some(url), _) => {
+            put("url", json!(secrets.url(&add.name, url)));
+            let mut headers = Map::new();
+            for header in &add.headers {
+                let (name, value) = header.split_once(':').ok_or_else(|| {
+                    failed(format!(
+                        "`--header {}` is not `Name: value`",
+                        printable(header)
+                    ))
+                })?;
+                let value = secrets.header(&add.name, name.trim(), value.trim());
+                headers.insert(name.trim().to_owned(), json!(value));
+            }
+            if !headers.is_empty() {
+                put("headers", Value::Object(headers));
+            }
+        }
+        (None, Some((program, arguments))) => {
+            put("command", json!(program));
+            let arguments = secrets.arguments(&add.name, arguments);
+            if !arguments.is_empty() {
+                put("args", json!(arguments));
+            }
+            let mut variables = Map::new();
+            for variable in &add.env {
+                let (name, value) = variable.split_once('=').ok_or_else(|| {
+                    failed(format!("`--env {}` is not NAME=value", printable(variable)))
+                })?;
+                let value = secrets.variable(&add.name, name, value);
+                variables.insert(name.to_owned(), json!(value));
+            }
+            if !variables.is_empty() {
+                put("env", Value::Object(variables));
+            }
+            if let Some(cwd) = &add.cwd {
+                put("cwd", json!(cwd));
+            }
+        }
+        (None, None) => return Err(failed("name a program behind `--`, or --url")),
+    }
+    for (key, patterns) in [("allow", &add.allow), ("deny", &add.deny)] {
+        if !patterns.is_empty() {
+            put(key, json!(patterns));
+        }
+    }
+    let entries = vec![(add.name.clone(), Value::Object(entry))];
+    put_in(&file, entries, &secrets, Vec::new(), add.manner)
+}
+
+/// Adds the servers of a host's file.
+pub(super) fn import(
+    settings: Settings,
+    path: &Path,
+    only: &[String],
+    manner: Manner,
+) -> Result<ExitCode, Stop> {
+    let file = File::of(settings)?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| failed(format!("{} cannot be read: {error}", path.display())))?;
+    // References stay references, in our form.
+    let found = HostFile::parse(&text, |name| {
+        let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        match name.strip_prefix("input:") {
+            Some(input) => Some(format!("${{{}}}", secrets::as_variable(input))),
+            None if name.is_empty() || !name.chars().all(is_name) => None,
+            None => Some(format!("${{{name}}}")),
+        }
+    });
+    let mut told: Vec<String> = found
+        .warnings
+        .into_iter()
+        // They are not copied, and told below.
+        .filter(|it| !it.contains("looks like a secret"))
+        .collect();
+    let mut secrets = Secrets::default();
+    let mut entries = Vec::new();
+    let before = file
+        .read(&file.text, &Environment::of_process())
+        .map_err(Stop::Rejected)?;
+    let names: Vec<&str> = found.specs.iter().map(|it| it.name.as_str()).collect();
+    for wanted in only {
+        if !names.contains(&wanted.as_str()) {
+            let meant = config::nearest(wanted, names.iter().copied());
+            let hint = meant.map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+            let wanted = printable(wanted);
+            return Err(failed(format!(
+                "{} has no server `{wanted}` that can be used{}",
+                path.display(),
+                printable(&hint)
+            )));
+        }
+    }
+    for spec in &found.specs {
+        if !only.is_empty() && !only.contains(&spec.name) {
+            continue;
+        }
+        let name = legal_name(&spec.name);
+        if name != spec.name {
+            told.push(format!("`{}` is named `{name}`", printable(&spec.name)));
+        }
+        let is_taken = |it: &(String, Value)| it.0 == name;
+        if before.upstreams.contains_key(&name) || entries.iter().any(is_taken) {
+            told.push(format!(
+                "`{name}` is left out: there is an upstream of this name"
+            ));
+            continue;
+        }
+        let entry = of_spec(&name, spec, &mut secrets).map_err(failed)?;
+        entries.push((name, entry));
+    }
+    put_in(&file, entries, &secrets, told, manner)
+}
+
+/// A name that an upstream can have.
+fn legal_name(name: &str) -> String {
+    let legal = |it: char| match it {
+        it if it.is_ascii_alphanumeric() || "_.-".contains(it) => it,
+        _ => '-',
+    };
+    name.trim().chars().map(legal).take(40).collect()
+}
+
+fn of_spec(name: &str, spec: &UpstreamSpec, secrets: &mut Secrets) -> Result<Value, Failure> {
+    let mut entry = Map::new();
+    let mut put = |key: &str, value: Value| {
+        entry.insert(key.to_owned(), value);
+    };
+    match &spec.reach {
+        Reach::Child {
+            program,
+            arguments,
+            environment,
+            directory,
+        } => {
+            put("command", json!(program));
+            let arguments = secrets.arguments(name, arguments);
+            if !arguments.is_empty() {
+                put("args", json!(arguments));
+            }
+            let mut variables = Map::new();
+            for (variable, value) in environment {
+                let value = secrets.variable(name, variable, value);
+                variables.insert(variable.clone(), json!(value));
+            }
+            if !variables.is_empty() {
+                put("env", Value::Object(variables));
+            }
+            if let Some(directory) = directory {
+                put("cwd", json!(directory));
+            }
+        }
+        Reach::Url {
+            url,
+            headers,
+            transport,
+        } => {
+            put("url", json!(secrets.url(name, url)));
+            let mut all = Map::new();
+            for (header, value) in headers {
+                let value = secrets.header(name, header.as_str(), value.to_str()?);
+                all.insert(header.as_str().to_owned(), json!(value));
+            }
+            if !all.is_empty() {
+                put("headers", Value::Object(all));
+            }
+            if *transport == mcp_client::HttpTransport::Sse {
+                put("transport", json!("sse"));
+            }
+        }
+    }
+    if !spec.enabled {
+        put("enabled", json!(false));
+    }
+    let seconds = spec.timeout.as_secs_f64().ceil();
+    let usual = config::Upstream::default().timeout_seconds;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from 1 to 86400, as the file was read"
+    )]
+    let seconds = seconds as u64;
+    if seconds != usual {
+        put("timeout_seconds", json!(seconds));
+    }
+    Ok(Value::Object(entry))
+}
+
+/// Writes entries to the file, or shows what would be written.
+fn put_in(
+    file: &File,
+    entries: Vec<(String, Value)>,
+    secrets: &Secrets,
+    told: Vec<String>,
+    manner: Manner,
+) -> Result<ExitCode, Stop> {
+    let mut environment = Environment::of_process();
+    for variable in secrets.unset() {
+        // The file is checked as it will be read by a server that has them.
+        environment = environment.with(variable, "x");
+    }
+    let before = file
+        .read(&file.text, &environment)
+        .map_err(Stop::Rejected)?;
+    let mut text = file.text.clone();
+    for (name, entry) in &entries {
+        if before.upstreams.contains_key(name) {
+            return Err(failed(format!(
+                "there is an upstream `{name}` already; `owlclaw-mcp upstream remove {name}` takes it out"
+            )));
+        }
+        text = yaml::with_entry(&text, name, entry).map_err(|why| {
+            let snippet = yaml::entry(name, entry, 4);
+            failed(format!(
+                "{}: {why}; it was left as it is: put this below `mcp_server: upstreams:` by hand\n{snippet}",
+                file.name
+            ))
+        })?;
+    }
+    let added: BTreeMap<String, Value> = entries.iter().cloned().collect();
+    file.check(&text, &environment, &added, None)?;
+    let is_written = !manner.dry_run && !entries.is_empty();
+    if is_written {
+        file.write(&text)?;
+    }
+    let variables: Vec<Value> = secrets
+        .all()
+        .map(|it| {
+            json!({
+                "variable": it.variable,
+                "used_in": it.place,
+                "is_set": it.is_set,
+                "was_written_out": it.was_written_out,
+            })
+        })
+        .collect();
+    let report = json!({
+        "file": file.path,
+        "written": is_written,
+        "is_new": file.is_new,
+        "added": added,
+        "variables": variables,
+        "told": told,
+    });
+    match manner.format {
+        ReportFormat::Json => print_json(&report),
+        ReportFormat::Text => print(&added_text(file, &entries, secrets, &told, is_written)),
+    }
+}
+
+fn added_text(
+    file: &File,
+    entries: &[(String, Value)],
+    secrets: &Secrets,
+    told: &[String],
+    is_written: bool,
+) -> String {
+    let mut out = String::new();
+    for line in told {
+        let _ = writeln!(out, "note: {}", printable(line));
+    }
+    let verb = match (is_written, file.is_new) {
+        (true, true) => "is written",
+        (true, false) => "has been changed",
+        (false, _) if entries.is_empty() => "is as it was: there is nothing to add",
+        (false, _) => "would get this; nothing is written (--dry-run)",
+    };
+    let _ = writeln!(out, "{} {verb}", file.name);
+    for (name, entry) in entries {
+        out.push('\n');
+        for line in yaml::entry(name, entry, 4).lines() {
+            let _ = writeln!(out, "{}", printable(line));
+        }
+        let text = |key: &str| entry[key].as_str().unwrap_or_default();
+        match entry["command"].is_string() {
+            true => {
+                let words = entry["args"].as_array().into_iter().flatten();
+                let words = words.filter_map(Value::as_str);
+                let words: Vec<_> = std::iter::once(text("command")).chain(words).collect();
+                let _ = writeln!(out, "it runs        {}", printable(&words.join(" ")));
+                let named = entry["env"].as_object().into_iter().flatten();
+                let named: Vec<_> = named.map(|(name, _)| name.as_str()).collect();
+                let named = match named.is_empty() {
+                    true => String::new(),
+                    false => format!(", and {}", named.join(", ")),
+                };
+                let _ = writeln!(
+                    out,
+                    "with           PATH, HOME and eight others of the server's variables{}",
+                    printable(&named)
+                );
+                if !is_there(text("command")) {
+                    let _ = writeln!(
+                        out,
+                        "warning        `{}` is no program that can be found here",
+                        printable(text("command"))
+                    );
+                }
+            }
+            false => {
+                let _ = writeln!(out, "it asks        {}", printable(text("url")));
+            }
+        }
+    }
+    let needed: Vec<_> = secrets.all().collect();
+    if !needed.is_empty() {
+        out.push_str("\nsecrets and settings that the environment of the server is to have:\n");
+        for it in &needed {
+            let is_set = if it.is_set {
+                "set here"
+            } else {
+                "not set here"
+            };
+            let why = match it.was_written_out {
+                true => "; it was written out, and is not in the file now",
+                false => "",
+            };
+            let _ = writeln!(
+                out,
+                "  {}  for {}, {is_set}{why}",
+                printable(&it.variable),
+                printable(&it.place)
+            );
+        }
+    }
+    if is_written {
+        out.push_str(match needed.is_empty() {
+            true => "\na server that runs takes it up at once; `owlclaw-mcp upstream list` shows it",
+            false => {
+                "\na server that runs takes it up at once if it was started with these variables; otherwise it \
+                 stays as it is, says so in /health, and is to be started again with them"
+            }
+        });
+    }
+    out.trim_end().to_owned()
+}
+
+/// True if a program can be found as it is named.
+fn is_there(program: &str) -> bool {
+    if program.contains('/') || program.contains("${") {
+        return program.contains("${") || Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|it| it.join(program).is_file())
+}
+
+/// Takes an upstream out of the file.
+pub(super) fn remove(settings: Settings, name: &str, manner: Manner) -> Result<ExitCode, Stop> {
+    let file = File::of(settings)?;
+    let environment = Environment::of_process();
+    let before = file
+        .read(&file.text, &environment)
+        .map_err(Stop::Rejected)?;
+    if !before.upstreams.contains_key(name) {
+        let names = before.upstreams.keys().map(String::as_str);
+        let hint = match config::nearest(name, names) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "those of `upstreams_files` are taken out there".to_owned(),
+        };
+        let name = printable(name);
+        return Err(failed(format!(
+            "{} has no upstream `{name}`; {hint}",
+            file.name
+        )));
+    }
+    let text = yaml::without_entry(&file.text, name).map_err(|why| {
+        failed(format!(
+            "{}: {why}; it was left as it is: take `upstreams.{name}` out by hand",
+            file.name
+        ))
+    })?;
+    file.check(&text, &environment, &BTreeMap::new(), Some(name))?;
+    if !manner.dry_run {
+        file.write(&text)?;
+    }
+    match manner.format {
+        ReportFormat::Json => print_json(&json!({
+            "file": file.path,
+            "written": !manner.dry_run,
+            "removed": name,
+        })),
+        ReportFormat::Text => print(&match manner.dry_run {
+            true => format!(
+                "{} would lose upstreams.{name}; nothing is written",
+                file.name
+            ),
+            false => format!(
+                "{} has no upstreams.{name} any more; a server that runs closes it, and what is stored of its \
+                 names is freed",
+                file.name
+            ),
+        }),
+    }
+}
