@@ -7,12 +7,6 @@
 //! elsewhere. A checkpoint also records by when there is another one, so that leaving out its
 //! successors shows; the last one of a server that closed in order records that the next entry is
 //! one.
-//!
-//! The chain of hashes shows a change of an entry to whoever knows a later hash. Checkpoints are the
-//! later hashes: whoever rewrites entries and the chain after them cannot sign the checkpoints anew,
-//! and whoever cuts the ledger off cannot reach the file elsewhere. A checkpoint also says by when
-//! there is another one, so that leaving out its successors shows; the last one of a server that
-//! closed in order says that the next entry is one.
 
 mod continuity;
 mod file;

@@ -192,6 +192,16 @@ pub trait ReadLedger {
         Ok(Vec::new())
     }
 
+    /// Returns true if this call holds an idempotency key.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn holds_key(&mut self, call: CallId) -> Result<bool, QueryError> {
+        let _ = call;
+        Ok(true)
+    }
+
     /// Compares what is summed up beside the index with the index; tells the name of a table that
     /// differs. Ledgers without such tables have nothing to compare.
     ///
@@ -304,6 +314,8 @@ pub struct KeyHeld {
     pub call: CallId,
     /// State of the call: `running`, `succeeded`, `failed` or `unknown`.
     pub state: String,
+    /// Time until which it is remembered: microseconds since the epoch, UTC.
+    pub until_us: u64,
     /// Digest of the answer that is kept; zeros if none is.
     pub kept: Digest,
 }

@@ -373,7 +373,7 @@ impl Verification {
                 length: entry.1.len() as u64,
             };
             self.index.entry(ledger, sequence, place, call, &event)?;
-            self.missing.entry(ledger, sequence, &event)?;
+            self.missing.entry(ledger, sequence, call, &event)?;
         }
         self.seals.group_ended(&after);
         self.groups += 1;

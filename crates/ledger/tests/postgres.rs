@@ -838,6 +838,8 @@ fn a_second_row_of_a_call_is_found_where_a_page_of_keys_ends() {
                 let mut claim = key(&start);
                 claim.key.clone_from(&name);
                 start.idempotency_key = Some(&name);
+                claim.until_us = u64::MAX;
+                start.key_until_us = Some(claim.until_us);
                 let claims = [Claim::Key(claim)];
                 let begun = recorder.begin_claiming(&start, &claims).await.unwrap();
                 begun.finish(&done()).await.unwrap();
@@ -874,6 +876,15 @@ fn a_second_row_of_a_call_is_found_where_a_page_of_keys_ends() {
             );
         }
     }
+    assert_verified(&mut reader);
+    postgres.sql_in(
+        &database,
+        "DELETE FROM owlclaw_ledger.idempotency_key WHERE key = '0001'",
+    );
+    let report = ledger::verify(&mut reader, ledger::Trust::default()).unwrap();
+    let what = report.first_wrong.map(|wrong| wrong.what);
+    let table = "idempotency_key";
+    assert_eq!(what, Some(ledger::Fault::TableDiffers { table }));
 }
 
 #[test]

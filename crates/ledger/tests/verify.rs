@@ -220,9 +220,15 @@ fn made() -> Files {
                 }
             }
             files.used = used.id;
-            for (key, outcome) in [("done", Outcome::Succeeded), ("failed", Outcome::Failed)] {
+            // The last one gives its key back.
+            for (key, outcome) in [
+                ("done", Outcome::Succeeded),
+                ("failed", Outcome::Failed),
+                ("refused", Outcome::Invalid),
+            ] {
                 let start = Start {
                     idempotency_key: Some(key),
+                    key_until_us: Some(u64::MAX),
                     ..start(CALLS, "{}")
                 };
                 let claim = Claim::Key(KeyClaim {
@@ -438,6 +444,17 @@ const TAMPERINGS: &[Tampering] = &[
     }),
     ("a key is of an empty call", ALONE, |_, it| {
         key_differs(it, "call = zeroblob(0)")
+    }),
+    ("a key is forgotten early", ALONE, |_, it| {
+        key_differs(it, "until_us = 1")
+    }),
+    ("a key is gone", ALONE, |_, it| {
+        let sql = "DELETE FROM idempotency_key WHERE key = 'done'";
+        assert_eq!(it.execute(sql, []).unwrap(), 1);
+        (None, |fault| {
+            let table = "idempotency_key";
+            *fault == Fault::TableDiffers { table }
+        })
     }),
     ("a call holds a key of somebody else too", ALONE, |_, it| {
         let sql = "INSERT INTO idempotency_key SELECT 'eve', key, capability, digest, call, at_us,

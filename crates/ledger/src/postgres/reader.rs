@@ -200,6 +200,10 @@ impl ReadLedger for PostgresReader {
         self.ask_as_it_is(async |session| scan::indexed_notes(session, from).await)
     }
 
+    fn holds_key(&mut self, call: CallId) -> Result<bool, QueryError> {
+        self.ask_as_it_is(async |session| scan::holds_key(session, call).await)
+    }
+
     fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
         self.ask_as_it_is(async |session| scan::keys_held(session, from).await)
     }

@@ -26,6 +26,8 @@ const STARTED: u8 = 3;
 const NOTED: u8 = 4;
 /// An end with the digest of the answer that is kept under the call's idempotency key.
 const ENDED_KEEPING: u8 = 5;
+/// A start with the time until which the call's idempotency key is remembered.
+const STARTED_KEYED: u8 = 6;
 
 /// Stored bytes are not a group of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +48,7 @@ pub enum DecodeError {
 
 pub(crate) fn encode_start(start: &Start<'_>, out: &mut Vec<u8>) {
     framed(out, |out| {
-        out.push(STARTED);
+        out.push(start.key_until_us.map_or(STARTED, |_| STARTED_KEYED));
         out.extend_from_slice(start.call.0.as_bytes());
         put_u64(out, start.at_us);
         put_u64(out, start.policy_version);
@@ -88,6 +90,9 @@ pub(crate) fn encode_start(start: &Start<'_>, out: &mut Vec<u8>) {
         put_option(out, start.replay_of, |out, call| {
             out.extend_from_slice(call.0.as_bytes())
         });
+        if let Some(until_us) = start.key_until_us {
+            put_u64(out, until_us);
+        }
     });
 }
 
@@ -178,6 +183,11 @@ pub(crate) fn decode(entry: &[u8]) -> Result<(CallId, Event), DecodeError> {
     let event = match mark {
         STARTED_1 => Event::Started(input.started()?),
         STARTED => Event::Started(input.started_2()?),
+        STARTED_KEYED => {
+            let mut started = input.started_2()?;
+            started.key_until_us = Some(input.u64()?);
+            Event::Started(started)
+        }
         ENDED => Event::Ended(input.ended()?),
         ENDED_KEEPING => {
             let ended = input.ended()?;
@@ -323,6 +333,7 @@ impl Input<'_> {
             arguments_digest: self.option(Self::array)?,
             approval: None,
             idempotency_key: None,
+            key_until_us: None,
             definition_digest: None,
             task: None,
             replay_of: None,
@@ -482,7 +493,7 @@ mod tests {
                 trace_id: options[2].as_deref(), policy_version: numbers[1], arguments: &texts[6],
                 arguments_digest: digest, estimated_cost_micros: numbers[2],
                 approval: ids[0].map(|id| ApprovalId(Uuid::from_u128(id))),
-                idempotency_key: options[4].as_deref(), definition_digest: definition,
+                idempotency_key: options[4].as_deref(), key_until_us: code.map(|_| numbers[4]), definition_digest: definition,
                 task: options[5].as_deref(), replay_of: ids[1].map(|id| CallId(Uuid::from_u128(id))),
             };
             let end = End {
@@ -506,7 +517,7 @@ mod tests {
                     request_id: t2, method: t3, transport: t4, protocol_version: t5, session: o1,
                     trace_id: o2, policy_version: numbers[1], arguments: clipped(&t6),
                     arguments_digest: digest, estimated_cost_micros: numbers[2],
-                    approval: start.approval, idempotency_key: o4, definition_digest: definition,
+                    approval: start.approval, idempotency_key: o4, key_until_us: start.key_until_us, definition_digest: definition,
                     task: o5, replay_of: start.replay_of,
                 })),
                 (call, Event::Ended(Ended {

@@ -77,6 +77,8 @@ pub struct Start<'a> {
     pub approval: Option<ApprovalId>,
     /// The idempotency key it claims, if its caller gave one.
     pub idempotency_key: Option<&'a str>,
+    /// Time until which that key is remembered: microseconds since the epoch, UTC.
+    pub key_until_us: Option<u64>,
     /// A digest of what is called, as it was defined at that time.
     pub definition_digest: Option<Digest>,
     /// The task it belongs to, if it runs as one.
@@ -175,6 +177,8 @@ pub struct Started {
     pub estimated_cost_micros: u64,
     pub approval: Option<ApprovalId>,
     pub idempotency_key: Option<String>,
+    /// `None` of a call without a key, or by an earlier version.
+    pub key_until_us: Option<u64>,
     pub definition_digest: Option<Digest>,
     pub task: Option<String>,
     pub replay_of: Option<CallId>,
@@ -254,6 +258,7 @@ impl<'a> Start<'a> {
             estimated_cost_micros: 0,
             approval: None,
             idempotency_key: None,
+            key_until_us: None,
             definition_digest: None,
             task: None,
             replay_of: None,

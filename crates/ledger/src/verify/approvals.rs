@@ -1,4 +1,4 @@
-use super::{Fault, Stop, Wrong};
+use super::{Fault, Stop, Wrong, keys};
 use crate::{
     query::{ApprovalRow, Filter, NoteFilter, NoteRecord, QueryError, ReadLedger},
     record::{
@@ -27,13 +27,22 @@ const PAGE: usize = 64;
 /// for clocks that differ.
 const KEEP_US: u64 = KEEP_APPROVALS_US - 24 * 60 * 60 * 1_000_000;
 
-/// Approvals that were asked for and whose rows are not there.
+/// Approvals that were asked for and idempotency keys that were claimed, and whose rows are not there.
 pub(super) struct Missing {
     /// The latest time that any server is known to have seen: a server whose clock was wrong may
     /// have removed a row that was not over by another clock.
     latest_us: u64,
-    /// The one that would have to be there for longest: where it was asked for, and its time.
-    last: Option<(u64, u64)>,
+    /// The one that would have to be there for longest.
+    last: Option<Absent>,
+}
+
+/// Row that is not there.
+struct Absent {
+    /// The entry that says that it was made.
+    sequence: u64,
+    /// Time until which it must be there: microseconds since the epoch, UTC.
+    until_us: u64,
+    table: &'static str,
 }
 
 impl Missing {
@@ -50,46 +59,65 @@ impl Missing {
         &mut self,
         ledger: &mut dyn ReadLedger,
         sequence: u64,
+        call: CallId,
         event: &Event,
     ) -> Result<(), QueryError> {
-        let noted = match event {
-            Event::Noted(noted) => noted,
-            Event::Started(started) => {
-                self.latest_us = self.latest_us.max(started.at_us);
-                return Ok(());
+        let (at_us, until_us, table) = match event {
+            Event::Noted(noted) if noted.kind == NoteKind::APPROVAL_REQUESTED => {
+                (noted.at_us, needed_until(noted), "approval")
             }
+            Event::Noted(noted) => (noted.at_us, 0, ""),
+            Event::Started(started) => (
+                started.at_us,
+                keys::needed_until(started),
+                "idempotency_key",
+            ),
             Event::Ended(_) => return Ok(()),
         };
-        self.latest_us = self.latest_us.max(noted.at_us);
-        if noted.kind != NoteKind::APPROVAL_REQUESTED {
+        self.latest_us = self.latest_us.max(at_us);
+        let is_later = |last: &Absent| last.until_us < until_us;
+        if !self.must_be(until_us) || !self.last.as_ref().is_none_or(is_later) {
             return Ok(());
         }
-        let detail = serde_json::from_str::<Value>(&noted.detail.text).unwrap_or_default();
-        let (Ok(id), Some(expires_us)) = (noted.subject.parse(), detail["expires_us"].as_u64())
-        else {
-            return Ok(());
+        let is_absent = match event {
+            Event::Noted(noted) => match noted.subject.parse() {
+                Ok(id) => ledger.approval(id)?.is_none(),
+                Err(_) => false,
+            },
+            Event::Started(_) | Event::Ended(_) => keys::lacks(ledger, call)?,
         };
-        let is_later = self.last.is_none_or(|(_, last_us)| last_us < expires_us);
-        if is_later && self.must_be(expires_us) && ledger.approval(id)?.is_none() {
-            self.last = Some((sequence, expires_us));
+        if is_absent {
+            self.last = Some(Absent {
+                sequence,
+                until_us,
+                table,
+            });
         }
         Ok(())
     }
 
-    fn must_be(&self, expires_us: u64) -> bool {
-        self.latest_us < expires_us.saturating_add(KEEP_US)
+    fn must_be(&self, until_us: u64) -> bool {
+        self.latest_us < until_us
     }
 
     /// All has gone by.
     pub(super) fn finish(&self) -> Result<(), Stop> {
         match self.last {
-            Some((sequence, expires_us)) if self.must_be(expires_us) => {
-                let table = "approval";
-                Err(Wrong::at(sequence, Fault::TableDiffers { table }))
-            }
+            Some(Absent {
+                sequence,
+                until_us,
+                table,
+            }) if self.must_be(until_us) => Err(Wrong::at(sequence, Fault::TableDiffers { table })),
             _ => Ok(()),
         }
     }
+}
+
+/// Time until which the row of an approval that was asked for must be there.
+fn needed_until(noted: &Noted) -> u64 {
+    let detail = serde_json::from_str::<Value>(&noted.detail.text).unwrap_or_default();
+    let expires_us = detail["expires_us"].as_u64();
+    expires_us.map_or(0, |expires_us| expires_us.saturating_add(KEEP_US))
 }
 
 /// Compares approvals with what the entries say of them.

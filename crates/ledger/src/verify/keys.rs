@@ -3,7 +3,8 @@ use crate::{
     query::{KeyHeld, QueryError, ReadLedger},
     record::{
         codec,
-        entry::{MAX_TEXT_BYTES, Outcome},
+        entry::{Ended, MAX_TEXT_BYTES, Outcome, Started},
+        id::CallId,
         kept,
     },
 };
@@ -11,8 +12,27 @@ use crate::{
 /// Number of attempts to compare a row that a server may have changed meanwhile.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Compares idempotency keys with what the entries say of the calls that hold them. One that is gone is
-/// not missed: keys are given back, and forgotten when their time has run out, without an entry.
+/// Time before its end for which the row of a key must be there, in microseconds: clocks differ.
+const CLOCKS_DIFFER_US: u64 = 5 * 60 * 1_000_000;
+
+/// Time until which the row of the key that a call claims must be there.
+pub(super) fn needed_until(started: &Started) -> u64 {
+    let until_us = started.key_until_us.unwrap_or_default();
+    until_us.saturating_sub(CLOCKS_DIFFER_US)
+}
+
+/// Returns true if a call that claimed a key does not hold it, although it was not refused.
+pub(super) fn lacks(ledger: &mut dyn ReadLedger, call: CallId) -> Result<bool, QueryError> {
+    if ledger.holds_key(call)? {
+        return Ok(false);
+    }
+    // A key is given back in the transaction in which the call is refused.
+    let ended = ledger.call(call)?.and_then(|record| record.ended);
+    let is_given_back = |it: Ended| matches!(it.outcome, Outcome::Denied { .. } | Outcome::Invalid);
+    Ok(!ended.is_some_and(is_given_back))
+}
+
+/// Compares idempotency keys with what the entries say of the calls that hold them.
 pub(super) fn check(ledger: &mut dyn ReadLedger) -> Result<(), Stop> {
     let mut last: Option<(String, String)> = None;
     loop {
@@ -78,7 +98,9 @@ fn is_on_record(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<bool, Quer
         "unknown" => true,
         _ => false,
     };
+    let is_until = |until_us: u64| row.until_us == until_us.min(i64::MAX as u64);
     Ok(has_come_so_far
+        && started.key_until_us.is_none_or(is_until)
         && is(&started.principal, &row.principal)
         && is(&started.capability, &row.capability)
         && started

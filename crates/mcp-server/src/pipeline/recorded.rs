@@ -135,6 +135,7 @@ where
                 estimated_cost_micros: estimate.0,
                 approval: admitted.approval().map(|(approval, _)| approval),
                 idempotency_key: key.map(|claim| claim.key.as_str()),
+                key_until_us: key.map(|claim| claim.until_us),
                 definition_digest: admitted.inner().definition(),
                 task: admitted.inner().task(),
                 ..start_of(cx, admitted.inner(), &labels, call, began_us)

@@ -163,6 +163,11 @@ pub(super) async fn approval_rows(
 /// Most idempotency keys that are read at once, with the answers that are kept.
 const MAX_PAGE_KEYS: i64 = 64;
 
+pub(super) async fn holds_key(session: &mut Session, call: CallId) -> Result<bool, QueryError> {
+    let sql = "SELECT FROM owlclaw_ledger.idempotency_key WHERE call = $1";
+    Ok(!session.query(sql, &[&call.0]).await?.is_empty())
+}
+
 pub(super) async fn keys_held(
     session: &mut Session,
     from: Option<(&str, &str)>,
@@ -170,7 +175,7 @@ pub(super) async fn keys_held(
     let (principal, key) = from.unwrap_or_default();
     let rows = session
         .query(
-            "SELECT principal, key, capability, call, state, result
+            "SELECT principal, key, capability, call, state, until_us, result
              FROM owlclaw_ledger.idempotency_key
              WHERE (principal, key) >= ($1, $2) ORDER BY principal, key LIMIT $3",
             &[&stored(principal), &stored(key), &MAX_PAGE_KEYS],
@@ -200,6 +205,7 @@ pub(super) async fn keys_held(
             capability: text(row, "capability")?,
             call: CallId(row.try_get("call")?),
             state: text(row, "state")?,
+            until_us: row.try_get::<_, i64>("until_us")? as u64,
             kept: kept::digest(result(row)?.as_deref()),
         })
     };

@@ -173,6 +173,10 @@ impl ReadLedger for LedgerReader {
         scan::approval_rows(&self.connection, after)
     }
 
+    fn holds_key(&mut self, call: CallId) -> Result<bool, QueryError> {
+        scan::holds_key(&self.connection, call)
+    }
+
     fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
         if !self.has_approvals {
             return Ok(Vec::new());

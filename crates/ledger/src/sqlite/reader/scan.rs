@@ -184,12 +184,17 @@ pub(super) fn approval_rows(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+pub(super) fn holds_key(connection: &Connection, call: CallId) -> Result<bool, QueryError> {
+    let mut select = connection.prepare_cached("SELECT 1 FROM idempotency_key WHERE call = ?1")?;
+    Ok(select.exists([&call.0.as_bytes()[..]])?)
+}
+
 pub(super) fn keys_held(
     connection: &Connection,
     from: Option<(&str, &str)>,
 ) -> Result<Vec<KeyHeld>, QueryError> {
     let mut select = connection.prepare_cached(
-        "SELECT principal, key, capability, call, state, result FROM idempotency_key
+        "SELECT principal, key, capability, call, state, until_us, result FROM idempotency_key
          WHERE (principal, key) >= (?1, ?2) ORDER BY principal, key LIMIT ?3",
     )?;
     let (principal, key) = from.unwrap_or_default();
@@ -202,7 +207,8 @@ pub(super) fn keys_held(
             // Bytes that are no UUID name no call, as the nil one does.
             call: CallId(Uuid::from_slice(&call).unwrap_or_default()),
             state: row.get(4)?,
-            kept: kept::digest(row.get_ref(5)?.as_str_or_null()?),
+            until_us: number(row, 5)?,
+            kept: kept::digest(row.get_ref(6)?.as_str_or_null()?),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
