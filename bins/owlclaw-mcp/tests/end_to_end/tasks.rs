@@ -127,6 +127,9 @@ async fn what_came_of_a_task_outlives_the_server_and_what_it_cut_short_is_said()
     let mut client = knowing(server.client());
     let failed = task(&mut client, &running).await;
     assert_eq!(failed["error"]["message"], why, "{failed}");
+    let calls = site.calls();
+    let last = calls.last().unwrap().call.to_string();
+    assert_eq!(failed["error"]["data"]["call"], last, "{failed}");
     assert_eq!(site.outcomes("nap"), ["succeeded", "unknown", "cancelled"]);
 }
 

@@ -162,7 +162,7 @@ impl<Q: QuotaStore> Recovery<Q> {
         let Some(again) = again else {
             let why = given_up.unwrap_or_else(|| "what was called is not on record".to_owned());
             tracing::warn!(task = ?live.record.id, tool = name, why, "a task was cut short");
-            let (state, message) = stored_call::cut_short(&why);
+            let (state, message) = stored_call::cut_short(&why, None);
             self.tasks.end(&live, state, message).await;
             return Ok(Taken::Done);
         };

@@ -30,7 +30,7 @@ use futures_util::{
 };
 use governance::QuotaStore;
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
-use ledger::{Note, NoteKind, Recorder};
+use ledger::{CallId, Note, NoteKind, Recorder};
 use mcp_protocol::{
     Encoder, Era,
     model::{CallToolResult, Content, RELATED_TASK, ServerResult, Task, TaskState},
@@ -170,7 +170,8 @@ impl<Q: QuotaStore> Run<Q> {
         report: Arc<CallReport>,
     ) {
         let (state, message) = {
-            let to_end = AssertUnwindSafe(self.to_end(live, call, ended, report)).catch_unwind();
+            let to_end = self.to_end(live, call, ended, Arc::clone(&report));
+            let to_end = AssertUnwindSafe(to_end).catch_unwind();
             let until =
                 Duration::from_micros(live.record.expires_us.saturating_sub((self.tasks.clock)()));
             let cut_short = pin!(tokio::time::timeout(until, live.stopped()));
@@ -186,7 +187,7 @@ impl<Q: QuotaStore> Run<Q> {
                 Either::Right((Ok(Stop::Shutdown), _)) if live.can_be_begun_again => {
                     return self.tasks.lose(live);
                 }
-                Either::Right((stopped, _)) => cut_short_by(stopped.ok()),
+                Either::Right((stopped, _)) => cut_short_by(stopped.ok(), report.call()),
             }
         };
         self.tasks.end(live, state, message).await;
@@ -499,13 +500,16 @@ fn failed(error: &McpError) -> (TaskState, Option<String>) {
 }
 
 /// The outcome of a task that is not let run to its end; without a `stop`, its time is over.
-fn cut_short_by(stop: Option<Stop>) -> (TaskState, Option<String>) {
+fn cut_short_by(stop: Option<Stop>, call: Option<CallId>) -> (TaskState, Option<String>) {
     let why = match stop {
         Some(Stop::Cancelled) => {
             return (TaskState::Cancelled, Some(CANCELLED.to_owned()));
         }
         Some(Stop::Shutdown | Stop::Lost) => {
-            return stored_call::cut_short("it was being carried out, and cannot be begun again");
+            return stored_call::cut_short(
+                "it was being carried out, and cannot be begun again",
+                call,
+            );
         }
         None => "the task has expired",
     };

@@ -3,6 +3,7 @@
 use crate::{input::rounds, tasks::convert};
 use adapter_tools::{Answers, Tool};
 use jsonrpc_core::{ErrorCode, Id, RawJson};
+use ledger::CallId;
 use mcp_protocol::{
     ProtocolVersion, TraceContext,
     model::{ClientCapabilities, TaskState},
@@ -126,12 +127,16 @@ pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -
     })
 }
 
-/// The outcome of a task whose call was cut short, and is not begun again for this reason.
-pub(crate) fn cut_short(details: &str) -> (TaskState, Option<String>) {
+/// The outcome of a task whose call was cut short, and is not begun again for this reason. `call` names its
+/// entry in the ledger, if it is known.
+pub(crate) fn cut_short(details: &str, call: Option<CallId>) -> (TaskState, Option<String>) {
     let message = "the server stopped before the call had ended";
     let error = McpError::new(ErrorCode::INTERNAL_ERROR, message);
     // It may have done what it does: whether to call it again is for somebody who can find out.
-    let data = json!({ "details": details, "retryable": false });
+    let mut data = json!({ "details": details, "retryable": false });
+    if let Some(call) = call {
+        data["call"] = json!(call.to_string());
+    }
     let error = convert::error_json(&McpError(error.0.with(&data)));
     (TaskState::Failed { error }, Some(message.to_owned()))
 }
