@@ -54,6 +54,7 @@ pub struct Tool {
     rules: Vec<Value>,
     /// Reason why the tool cannot be offered, found by its maker.
     refused: Option<Cow<'static, str>>,
+    held: Option<Arc<str>>,
     executor: Arc<dyn Executor>,
 }
 
@@ -195,6 +196,7 @@ impl Tool {
             meta: Map::new(),
             rules: Vec::new(),
             refused: None,
+            held: None,
             executor: Arc::new(executor),
         }
     }
@@ -348,6 +350,18 @@ impl Tool {
     pub fn refused(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
         self.refused = Some(reason.into());
         self
+    }
+
+    /// Holds it back for `reason`, which operators are told: it is offered, and calls are refused.
+    #[must_use]
+    pub fn with_hold(mut self, reason: impl Into<Arc<str>>) -> Self {
+        self.held = Some(reason.into());
+        self
+    }
+
+    /// Reason why it is held back.
+    pub fn held(&self) -> Option<&Arc<str>> {
+        self.held.as_ref()
     }
 
     /// Name for programs.
@@ -504,6 +518,9 @@ impl Tool {
                     "the arguments were checked by another tool",
                 ));
             }
+        }
+        if let Some(why) = &self.held {
+            return Err(ToolError::broken(format!("the tool is held back: {why}")));
         }
         let output = self.executor.execute(cx, arguments).await?;
         match &self.output {

@@ -1,3 +1,4 @@
+use crate::pins::{self, ChangeKind, Listed, PinKind, Pins, Verdict};
 use mcp_client::{Agreed, Connection, Error};
 use mcp_protocol::{
     Encoder, Method, ProtocolVersion, RawJson, RequestedVersion,
@@ -9,7 +10,9 @@ use mcp_protocol::{
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs::{File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -39,6 +42,8 @@ pub struct Catalogue {
     pub templates: Vec<ResourceTemplate>,
     /// Prompts.
     pub prompts: Vec<Prompt>,
+    /// Items that are not to be used, as `tool/NAME`, `prompt/NAME` or `template/URI`, each with the reason.
+    pub held: BTreeMap<String, String>,
 }
 
 /// The stored form: the lists as the newest revision writes them.
@@ -82,6 +87,7 @@ impl Catalogue {
             resources: Vec::new(),
             templates: Vec::new(),
             prompts: Vec::new(),
+            held: BTreeMap::new(),
         };
         if offer.tools.is_some() {
             match connection.tools().await {
@@ -213,7 +219,116 @@ impl Catalogue {
             resources: resources.resources,
             templates: templates.resource_templates,
             prompts: prompts.prompts,
+            held: BTreeMap::new(),
         })
+    }
+
+    /// Definitions of the tools, prompts and templates, the first of each name.
+    fn definitions(&self) -> Result<Vec<Listed>, serde_json::Error> {
+        let (encoder, cache) = (Encoder::anonymous(), CacheHint::NONE);
+        let lists = [
+            (
+                (PinKind::Tool, "tools", "name"),
+                ServerResult::ListTools(ListToolsResult {
+                    tools: self.tools.clone(),
+                    next_cursor: None,
+                    cache,
+                }),
+            ),
+            (
+                (PinKind::Prompt, "prompts", "name"),
+                ServerResult::ListPrompts(ListPromptsResult {
+                    prompts: self.prompts.clone(),
+                    next_cursor: None,
+                    cache,
+                }),
+            ),
+            (
+                (PinKind::Template, "resourceTemplates", "uriTemplate"),
+                ServerResult::ListResourceTemplates(ListResourceTemplatesResult {
+                    resource_templates: self.templates.clone(),
+                    next_cursor: None,
+                    cache,
+                }),
+            ),
+        ];
+        let mut found = Vec::new();
+        let mut seen = HashSet::new();
+        for ((kind, list, name), result) in lists {
+            let text = encoder.result(ProtocolVersion::NEWEST, &result)?;
+            let mut value: Value = serde_json::from_str(text.as_str())?;
+            let Value::Array(items) = value[list].take() else {
+                continue;
+            };
+            for definition in items {
+                let name = definition[name].as_str().unwrap_or_default().to_owned();
+                if seen.insert((kind, name.clone())) {
+                    found.push(Listed {
+                        kind,
+                        name,
+                        definition,
+                    });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The same lists as they are offered: definitions that have changed are the pinned ones, and held; texts are
+    /// cleaned of what nobody sees.
+    ///
+    /// # Errors
+    ///
+    /// When the lists cannot be written or read, so that none of it can be offered.
+    pub(crate) fn judged(
+        &self,
+        pins: &mut Pins,
+        upstream: &str,
+        accepted: &BTreeSet<ChangeKind>,
+    ) -> Result<Self, String> {
+        let listed = self.definitions().map_err(|it| it.to_string())?;
+        let verdicts = pins.judge(upstream, accepted, &listed);
+        let mut held = BTreeMap::new();
+        let mut lists: BTreeMap<PinKind, Vec<Value>> = BTreeMap::new();
+        for (it, verdict) in listed.into_iter().zip(verdicts) {
+            let definition = match verdict {
+                Verdict::Good => Some(it.definition),
+                Verdict::Held { pinned, why } => {
+                    held.insert(format!("{}/{}", it.kind.as_str(), it.name), why);
+                    pinned
+                }
+            };
+            let definition = definition.map(pins::cleaned_definition);
+            lists.entry(it.kind).or_default().extend(definition);
+        }
+        let mut read = |kind, method, list: &str| {
+            let items = lists.remove(&kind).unwrap_or_default();
+            let list = json!({ list: items });
+            let list = RawJson::from_serialized(list.to_string().into_bytes());
+            let read = decode_result(ProtocolVersion::NEWEST, method, &list);
+            read.map(|it| it.answer).map_err(|it| it.to_string())
+        };
+        let mut judged = self.clone();
+        if let Answer::ListTools(it) = read(PinKind::Tool, Method::ListTools, "tools")? {
+            judged.tools = it.tools;
+        }
+        if let Answer::ListPrompts(it) = read(PinKind::Prompt, Method::ListPrompts, "prompts")? {
+            judged.prompts = it.prompts;
+        }
+        let (method, list) = (Method::ListResourceTemplates, "resourceTemplates");
+        if let Answer::ListResourceTemplates(it) = read(PinKind::Template, method, list)? {
+            judged.templates = it.resource_templates;
+        }
+        for resource in &mut judged.resources {
+            let texts = [&mut resource.title, &mut resource.description];
+            for text in texts.into_iter().flatten() {
+                if let Some(clean) = pins::cleaned(text) {
+                    *text = clean;
+                }
+            }
+        }
+        judged.held = held;
+        Ok(judged)
     }
 }
 
@@ -278,12 +393,25 @@ impl Store {
         }
     }
 
-    /// Writes a file for its owner alone, whole or not at all.
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        if !self.0.is_dir() {
-            let mut directory = std::fs::DirBuilder::new();
-            directory.recursive(true).mode(0o700).create(&self.0)?;
+    fn make_directory(&self) -> io::Result<()> {
+        if self.0.is_dir() {
+            return Ok(());
         }
+        let mut directory = std::fs::DirBuilder::new();
+        directory.recursive(true).mode(0o700).create(&self.0)
+    }
+
+    /// A file of this directory that is there to be locked.
+    pub(crate) fn lock_file(&self, name: &str) -> io::Result<File> {
+        self.make_directory()?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        options.open(self.0.join(name))
+    }
+
+    /// Writes a file for its owner alone, whole or not at all.
+    pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.make_directory()?;
         let new = path.with_extension("new");
         // Left by a process that was killed.
         let _ = std::fs::remove_file(&new);

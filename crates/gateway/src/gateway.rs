@@ -2,6 +2,7 @@ use crate::{
     State, Status, UpstreamSpec, Uris,
     catalogue::{Catalogue, Store},
     names::{NameTable, NameTemplate, is_plain, original_uri},
+    pins::{PinEvent, Pins},
     upstream::{
         Upstream,
         call::{Item, UpstreamTool},
@@ -85,6 +86,7 @@ struct Inner {
     listened: Mutex<BTreeSet<String>>,
     upstreams: RwLock<BTreeMap<String, Arc<Upstream>>>,
     names: Mutex<Names>,
+    pins: Mutex<Pins>,
 }
 
 /// Names that were given, under the form that they were given in.
@@ -141,6 +143,7 @@ impl Gateway {
             listened: Mutex::default(),
             upstreams: RwLock::default(),
             names: Mutex::new(names.unwrap_or_default()),
+            pins: Mutex::new(Pins::new(options.directory.clone())),
             options,
         }));
         gateway.apply(specs);
@@ -346,6 +349,58 @@ impl Gateway {
         }
     }
 
+    /// Events about pins that were not taken yet: definitions that are held or were approved. Each is told
+    /// once, over restarts too.
+    #[must_use]
+    pub fn take_pin_events(&self) -> Vec<PinEvent> {
+        locked(&self.0.pins).take_events()
+    }
+
+    /// The file of the pins, which an operator's command changes beside a running server.
+    #[must_use]
+    pub fn pins_path(&self) -> Option<PathBuf> {
+        locked(&self.0.pins).path()
+    }
+
+    /// Compares all definitions with their pins again, if another process has changed the pins.
+    pub fn pins_changed(&self) {
+        if !locked(&self.0.pins).has_changed() {
+            return;
+        }
+        for upstream in self.0.upstreams().values() {
+            *locked(&upstream.judged) = None;
+        }
+        self.0.changes.send_modify(|version| *version += 1);
+    }
+
+    /// What is offered of what an upstream lists.
+    fn judged(&self, upstream: &Upstream, known: Arc<Catalogue>) -> Arc<Catalogue> {
+        let mut judged = locked(&upstream.judged);
+        if let Some((of, judged)) = &*judged
+            && Arc::ptr_eq(of, &known)
+        {
+            return Arc::clone(judged);
+        }
+        let spec = &upstream.spec;
+        let mut pins = locked(&self.0.pins);
+        let offered = known.judged(&mut pins, &spec.name, &spec.accept_changes);
+        let offered = Arc::new(offered.unwrap_or_else(|error| {
+            tracing::error!(
+                upstream = spec.name,
+                error,
+                "the lists of an upstream cannot be compared with their pins, and are not offered"
+            );
+            Catalogue {
+                tools: Vec::new(),
+                prompts: Vec::new(),
+                templates: Vec::new(),
+                ..(*known).clone()
+            }
+        }));
+        *judged = Some((known, Arc::clone(&offered)));
+        offered
+    }
+
     /// Each upstream that is known, in order of the names.
     fn known(&self) -> impl Iterator<Item = (Arc<Upstream>, Arc<Catalogue>)> {
         let upstreams = self
@@ -353,7 +408,11 @@ impl Gateway {
             .upstreams()
             .into_values()
             .filter(|it| it.spec.enabled);
-        upstreams.filter_map(|it| it.catalogue().map(|known| (it, known)))
+        upstreams.filter_map(|it| {
+            let known = it.catalogue()?;
+            let offered = self.judged(&it, known);
+            Some((it, offered))
+        })
     }
 
     /// Changes the names, and stores them if they are others afterwards.
@@ -381,7 +440,7 @@ impl Gateway {
         if let Some((made_of, tools)) = &*made
             && Arc::ptr_eq(made_of, known)
         {
-            return tools.clone().into();
+            return tools.clone();
         }
         let template = self.template(upstream);
         let mut own: Vec<&model::Tool> = known
@@ -399,8 +458,12 @@ impl Gateway {
             own.iter().copied().map(name).collect()
         });
         for (tool, name) in own.into_iter().zip(named) {
+            let held = known.held.get(&format!("tool/{}", tool.name));
             match self.tool(upstream, tool, name.clone()) {
-                Ok(tool) => found.tools.push(tool),
+                Ok(tool) => found.tools.push(match held {
+                    Some(why) => tool.with_hold(why.clone()),
+                    None => tool,
+                }),
                 Err(why) => found.lost.push(NotOffered {
                     tool: name,
                     place: Some(format!("upstreams.{server}")),
@@ -408,7 +471,20 @@ impl Gateway {
                 }),
             }
         }
-        *made = Some((Arc::clone(known), found.tools.clone()));
+        let is_listed = |name: &str| known.tools.iter().any(|it| it.name == name);
+        for (item, why) in &known.held {
+            if let Some(tool) = item.strip_prefix("tool/")
+                && upstream.spec.offers(tool)
+                && !is_listed(tool)
+            {
+                found.lost.push(NotOffered {
+                    tool: tool.to_owned(),
+                    place: Some(format!("upstreams.{server}")),
+                    why: why.clone(),
+                });
+            }
+        }
+        *made = Some((Arc::clone(known), found.clone()));
         found
     }
 
@@ -531,6 +607,9 @@ impl ToolSource for Gateway {
                     UPSTREAM_META,
                     &json!({ "name": server, "prompt": prompt.name }),
                 );
+                if let Some(why) = known.held.get(&format!("prompt/{}", prompt.name)) {
+                    prompts.held.push((name.clone(), why.clone()));
+                }
                 prompts.entries.push(entry);
                 prompts
                     .origins
@@ -554,6 +633,13 @@ impl ToolSource for Gateway {
     /// Fails while an upstream cannot be used; the detail names those, with the reason.
     fn health(&self) -> Option<ComponentState> {
         let status = self.status();
+        let held = self.0.upstreams().into_values().filter_map(|it| {
+            let judged = locked(&it.judged);
+            let count = judged.as_ref().map(|(_, it)| it.held.len())?;
+            let name = &it.spec.name;
+            let see = "see `owlclaw-mcp upstream diff`";
+            (count != 0).then(|| format!("{name}: {count} definitions are held, {see} {name}"))
+        });
         let wrong: Vec<_> = status
             .iter()
             .filter(|it| matches!(it.state, State::Degraded | State::LoginNeeded | State::Held))
@@ -565,6 +651,7 @@ impl ToolSource for Gateway {
                     it.error.as_deref().unwrap_or("no reason known")
                 )
             })
+            .chain(held)
             .collect();
         Some(ComponentState {
             name: COMPONENT,
@@ -780,6 +867,8 @@ fn is_not_found(error: &ToolError) -> bool {
 struct UpstreamPrompts {
     entries: Vec<Prompt>,
     origins: HashMap<String, (Arc<Upstream>, String)>,
+    /// Names of prompts that are not to be used, each with the reason.
+    held: Vec<(String, String)>,
     /// Upstreams that complete arguments.
     completing: ByUri,
 }
@@ -794,6 +883,10 @@ impl Prompts for UpstreamPrompts {
             let why = "there is no such prompt".to_owned();
             return Box::pin(ready(Err(PromptFailure::Arguments(why))));
         };
+        if let Some((_, why)) = self.held.iter().find(|(name, _)| *name == cx.name) {
+            let why = format!("it is held: {why}");
+            return Box::pin(ready(Err(PromptFailure::Broken(why.into()))));
+        }
         Box::pin(async move {
             let item = Item {
                 upstream,
@@ -843,6 +936,10 @@ impl Prompts for UpstreamPrompts {
                 Err(error) => Err(PromptFailure::Broken(error.into())),
             }
         })
+    }
+
+    fn held(&self) -> Vec<(String, String)> {
+        self.held.clone()
     }
 
     fn place(&self, name: &str) -> Option<String> {

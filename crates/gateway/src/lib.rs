@@ -35,6 +35,7 @@ mod gateway;
 pub mod hosts;
 mod manager;
 mod names;
+mod pins;
 mod spec;
 mod upstream;
 
@@ -46,6 +47,10 @@ pub use crate::{
         CallError, MAX_RESULT_CHARS, ManagerOptions, McpManager, ToolDef, ToolRegistry, result_text,
     },
     names::{MAX_NAME, NameTable, NameTemplate, Origin, offered_uri, original_uri, scheme_key},
+    pins::{
+        ChangeKind, Difference, HeldDefinition, Pin, PinApproval, PinError, PinEvent, PinKind,
+        PinnedItem, Pins, differences,
+    },
     spec::{Isolation, Reach, UpstreamSpec, Uris},
     upstream::{
         State, Status,

@@ -1,7 +1,7 @@
-use crate::names::digits;
+use crate::{ChangeKind, names::digits};
 use http::HeaderMap;
 use mcp_client::{ChildProgram, Dial, HttpTransport, UrlDial};
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, time::Duration};
 
 /// An upstream: another MCP server whose tools, resources and prompts are offered.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +28,8 @@ pub struct UpstreamSpec {
     pub connect_timeout: Duration,
     /// Time of one call.
     pub timeout: Duration,
+    /// Changes of its definitions that are not held.
+    pub accept_changes: BTreeSet<ChangeKind>,
     /// True if its word on what its tools do (`readOnlyHint` and so on) is believed.
     pub trust_annotations: bool,
 }
@@ -108,6 +110,7 @@ impl UpstreamSpec {
             idle: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(60),
             timeout: Duration::from_secs(60),
+            accept_changes: [ChangeKind::New].into(),
             trust_annotations: false,
         }
     }

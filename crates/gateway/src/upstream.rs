@@ -15,8 +15,9 @@ use crate::{
     catalogue::{Catalogue, Store},
     names::{offered_uri, original_uri, scheme_key},
 };
-use adapter_tools::{Askable, Tool};
+use adapter_tools::Askable;
 use arc_swap::ArcSwapOption;
+use mcp_server::SourceTools;
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -179,11 +180,13 @@ pub(crate) struct Upstream {
     record: Mutex<Record>,
     shared: OnceLock<Slot>,
     of_clients: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
+    /// The catalogue that was read, and what is offered of it.
+    pub(crate) judged: Mutex<Option<(Arc<Catalogue>, Arc<Catalogue>)>>,
     pub(crate) parked: Parked,
     pub(crate) watched: Arc<Watched>,
     is_closed: AtomicBool,
     /// Tools that were made of a catalogue, so that their schemas are compiled once.
-    pub(crate) made: Mutex<Option<(Arc<Catalogue>, Vec<Tool>)>>,
+    pub(crate) made: Mutex<Option<(Arc<Catalogue>, SourceTools)>>,
     /// Told when the lists were read for the first time, or it was found out that they cannot be.
     pub(crate) heard: watch::Sender<bool>,
     calls: AtomicU64,
@@ -227,6 +230,7 @@ impl Upstream {
             watched: Arc::new(Watched::new(&spec, updates)),
             is_closed: AtomicBool::new(false),
             made: Mutex::default(),
+            judged: Mutex::default(),
             calls: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             meter: Meter::default(),
@@ -473,8 +477,8 @@ impl Upstream {
             }),
             _ => Arc::new(catalogue),
         };
-        if is_same && let Some((made_of, _)) = &mut *locked(&self.made) {
-            *made_of = Arc::clone(&catalogue);
+        if is_same && let Some((read, _)) = &mut *locked(&self.judged) {
+            *read = Arc::clone(&catalogue);
         }
         self.known.store(Some(catalogue));
         self.note();

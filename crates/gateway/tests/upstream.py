@@ -49,6 +49,9 @@ def list_of_tools():
                 "annotations": {"readOnlyHint": True, "title": "T " + name}}
         if name == "slow" and REVISION == "2025-11-25":
             tool["execution"] = {"taskSupport": "optional"}
+        if name == "echo" and exists("words"):
+            with open(path("words")) as file:
+                tool["description"] = file.read()
         found.append(tool)
     found.append({"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"type": "nothing"}}}})
     return found

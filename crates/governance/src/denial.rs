@@ -200,8 +200,8 @@ impl fmt::Display for Denial {
                 None => f.write_str("permission is missing for this capability")?,
             },
             Reason::Held => f.write_str(
-                "it is held back, because the rules that its skill states cannot be applied; an \
-                 operator can see why with `doctor`",
+                "it is held back, because its rules cannot be applied or its definition has changed; \
+                 an operator can see why with `doctor`",
             )?,
             Reason::Budget => {
                 f.write_str("the monthly budget does not cover this call")?;

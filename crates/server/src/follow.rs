@@ -1,6 +1,7 @@
 //! Changes while the server runs: skills, handlers and rules.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use adapter_skills::SkillCatalog;
 use mcp_server::Offer;
 
 use super::build::{self, Server};
+use super::file_watch::FileWatch;
 use super::notes::{self, PolicyChange};
 use super::rules::{Cause, Found, Rules};
 use super::{application, offering, policy, upstreams};
@@ -22,14 +24,29 @@ impl Server {
         let subscriptions = Arc::clone(self.mcp.engine().subscriptions());
         let mut listened = subscriptions.resources_changed();
         listened.mark_changed();
-        let mut updates = self.sources.gateway().updates();
+        let gateway = self.sources.gateway();
+        let mut updates = gateway.updates();
+        let mut pins = gateway.pins_path().map(FileWatch::start);
         // What has changed since the server read it and before it watched.
         self.reload(&mut rules, Cause::File).await;
+        gateway.pins_changed();
+        self.note_pins();
         loop {
+            let pins_changed = async {
+                match &mut pins {
+                    Some(pins) => pins.changed().await,
+                    None => pending().await,
+                }
+            };
             let skills_changed = async { skills.changed().await.is_ok() };
             let goes_on = tokio::select! {
                 goes_on = skills_changed => goes_on,
                 () = sources.next() => true,
+                () = pins_changed => {
+                    gateway.pins_changed();
+                    self.note_pins();
+                    continue;
+                }
                 cause = rules.changed() => {
                     self.reload(&mut rules, cause).await;
                     continue;
@@ -55,6 +72,14 @@ impl Server {
             }
             let catalog = Arc::clone(&skills.borrow_and_update());
             self.refresh(&catalog, &rules);
+            self.note_pins();
+        }
+    }
+
+    /// Records which definitions of upstreams are held now, and which were approved.
+    fn note_pins(&self) {
+        for event in self.sources.gateway().take_pin_events() {
+            notes::pin_changed(self.mcp.recorder(), self.policy_version(), &event);
         }
     }
 

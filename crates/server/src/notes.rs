@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use gateway::PinEvent;
 use identity::KeyChange;
 use ledger::{MAX_DETAIL_BYTES, Note, NoteKind, Recorder};
 use mcp_server::system_clock;
@@ -115,6 +116,24 @@ pub(super) fn key_changed(recorder: &Recorder, version: u64, change: &KeyChange)
     let detail = json!({ "id": change.id, "what": change.what });
     let (kind, subject) = (NoteKind::KEY_CHANGED, change.principal.as_str());
     hand_over(recorder, kind, subject, version, &detail);
+}
+
+/// Records that a definition of an upstream is held, or was approved.
+pub(super) fn pin_changed(recorder: &Recorder, version: u64, event: &PinEvent) {
+    let (kind, item) = match event {
+        PinEvent::Held(item) => (NoteKind::DEFINITION_HELD, item),
+        PinEvent::Approved(item) => (NoteKind::DEFINITION_APPROVED, item),
+    };
+    let subject = format!("{}/{}/{}", item.upstream, item.kind.as_str(), item.name);
+    let pin = &item.pin;
+    let detail = json!({
+        "pinned": pin.digest,
+        "held": pin.held.as_ref().map(|it| &it.digest),
+        "changes": pin.held.as_ref().map(|it| &it.changes),
+        "same_as": pin.held.as_ref().and_then(|it| it.same_as.as_ref()),
+        "approved": pin.approved,
+    });
+    hand_over(recorder, kind, &subject, version, &detail);
 }
 
 /// Says that counters in PostgreSQL were lower than the ledger, and have been raised.

@@ -162,6 +162,7 @@ fn spec(
         idle: seconds(upstream.idle_seconds),
         connect_timeout: seconds(upstream.connect_timeout_seconds),
         timeout: seconds(upstream.timeout_seconds),
+        accept_changes: upstream.accept_changes.clone(),
         trust_annotations: upstream.trust == config::Trust::Annotations,
         ..UpstreamSpec::new(name, reach)
     })

@@ -1,10 +1,10 @@
 //! Other MCP servers whose tools are offered, as configured.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use adapter_http::FixedHeaders;
-use gateway::NameTemplate;
+use gateway::{ChangeKind, NameTemplate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +66,9 @@ pub struct Upstream {
     pub timeout_seconds: u64,
     /// Statements of the server about its tools that are believed.
     pub trust: Trust,
+    /// Changes of what the server says about its tools, prompts and templates that are accepted. Any other change holds the item,
+    /// which cannot be used then, until `owlclaw-mcp upstream approve`.
+    pub accept_changes: BTreeSet<ChangeKind>,
 }
 
 impl Default for Upstream {
@@ -88,6 +91,7 @@ impl Default for Upstream {
             connect_timeout_seconds: 60,
             timeout_seconds: 60,
             trust: Trust::default(),
+            accept_changes: [ChangeKind::New].into(),
         }
     }
 }

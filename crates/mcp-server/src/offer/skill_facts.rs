@@ -5,7 +5,10 @@ use adapter_skills::{BadField, Hold, OwlclawBlock, RiskLevel, Skill, SkillCatalo
 use adapter_tools::{Tool, ToolSet};
 use governance::{CapabilityFacts, Confirmation, Micros, RateLimits, Risk, TimeWindows};
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 /// Treatment of calls of a tool whose skill cannot be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +53,9 @@ pub fn capability_facts(
         let of_tool = || tool_capability(tool.name());
         if let Some(cost) = tool.estimated_cost_micros() {
             facts.entry(of_tool()).or_default().estimated_cost = Some(Micros(cost));
+        }
+        if let Some(why) = tool.held() {
+            facts.entry(of_tool()).or_default().held = Some(Arc::clone(why));
         }
         for rules in own_rules(tool) {
             let own = match rules {
