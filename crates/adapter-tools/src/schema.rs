@@ -1,4 +1,5 @@
 mod derived;
+mod draft7;
 mod effort;
 mod order;
 mod plain;
@@ -12,6 +13,7 @@ pub(crate) use order::NameOrder;
 use plain::PlainObject;
 pub(crate) use portable::{portable, take_out_nulls};
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// Reason why a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,8 +28,10 @@ pub enum SchemaError {
     /// A root without `"type": "object"`, which the protocol asks for.
     #[error("the schema's root is not of type `object`")]
     RootNotObject,
-    /// A dialect other than JSON Schema 2020-12.
-    #[error("the schema is in the dialect `{0}`, and only JSON Schema 2020-12 is understood")]
+    /// A dialect other than JSON Schema 2020-12 and draft 7.
+    #[error(
+        "the schema is in the dialect `{0}`, and only JSON Schema 2020-12 and draft 7 are understood"
+    )]
     Dialect(String),
     /// A reference leads out of the document. Nothing is ever fetched.
     #[error(
@@ -134,13 +138,18 @@ pub(crate) fn compile(schema: &Value) -> Result<CheckedSchema, SchemaError> {
     if MAX_SCHEMA_BYTES < schema.to_string().len() {
         return Err(SchemaError::TooLarge);
     }
-    if let Some(dialect) = schema.get("$schema") {
-        let named = dialect.as_str().map(|name| name.trim_end_matches('#'));
-        if named != Some(DIALECT) {
-            let shown = named.map_or_else(|| dialect.to_string(), ToOwned::to_owned);
-            return Err(SchemaError::Dialect(shown.chars().take(128).collect()));
-        }
-    }
+    let schema = match schema.get("$schema") {
+        None => Cow::Borrowed(schema),
+        Some(dialect) => match dialect.as_str().map(|name| name.trim_end_matches('#')) {
+            Some(DIALECT) => Cow::Borrowed(schema),
+            Some(named) if draft7::NAMES.contains(&named) => Cow::Owned(draft7::translated(schema)),
+            named => {
+                let shown = named.map_or_else(|| dialect.to_string(), ToOwned::to_owned);
+                return Err(SchemaError::Dialect(shown.chars().take(128).collect()));
+            }
+        },
+    };
+    let schema = &*schema;
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err(SchemaError::RootNotObject);
     }

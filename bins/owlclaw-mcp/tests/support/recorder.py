@@ -14,7 +14,9 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MODE, DIRECTORY = sys.argv[1:3]
-APPEND = {"name": "append", "inputSchema": {"type": "object", "properties": {"mark": {"type": "string"}}}}
+SCHEMA = {"type": "object", "properties": {"mark": {"type": "string"}}, "additionalProperties": False}
+# As many servers write it.
+APPEND = {"name": "append", "inputSchema": {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMA}}
 
 
 def add(name, line):

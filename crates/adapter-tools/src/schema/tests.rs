@@ -67,8 +67,8 @@ fn a_schema_that_cannot_be_used_is_named() {
             "bytes",
         ),
         (
-            json!({"type": "object", "$schema": "http://json-schema.org/draft-07/schema#"}),
-            "draft-07",
+            json!({"type": "object", "$schema": "http://json-schema.org/draft-04/schema#"}),
+            "draft-04",
         ),
         (json!({"type": "object", "$schema": 7}), "dialect `7`"),
         (
@@ -176,6 +176,54 @@ fn the_only_dialect_may_be_named() {
     for dialect in [DIALECT.to_owned(), format!("{DIALECT}#")] {
         compile(&json!({"type": "object", "$schema": dialect})).unwrap();
     }
+}
+
+#[test]
+fn draft_7_is_understood_as_it_is_meant() {
+    let draft_7 = |properties: Value| {
+        let schema = json!({
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "object",
+            "properties": properties,
+            "definitions": {"short": {"type": "string", "maxLength": 2}},
+            "required": ["a"],
+            "additionalProperties": false,
+        });
+        compile(&schema).unwrap()
+    };
+    let pair =
+        json!({"a": {"items": [{"type": "string"}, {"type": "number"}], "additionalItems": false}});
+    let tied = json!({
+        "a": {"dependencies": {"x": ["y"], "z": {"required": ["w"]}}},
+        "items": {"type": "string"},
+    });
+    // What stands beside a reference does not count.
+    let short = json!({"a": {"$ref": "#/definitions/short", "pattern": "^x"}});
+    let rows = [
+        (&pair, json!({"a": ["x", 1]}), true),
+        (&pair, json!({"a": [1, "x"]}), false),
+        (&pair, json!({"a": ["x", 1, 2]}), false),
+        (&tied, json!({"a": {"x": 1, "y": 1}, "items": "x"}), true),
+        (&tied, json!({"a": {"x": 1}}), false),
+        (&tied, json!({"a": {"z": 1}}), false),
+        (&tied, json!({"a": {}, "items": 1}), false),
+        (&short, json!({"a": "ab"}), true),
+        (&short, json!({"a": "abc"}), false),
+        (&short, json!({}), false),
+        (&short, json!({"a": "ab", "b": 1}), false),
+    ];
+    for (properties, value, fits) in rows {
+        let schema = draft_7(properties.clone());
+        assert_eq!(schema.check(&value, 100, 1).is_ok(), fits, "{value}");
+        let raw = value.to_string();
+        assert!(fits || !schema.plainly_fits(raw.as_bytes()), "{value}");
+    }
+    let beyond = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"a": {"items": [{"type": "string"}]}, "b": {"$ref": "#/properties/a/items/0"}},
+    });
+    compile(&beyond).unwrap_err();
 }
 
 /// Far more than a check may take here, unoptimised and on a busy machine, and far less than one
