@@ -1,9 +1,13 @@
 //! Other servers behind this one: children and HTTP servers, by configuration alone.
 
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, MODERN, StdioServer, wait_until};
+use testkit::{HttpConnection, HttpRequest, free_port, Conversation, GENEROUS, MODERN, StdioServer, wait_until};
 
-use crate::support::{Site, call, names, outcome, run, text};
+use crate::{
+    crash_loop::exchange,
+    gateway_kills::serve,
+    support::{Site, call, names, outcome, run, text},
+};
 
 pub(super) const UPSTREAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -421,6 +425,80 @@ async fn until_listed(server: &mut StdioServer, tool: &str, is_wanted: bool) {
         assert!(began.elapsed() < GENEROUS, "{tool}: {}", server.stderr());
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
+}
+
+#[tokio::test]
+async fn twenty_of_fifty_upstreams_that_do_not_answer_delay_nothing() {
+    // One server is thirty of them.
+    let port = free_port();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = free_port();
+    let mut upstreams = json!({});
+    for (kind, count, port) in [
+        ("live", 30, port),
+        ("silent", 10, silent.local_addr().unwrap().port()),
+        ("dead", 10, nowhere),
+    ] {
+        for at in 0..count {
+            let url = format!("http://127.0.0.1:{port}/mcp?{at}");
+            upstreams[format!("{kind}{at}")] = json!({ "url": url });
+        }
+    }
+    let site = site(upstreams, json!({"gateway": {"first_start_seconds": 1}}));
+    site.write("up/.keep", "");
+    let mut upstream = serve(&site, port);
+    wait_until("the upstream answers", GENEROUS, || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    })
+    .await;
+    let mut server = site.stdio();
+    server.open("2025-11-25").await;
+    for at in 0..30 {
+        until_listed(&mut server, &format!("mcp_live{at}_append"), true).await;
+    }
+    // Far from the minute that connecting may take, whatever the machine does besides.
+    for _ in 0..20 {
+        let began = std::time::Instant::now();
+        let listed = ask(&mut server, "tools/list", json!({})).await;
+        assert_eq!(names(&listed, "tools", "name").len(), 30);
+        let mark = call("mcp_live29_append", json!({"mark": "a"}));
+        assert_eq!(text(&ask(&mut server, "tools/call", mark).await), "a");
+        assert!(began.elapsed() < std::time::Duration::from_secs(10));
+    }
+    upstream.kill().unwrap();
+    upstream.wait().unwrap();
+}
+
+#[tokio::test]
+async fn twenty_clients_of_a_shared_upstream_make_one_child() {
+    let site = with_child(json!({}));
+    let mut server = site.http().await;
+    let address = server.address();
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..20 {
+        clients.spawn(async move {
+            let connection = HttpConnection::connect(address).await.unwrap();
+            let params = call("mcp_up_pid", json!({}));
+            let message =
+                json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+            let request = HttpRequest::post("/mcp", message.to_string());
+            let request = request.header("X-MCP-Client-ID", &format!("client-{client}"));
+            exchange(connection, &request).await.unwrap().0
+        });
+    }
+    let children = site.read("up/started");
+    assert_eq!(children.lines().count(), 1);
+    while let Some(answer) = clients.join_next().await {
+        let answer: Value = serde_json::from_str(&answer.unwrap()).unwrap();
+        assert_eq!(text(&answer["result"]), children.trim(), "{answer}");
+    }
+    assert_eq!(site.read("up/started"), children);
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+    let mut principals: Vec<_> = site.calls().into_iter().map(|it| it.started.principal).collect();
+    principals.sort();
+    principals.dedup();
+    assert_eq!(principals.len(), 20);
 }
 
 #[tokio::test]

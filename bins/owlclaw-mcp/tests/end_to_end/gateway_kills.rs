@@ -239,8 +239,8 @@ async fn each_call_of_a_program_that_is_killed_has_one_outcome() {
     check(&site, &told).await;
 }
 
-/// An upstream over HTTP.
-fn serve(site: &Site, port: u16) -> Child {
+/// An upstream over HTTP, whose files are in `up`.
+pub(crate) fn serve(site: &Site, port: u16) -> Child {
     Command::new("python3")
         .args([RECORDER, "http", "up", &port.to_string()])
         .current_dir(site.path(""))
