@@ -93,6 +93,11 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
             let message = "`ledger.url` must be the address of a PostgreSQL database".to_owned();
             let hint = "write `postgres://user:${PASSWORD}@host/database`";
             problems.push(error("ledger.url", message).hint(hint));
+        } else if url.has_bad_port() {
+            let message =
+                "`ledger.url` cannot be used: its port is no number from 1 to 65535".to_owned();
+            let hint = "write `postgres://user:${PASSWORD}@host:5432/database`";
+            problems.push(error("ledger.url", message).hint(hint));
         }
     }
     if let Err(why) = Redactor::new(&config.redaction.spec(), [0; 32]) {

@@ -962,6 +962,48 @@ fn the_ledger_is_one_and_redaction_knows_its_pointers() {
 }
 
 #[test]
+fn a_url_whose_port_does_not_fit_is_refused_wherever_one_is_written() {
+    let port = "port is no number from 1 to 65535";
+    let rows = [
+        ("ledger: {url: 'postgres://u@h:99999/d'}", "`ledger.url`"),
+        (
+            "alerts: {webhooks: {a: {secret: s, url: 'https://h:99999/x'}}}",
+            "`alerts.webhooks.a.url`",
+        ),
+        (
+            "alerts: {webhooks: {a: {secret: s, url: 'https://${H}:0/x'}}}",
+            "`alerts.webhooks.a.url`",
+        ),
+        (
+            "telemetry: {otlp: {endpoint: 'http://h:99999'}}",
+            "`telemetry.otlp.endpoint`",
+        ),
+        (
+            "upstreams: {a: {url: 'wss://h:70000'}}",
+            "`upstreams.a.url`",
+        ),
+        (
+            "identity: {resource: 'https://r:99999/mcp'}",
+            "`identity.resource`",
+        ),
+        (
+            "identity: {resource: 'https://r/mcp', jwt: {a: {issuer: 'https://i:99999'}}}",
+            "`identity.jwt.a.issuer`",
+        ),
+        (
+            "identity: {resource: 'https://r/mcp', jwt: {a: {issuer: 'https://i', jwks_url: 'https://i:99999'}}}",
+            "`identity.jwt.a.jwks_url`",
+        ),
+    ];
+    for (line, place) in rows {
+        let file = format!("mcp_server:\n  {line}\n");
+        let problems = problems(&file, Environment::from([("H", "h")]), Overrides::default());
+        let is_told = |it: &String| it.contains(place) && it.contains(port);
+        assert!(problems.iter().any(is_told), "{line}: {problems:?}");
+    }
+}
+
+#[test]
 fn identity_that_would_prove_nothing_is_refused() {
     let issuer = "issuer: https://i.example, jwks_url: https://i.example/keys";
     let rows = [
@@ -977,7 +1019,8 @@ fn identity_that_would_prove_nothing_is_refused() {
         ),
         (
             format!("identity: {{resource: /mcp, jwt: {{a: {{{issuer}}}}}}}"),
-            "`identity.resource` must be the address of the endpoint | write it as clients do, such \
+            "`identity.resource` must be the address of the endpoint: it begins with none of the \
+             schemes that are supported here | write it as clients do, such \
              as `https://tools.example.com/mcp`",
         ),
         (

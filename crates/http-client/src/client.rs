@@ -1,7 +1,7 @@
 //! Requests with bounds, over connections that are kept.
 
 use crate::{
-    ClientError, HostError, MAX_HEADER_BYTES, Reach, SendError,
+    BadUrl, ClientError, HostError, MAX_HEADER_BYTES, Reach, SendError, check_url,
     connect::{ConnectError, Connector},
     host, tls,
 };
@@ -239,14 +239,15 @@ impl Client {
     }
 
     fn check(&self, address: &Uri) -> Result<(), SendError> {
-        let host = address.host().filter(|host| !host.is_empty());
-        match (address.scheme_str(), host) {
-            (Some("http"), Some(_)) if self.0.options.https_only => Err(SendError::NotEncrypted),
-            (Some("http" | "https"), Some(name)) => {
-                let checked = self.0.options.reach.check_name(host::bare(name));
+        check_url(address).map_err(SendError::BadAddress)?;
+        match address.scheme_str() {
+            Some("http") if self.0.options.https_only => Err(SendError::NotEncrypted),
+            Some("http" | "https") => {
+                let name = host::bare(address.host().unwrap_or_default());
+                let checked = self.0.options.reach.check_name(name);
                 checked.map_err(|error| SendError::Forbidden(error.into()))
             }
-            _ => Err(SendError::BadAddress(address.clone())),
+            _ => Err(SendError::BadAddress(BadUrl::Scheme)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Reasons for having no client, and no answer.
 
+use crate::BadUrl;
 use std::error::Error;
 
 /// Most bytes of the headers of an answer.
@@ -24,9 +25,9 @@ pub enum ClientError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// An address without a host, or without a scheme that the client supports.
-    #[error("`{0}` is no address that a request can be sent to")]
-    BadAddress(http::Uri),
+    /// A URL that no request can be sent to.
+    #[error("no request can be sent to the URL: {0}")]
+    BadAddress(BadUrl),
     /// A request that would have gone unencrypted, which
     /// [`ClientOptions::https_only`](crate::ClientOptions) forbids.
     #[error("the request would not be encrypted")]

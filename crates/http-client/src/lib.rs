@@ -35,6 +35,7 @@ mod host;
 mod reach;
 mod retry_after;
 mod tls;
+mod url;
 
 pub use address::{AllowPrivate, BadAllowance, is_public};
 pub use client::{BodyStream, Client, ClientOptions, Connection, USER_AGENT};
@@ -42,3 +43,4 @@ pub use error::{ClientError, MAX_HEADER_BYTES, SendError};
 pub use host::{HostList, bare};
 pub use reach::{HostError, Reach};
 pub use retry_after::retry_after;
+pub use url::{BadUrl, check_url, parse_url};

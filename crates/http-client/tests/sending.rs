@@ -173,7 +173,14 @@ async fn what_must_be_encrypted_is_not_sent_otherwise() {
     let error = strict.send(get("http", address)).await.unwrap_err();
     assert!(matches!(error, SendError::NotEncrypted), "{error:?}");
     assert!(seen.try_recv().is_err());
-    for uri in ["/path", "ftp://example.com/", "example.com:80"] {
+    for uri in [
+        "/path",
+        "ftp://example.com/",
+        "example.com:80",
+        // Such a port is none to the parser, and would be 80.
+        "http://127.0.0.1:99999/",
+        "http://u:p@127.0.0.1/",
+    ] {
         let request = Request::get(uri).body(Bytes::new()).unwrap();
         let error = client(|_| {}).send(request).await.unwrap_err();
         assert!(

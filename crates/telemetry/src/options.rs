@@ -1,4 +1,5 @@
 use http::{HeaderMap, Uri};
+use http_client::{BadUrl, parse_url};
 use std::{fmt, time::Duration};
 
 /// Destination of spans, and attributes of their resource.
@@ -41,15 +42,9 @@ impl fmt::Debug for TelemetryOptions {
 /// Reason why an address cannot be a collector's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadEndpoint {
-    /// An address that cannot be parsed.
-    #[error("it is no URL")]
-    Unreadable,
-    /// An address without a host, or without a scheme that is supported.
-    #[error("it must begin with `http://` or `https://` and name a host")]
-    NotHttp,
-    /// A user or a password, which would appear in the log.
-    #[error("it must not have a user or a password; there are headers for that")]
-    Credentials,
+    /// An address that is no URL of `http` or `https` that requests can go to.
+    #[error(transparent)]
+    Url(#[from] BadUrl),
     /// A query in the address.
     #[error("it must not have a query")]
     Query,
@@ -63,15 +58,7 @@ pub enum BadEndpoint {
 /// [`BadEndpoint`].
 pub fn traces_address(endpoint: &str) -> Result<Uri, BadEndpoint> {
     const PATH: &str = "/v1/traces";
-    let uri: Uri = endpoint.parse().map_err(|_| BadEndpoint::Unreadable)?;
-    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-    let authority = uri.authority().filter(|it| !it.host().is_empty());
-    let Some(authority) = authority.filter(|_| is_http) else {
-        return Err(BadEndpoint::NotHttp);
-    };
-    if authority.as_str().contains('@') {
-        return Err(BadEndpoint::Credentials);
-    }
+    let uri = parse_url(endpoint, &["http", "https"])?;
     if uri.query().is_some() {
         return Err(BadEndpoint::Query);
     }
@@ -80,8 +67,9 @@ pub fn traces_address(endpoint: &str) -> Result<Uri, BadEndpoint> {
         return Ok(uri);
     }
     let scheme = uri.scheme_str().unwrap_or_default();
+    let authority = uri.authority().map_or("", |it| it.as_str());
     let text = format!("{scheme}://{authority}{path}{PATH}");
-    text.parse().map_err(|_| BadEndpoint::Unreadable)
+    text.parse().map_err(|_| BadUrl::Unreadable.into())
 }
 
 #[cfg(test)]
@@ -103,12 +91,13 @@ mod tests {
             ),
             ("https://c/x/v1/traces", Ok("https://c/x/v1/traces")),
             ("http://[::1]:4318", Ok("http://[::1]:4318/v1/traces")),
-            ("c:4318", Err(BadEndpoint::NotHttp)),
-            ("grpc://c:4317", Err(BadEndpoint::NotHttp)),
-            ("/v1/traces", Err(BadEndpoint::NotHttp)),
-            ("http://", Err(BadEndpoint::Unreadable)),
-            ("", Err(BadEndpoint::Unreadable)),
-            ("http://u:p@c", Err(BadEndpoint::Credentials)),
+            ("c:4318", Err(BadUrl::Scheme.into())),
+            ("grpc://c:4317", Err(BadUrl::Scheme.into())),
+            ("/v1/traces", Err(BadUrl::Scheme.into())),
+            ("http://", Err(BadUrl::Host.into())),
+            ("", Err(BadUrl::Scheme.into())),
+            ("http://u:p@c", Err(BadUrl::Credentials.into())),
+            ("http://c:99999", Err(BadUrl::Port.into())),
             ("http://c?x=1", Err(BadEndpoint::Query)),
         ];
         for (endpoint, expected) in rows {

@@ -526,6 +526,14 @@ async fn mistakes_in_the_configuration_of_upstreams_are_told_with_place_and_cure
         ),
         (json!({"a": {"url": "ftp://h"}}), "must begin with http"),
         (
+            json!({"a": {"url": "https://h:99999/mcp"}}),
+            "`upstreams.a.url` cannot be used: its port",
+        ),
+        (
+            json!({"a": {"url": "https://u:p@h/mcp"}}),
+            "`upstreams.a.url` cannot be used: it has a user or a password",
+        ),
+        (
             json!({"a": {"command": "x", "headers": {"a": "b"}}}),
             "of no use with `command`",
         ),

@@ -12,6 +12,9 @@ use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
 use crate::sections::secret::Secret;
 
+/// Schemes of addresses that alerts are posted to.
+const SCHEMES: &[&str] = &["https", "http"];
+
 /// Webhooks that receive alerts of failures. Without a webhook no alert is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -121,6 +124,13 @@ pub(crate) fn check(alerts: &Alerts, origins: &Origins, problems: &mut Vec<Probl
         } else if !webhook.url.may_begin_with(&["https://", "http://"]) {
             let message = format!("`{path}.url` must begin with `https://` or `http://`");
             error("url", message, "write the whole address");
+        } else if let Some(why) = webhook.url.url_fault(SCHEMES) {
+            let message = format!("`{path}.url` cannot be used: {why}");
+            error(
+                "url",
+                message,
+                "write one such as `https://hooks.example.com/x`",
+            );
         }
         if webhook.secret == none {
             let message = format!("`{path}` has no `secret`, so that anybody could send alerts");
@@ -143,15 +153,11 @@ impl Webhook {
     /// # Errors
     ///
     /// The reason why the text is no address.
-    pub fn address(&self, environment: &Environment) -> Result<Uri, &'static str> {
+    pub fn address(&self, environment: &Environment) -> Result<Uri, String> {
         let url = self.url.reveal(environment);
         let url = url.ok_or("refers to a variable that is not set")?;
-        let uri: Uri = url.trim().parse().map_err(|_| "is not an address")?;
-        let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
-        match uri.host() {
-            Some(host) if is_known && !host.is_empty() => Ok(uri),
-            _ => Err("must be a whole address of `http` or `https`"),
-        }
+        let uri = http_client::parse_url(url.trim(), SCHEMES);
+        uri.map_err(|why| format!("cannot be used: {why}"))
     }
 
     /// The headers that are sent along; the name of one that cannot be.
@@ -198,6 +204,8 @@ mod tests {
             ("/hook", false),
             ("http://", false),
             ("http://a b/", false),
+            ("https://h.example:99999/x", false),
+            ("https://u:p@h.example/x", false),
         ];
         for (url, is_right) in rows {
             let webhook = Webhook {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_client::BadUrl;
 use identity::{
     BadIssuers, CertificateName, CertificateOptions, IssuerOptions, Issuers, KeySource,
     canonical_resource,
@@ -14,7 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
+use crate::sections::secret::url_fault;
 use crate::sections::{Config, Transport};
+
+/// Schemes of addresses of issuers, of their keys and of the endpoint.
+const SCHEMES: &[&str] = &["https", "http"];
 
 /// Authentication of clients. If any means is configured, every client must authenticate; several
 /// means may be configured at once.
@@ -354,8 +359,10 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     }
     let resource = identity.resource.as_deref();
     if let Some(resource) = resource {
-        if !is_address(resource) || canonical_resource(resource).is_none() {
-            let message = "`identity.resource` must be the address of the endpoint".to_owned();
+        let fault = url_fault(resource, SCHEMES);
+        if fault.is_some() || canonical_resource(resource).is_none() {
+            let mut message = "`identity.resource` must be the address of the endpoint".to_owned();
+            message.extend(fault.map(|why| format!(": {why}")));
             let hint = "write it as clients do, such as `https://tools.example.com/mcp`";
             error("identity.resource", message, hint);
         }
@@ -437,18 +444,22 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
 }
 
 fn check_issuer(jwt: &Jwt, path: &str, error: &mut impl FnMut(&str, String, &str)) {
-    if !is_address(&jwt.issuer) {
+    let fault = url_fault(&jwt.issuer, SCHEMES);
+    if let Some(why) = fault {
         let key = child(path, "issuer");
-        let message = format!("`{key}` must be the address of the issuer");
+        let message = format!("`{key}` must be the address of the issuer: {why}");
         let hint =
             "write what its tokens say in `iss`, such as `https://login.example.com/realms/corp`";
         error(&key, message, hint);
     }
     match (&jwt.jwks_url, &jwt.jwks_file) {
         (Some(url), None) if is_safe(url) => {}
-        (Some(_), None) => {
+        (Some(url), None) => {
             let key = child(path, "jwks_url");
-            let message = format!("`{key}` must begin with `https://`");
+            let message = match url_fault(url, SCHEMES) {
+                None | Some(BadUrl::Scheme) => format!("`{key}` must begin with `https://`"),
+                Some(why) => format!("`{key}` cannot be used: {why}"),
+            };
             let hint = "whoever can change keys on their way can be anybody";
             error(&key, message, hint);
         }
@@ -459,7 +470,7 @@ fn check_issuer(jwt: &Jwt, path: &str, error: &mut impl FnMut(&str, String, &str
             let hint = "the issuer's `/.well-known/openid-configuration` has it as `jwks_uri`";
             error(&key, message, hint);
         }
-        (None, None) if KeySource::can_be_found(&jwt.issuer) || !is_address(&jwt.issuer) => {}
+        (None, None) if KeySource::can_be_found(&jwt.issuer) || fault.is_some() => {}
         (None, None) => {
             let key = child(path, "jwks_url");
             let message = format!("`{path}` does not say where the issuer's keys are");
@@ -497,20 +508,9 @@ fn warn(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Returns true if `text` begins as an address does and has a host.
-fn is_address(text: &str) -> bool {
-    let rest = text
-        .strip_prefix("https://")
-        .or_else(|| text.strip_prefix("http://"));
-    rest.is_some_and(|rest| {
-        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        !host.is_empty() && !rest.contains(char::is_whitespace) && !host.contains('@')
-    })
-}
-
 /// Returns true if nobody between here and `url` can change what it answers.
 fn is_safe(url: &str) -> bool {
-    is_address(url) && KeySource::is_safe(url)
+    url_fault(url, SCHEMES).is_none() && KeySource::is_safe(url)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use http_client::BadUrl;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -45,6 +46,27 @@ impl Secret {
             .any(|it| written.starts_with(it) || (it.starts_with(written) && written != self.0))
     }
 
+    /// Reason why it cannot be a URL with one of these schemes, as far as it is written out.
+    pub(crate) fn url_fault(&self, schemes: &[&str]) -> Option<BadUrl> {
+        url_fault(&self.0, schemes)
+    }
+
+    /// Returns true if it is the address of a database with a port that is no number from 1 to 65535, as far
+    /// as it is written out. Several hosts may be named, with commas between.
+    pub(crate) fn has_bad_port(&self) -> bool {
+        let text = filled(&self.0);
+        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+        let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        let hosts = authority.rsplit('@').next().unwrap_or_default();
+        let is_bad = |host: &str| match host.rsplit_once(':') {
+            Some((_, port)) if !port.is_empty() && !port.contains(']') => {
+                !port.parse::<u16>().is_ok_and(|port| 0 < port)
+            }
+            _ => false,
+        };
+        hosts.split(',').any(is_bad)
+    }
+
     /// Text that may be shown: a reference, or a placeholder for anything else.
     fn shown(&self) -> &str {
         let name = self
@@ -62,6 +84,27 @@ impl Secret {
             false => HIDDEN,
         }
     }
+}
+
+/// Reason why `text` cannot be a URL with one of these schemes. A reference in it stands for anything, so that
+/// nothing is said of a text whose scheme comes from one.
+pub(crate) fn url_fault(text: &str, schemes: &[&str]) -> Option<BadUrl> {
+    let scheme = text.split("://").next().unwrap_or_default();
+    match scheme.contains("${") {
+        true => None,
+        false => http_client::parse_url(&filled(text), schemes).err(),
+    }
+}
+
+/// The text with `1` in place of each reference, which may be a host, a port, or a part of a path.
+fn filled(text: &str) -> String {
+    let mut parts = text.split("${");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        filled.push('1');
+        filled.push_str(part.split_once('}').map_or("", |(_, rest)| rest));
+    }
+    filled
 }
 
 impl fmt::Debug for Secret {
@@ -89,6 +132,41 @@ impl JsonSchema for Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_judged_as_far_as_it_is_written_out() {
+        let fault = |text| url_fault(text, &["http", "https"]);
+        for text in [
+            "${URL}",
+            "${BASE}:99999",
+            "http${S}://h",
+            "http://${H}:${P}/",
+            "https://h:1/${file:/a}",
+        ] {
+            assert_eq!(fault(text), None, "{text}");
+        }
+        for text in [
+            "http://h:99999/mcp",
+            "http://${H}:99999",
+            "https://h:${P}0000000",
+        ] {
+            assert_eq!(fault(text), Some(BadUrl::Port), "{text}");
+        }
+        assert_eq!(fault("http://u:${P}@h"), Some(BadUrl::Credentials));
+        for (text, expected) in [
+            ("postgres://u:${P}@h/d", false),
+            (
+                "postgres://u:${file:/run/p}@h:5432,[::1]:5433,[::1]/d",
+                false,
+            ),
+            ("postgres://u:p:w@h:${PORT}/d", false),
+            ("postgres://h:5432,h2:65536/d", true),
+            ("postgres://u:${P}@h:99999/d", true),
+            ("postgres://h:no", true),
+        ] {
+            assert_eq!(Secret::new(text).has_bad_port(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_reference_is_shown_and_a_secret_is_not() {

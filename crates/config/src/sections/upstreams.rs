@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use adapter_http::FixedHeaders;
 use gateway::{ChangeKind, NameTemplate};
+use http_client::BadUrl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::environment;
 use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
+use crate::sections::secret::url_fault;
 
 /// Longest name of an upstream.
 const MAX_NAME: usize = 40;
@@ -261,10 +263,17 @@ pub(crate) fn check(
                         error(child(&path, key), message, None);
                     }
                 }
-                let schemes = ["http://", "https://", "ws://", "wss://", "${"];
-                if !schemes.iter().any(|it| url.starts_with(it)) {
-                    let message = format!("`{path}.url` must begin with http, https, ws or wss");
-                    error(child(&path, "url"), message, None);
+                if let Some(why) = url_fault(url, &["http", "https", "ws", "wss"]) {
+                    let why = match why {
+                        BadUrl::Scheme => "must begin with http, https, ws or wss".to_owned(),
+                        why => format!("cannot be used: {why}"),
+                    };
+                    let hint = "write one such as `https://tools.example.com/mcp`";
+                    error(
+                        child(&path, "url"),
+                        format!("`{path}.url` {why}"),
+                        Some(hint),
+                    );
                 }
             }
         }
