@@ -9,8 +9,8 @@ use crate::{
     wire::shared::Shared,
     wire::websocket,
 };
-use http::{HeaderMap, Uri};
-use http_client::{Client, ClientOptions, Reach};
+use http::HeaderMap;
+use http_client::{Client, ClientOptions, Reach, parse_url};
 use std::{ffi::OsString, fmt, sync::Arc, sync::Mutex};
 use tokio::io::DuplexStream;
 
@@ -170,26 +170,27 @@ impl UrlDial {
             timeout: bounds.timeout,
             ..ClientOptions::default()
         };
-        Client::new(options).map_err(|error| self.unusable(&error.to_string()))
+        Client::new(options).map_err(|error| self.unusable(&error))
     }
 
-    fn unusable(&self, reason: &str) -> Error {
+    fn unusable(&self, reason: &impl ToString) -> Error {
         Error::Address {
-            url: self.url.clone(),
-            reason: reason.to_owned(),
+            url: without_credentials(&self.url),
+            reason: reason.to_string(),
         }
     }
 
     async fn open(&self, shared: &Arc<Shared>) -> Result<Link, Error> {
-        let parsed: Result<Uri, _> = self.url.parse();
-        let url = parsed.map_err(|_| self.unusable("it is no URL"))?;
+        let url = parse_url(&self.url, &["http", "https", "ws", "wss"]);
+        let url = url.map_err(|why| self.unusable(&why))?;
+        shared.keep_secrets(&self.headers);
         let client = self.client(&shared.bounds)?;
         let authorize = self.authorize.clone();
         match url.scheme_str() {
             Some("ws" | "wss") => {
                 websocket::open(shared, &client, &url, &self.headers, authorize.as_ref()).await
             }
-            Some("http" | "https") => {
+            _ => {
                 let link =
                     HttpLink::new(&shared.bounds, client, url, self.headers.clone(), authorize);
                 match self.transport {
@@ -197,7 +198,16 @@ impl UrlDial {
                     _ => Ok(Link::Http(Arc::new(link))),
                 }
             }
-            _ => Err(self.unusable("its scheme is none of http, https, ws and wss")),
         }
+    }
+}
+
+/// `url` for messages: a user and a password in front of the host are left out.
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..end].rfind('@') {
+        Some(at) => format!("{scheme}://…{}", &rest[at..]),
+        None => url.to_owned(),
     }
 }

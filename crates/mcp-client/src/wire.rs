@@ -5,6 +5,7 @@ pub(crate) mod http;
 pub(crate) mod lines;
 pub(crate) mod link;
 pub(crate) mod old_sse;
+pub(crate) mod outline;
 pub(crate) mod shared;
 mod sse;
 pub(crate) mod websocket;

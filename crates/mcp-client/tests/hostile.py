@@ -145,6 +145,15 @@ for line in sys.stdin:
             answer(None)
         elif how == "error_is_text":
             send({"jsonrpc": "2.0", "id": number, "error": "bad"})
+        elif how == "error_code_is_text":
+            send({"jsonrpc": "2.0", "id": number, "error": {"code": "x", "message": "bad"}})
+        elif how == "no_number":
+            out.write('{"jsonrpc":"2.0","id":%d,"result":{"content":[],"x":NaN}}\n' % number)
+            out.flush()
+        elif how == "asks_with_text":
+            send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": "x"})
+            reply = json.loads(sys.stdin.readline())
+            answer(text(json.dumps(reply)))
         elif how == "no_version_member":
             send({"id": number, "result": text("a")})
         elif how == "progress_without_end":

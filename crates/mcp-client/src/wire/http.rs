@@ -3,7 +3,7 @@
 use crate::{
     Authorize, Bounds, Error,
     wire::link::{Out, replies, written},
-    wire::shared::{Shared, quoted},
+    wire::shared::Shared,
     wire::sse::Events,
 };
 use bytes::{Bytes, BytesMut};
@@ -132,7 +132,7 @@ impl HttpLink {
             let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value.as_str())) else {
                 return Err(Error::not_sent(format!(
                     "`{name}` cannot be a header",
-                    name = quoted(value.as_bytes())
+                    name = shared.quoted(value.as_bytes())
                 )));
             };
             headers.insert(name, value);
@@ -153,7 +153,7 @@ impl HttpLink {
         }
         // Streamable HTTP is spoken by posting, so this is another endpoint, whatever its answer says.
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            return Err(complaint(status, response).await);
+            return Err(complaint(shared, status, response).await);
         }
         if out.opens && status.is_success() {
             self.take_session(response.headers())?;
@@ -161,7 +161,7 @@ impl HttpLink {
         let Some(id) = out.id else {
             return match status.is_success() {
                 true => Ok(()),
-                false => Err(complaint(status, response).await),
+                false => Err(complaint(shared, status, response).await),
             };
         };
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
@@ -184,12 +184,12 @@ impl HttpLink {
             Ok(()) => Ok(()),
             Err(_) if !status.is_success() => Err(Error::Status {
                 status: status.as_u16(),
-                body: quoted(&body),
+                body: shared.quoted(&body),
             }),
             Err(error) if is_json => Err(error),
             Err(_) => Err(Error::Protocol(format!(
                 "it sent what is no message: {}",
-                quoted(&body)
+                shared.quoted(&body)
             ))),
         }
     }
@@ -268,7 +268,7 @@ impl HttpLink {
             .await?;
         match response.status() {
             StatusCode::OK if is_stream(response.headers()) => Ok(response.into_body()),
-            status => Err(complaint(status, response).await),
+            status => Err(complaint(shared, status, response).await),
         }
     }
 
@@ -389,6 +389,7 @@ impl HttpLink {
                 let (url, headers) = (url.to_string(), request.headers_mut());
                 let authorized = attempt.authorize(&method, &url, headers).await;
                 authorized.map_err(refused)?;
+                shared.keep_secrets(request.headers());
             }
             let response = self.client.open(request, until).await?;
             let status = response.status();
@@ -420,7 +421,7 @@ impl HttpLink {
                     let to = response.headers().get(header::LOCATION);
                     let to = to.and_then(|it| it.to_str().ok()).unwrap_or_default();
                     url = same_origin(&url, to).ok_or_else(|| {
-                        let to = quoted(to.as_bytes());
+                        let to = shared.quoted(to.as_bytes());
                         Error::Protocol(format!("it redirects to another place: {to}"))
                     })?;
                     redirects += 1;
@@ -453,7 +454,12 @@ impl HttpLink {
 
 /// Delivers an answer that is no stream. It can only answer the request that was sent.
 fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error> {
-    let bad = || Error::Protocol(format!("it sent what is no answer: {}", quoted(body)));
+    let bad = || {
+        Error::Protocol(format!(
+            "it sent what is no answer: {}",
+            shared.quoted(body)
+        ))
+    };
     let payload = decode(body, shared.bounds.limits()).map_err(|_| bad())?;
     let messages = match payload {
         Payload::Single(message) => vec![message],
@@ -476,10 +482,10 @@ fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error
     }
 }
 
-async fn complaint(status: StatusCode, response: Response<BodyStream>) -> Error {
+async fn complaint(shared: &Shared, status: StatusCode, response: Response<BodyStream>) -> Error {
     Error::Status {
         status: status.as_u16(),
-        body: quoted(&beginning(response.into_body()).await),
+        body: shared.quoted(&beginning(response.into_body()).await),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     Error,
     wire::http::{HttpLink, beginning, is_stream, same_origin},
     wire::link::{Duplex, End, Link, Outbox},
-    wire::shared::{Shared, quoted},
+    wire::shared::Shared,
     wire::sse::Events,
 };
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
     let status = response.status().as_u16();
     if !response.status().is_success() || !is_stream(response.headers()) {
         let body = beginning(response.into_body()).await;
-        let body = format!("no stream of events: {}", quoted(&body));
+        let body = format!("no stream of events: {}", shared.quoted(&body));
         return Err(Error::Status { status, body });
     }
     let mut body = response.into_body();
@@ -35,7 +35,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
             note: "the stream has not named a place to post to".to_owned(),
         })??;
     let url = same_origin(&link.url, &place).ok_or_else(|| {
-        let place = quoted(place.as_bytes());
+        let place = shared.quoted(place.as_bytes());
         Error::Protocol(format!(
             "the place to post to is not on this server: {place}"
         ))

@@ -4,8 +4,10 @@ use crate::{
     Bounds, Error, Handlers,
     options::Progress,
     wire::link::{Claim, Link},
+    wire::outline::Outline,
 };
 use bytes::Bytes;
+use http::{HeaderMap, header};
 use jsonrpc_core::{
     ErrorCode, ErrorObject, Id, Message, Notification, Payload, RawJson, Request, Response, decode,
 };
@@ -18,6 +20,7 @@ use mcp_protocol::{
     model::{Implementation, ServerNotification, SubscriptionFilter},
 };
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fmt,
     sync::{
@@ -121,6 +124,8 @@ pub(crate) struct Shared {
     agreed: RwLock<Arc<Agreed>>,
     next: AtomicI64,
     answering: Arc<Semaphore>,
+    /// Values of headers that no error quotes.
+    secrets: Mutex<Vec<String>>,
 }
 
 impl fmt::Debug for Shared {
@@ -132,10 +137,22 @@ impl fmt::Debug for Shared {
 /// Most characters kept of a line that is no message.
 const MAX_QUOTED: usize = 200;
 
-pub(crate) fn quoted(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&text[..text.len().min(4 * MAX_QUOTED)]);
-    let printable = |it: char| if it.is_control() { ' ' } else { it };
-    text.chars().take(MAX_QUOTED).map(printable).collect()
+/// Bytes of a text that are searched for secrets.
+const MAX_SEARCHED: usize = 64 << 10;
+/// A shorter value of a header is not taken for a secret: its letters stand in any text.
+const MIN_SECRET: usize = 6;
+/// Most secrets that are kept; tokens change.
+const MAX_SECRETS: usize = 16;
+/// Stands for a secret.
+const HIDDEN: &str = "(secret)";
+
+/// The number of a request of ours. Servers exist that turn numbers into strings.
+fn our_id(id: &Id) -> Option<i64> {
+    match id {
+        Id::Number(id) => Some(*id),
+        Id::String(text) => text.parse().ok(),
+        Id::BigNumber(_) => None,
+    }
 }
 
 impl Shared {
@@ -149,6 +166,7 @@ impl Shared {
             agreed: RwLock::new(Arc::new(Agreed::on(ProtocolVersion::NEWEST))),
             next: AtomicI64::new(1),
             answering,
+            secrets: Mutex::default(),
         })
     }
 
@@ -313,7 +331,10 @@ impl Shared {
     pub(crate) fn frame(self: &Arc<Self>, frame: &Bytes) -> Result<(), Error> {
         let payload = match decode(frame, self.bounds.limits()) {
             Ok(payload) => payload,
-            Err(_) => return self.rubbish(frame),
+            Err(error) => {
+                self.unfit(frame, error.to_error_object());
+                return self.rubbish(frame);
+            }
         };
         let messages = match payload {
             Payload::Single(message) => vec![message],
@@ -322,16 +343,49 @@ impl Shared {
         for message in messages {
             match message {
                 Ok(message) => self.message(message)?,
-                Err(_) => self.rubbish(frame)?,
+                Err(invalid) => {
+                    self.unfit(frame, invalid.error);
+                    self.rubbish(frame)?;
+                }
             }
         }
         Ok(())
     }
 
+    /// Ends the request that a frame answers which is no message, or refuses the one that it makes.
+    fn unfit(self: &Arc<Self>, frame: &[u8], error: ErrorObject) {
+        let outline = Outline::of(frame);
+        match outline.id {
+            Some(id) if outline.has_method => {
+                let error = match outline.has_unfit_params {
+                    true => ErrorObject::lasting(
+                        ErrorCode::INVALID_PARAMS,
+                        "invalid params: they must be an object",
+                    ),
+                    false => error,
+                };
+                self.link().reply(self, answer_to(&id, Err(error)));
+            }
+            Some(id) if outline.has_outcome => {
+                let mut state = self.state();
+                let open = our_id(&id).and_then(|id| state.open.remove(&id));
+                drop(state);
+                if let Some(answer) = open.and_then(|open| open.answer) {
+                    let what = self.quoted(frame);
+                    let why = format!("its answer is no message ({}): {what}", error.message);
+                    let _ = answer.send(Err(Error::Protocol(why)));
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn rubbish(&self, frame: &[u8]) -> Result<(), Error> {
         let mut state = self.state();
         state.rubbish += 1;
-        state.first_rubbish.get_or_insert_with(|| quoted(frame));
+        if state.first_rubbish.is_none() {
+            state.first_rubbish = Some(self.quoted(frame));
+        }
         match self.bounds.max_rubbish < state.rubbish {
             true => Err(Error::bound("max_rubbish", self.bounds.max_rubbish)),
             false => Ok(()),
@@ -353,10 +407,7 @@ impl Shared {
     fn response(&self, response: Response) -> Result<(), Error> {
         let mut state = self.state();
         let id = match response.id {
-            Some(Id::Number(id)) => Some(id),
-            // Servers exist that turn numbers into strings.
-            Some(Id::String(text)) => text.parse().ok(),
-            Some(Id::BigNumber(_)) => None,
+            Some(id) => our_id(&id),
             // An error about a request whose id the server could not read: ours, if there is but one.
             None if state.open.len() == 1 => state.open.keys().next().copied(),
             None => None,
@@ -370,9 +421,67 @@ impl Shared {
         };
         drop(state);
         if let Some(answer) = open.answer {
-            let _ = answer.send(Ok(response.outcome));
+            let outcome = response
+                .outcome
+                .map_err(|error| self.without_secrets(error));
+            let _ = answer.send(Ok(outcome));
         }
         Ok(())
+    }
+
+    /// Keeps the secret ones of these headers, so that no error quotes them. An authorization counts as secret,
+    /// whether or not it is marked.
+    pub(crate) fn keep_secrets(&self, headers: &HeaderMap) {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, value) in headers {
+            if name != header::AUTHORIZATION && !value.is_sensitive() {
+                continue;
+            }
+            let text = String::from_utf8_lossy(value.as_bytes());
+            // The credential behind the scheme.
+            let text = text.split_once(' ').map_or(&*text, |(_, rest)| rest).trim();
+            if MIN_SECRET <= text.len() && !secrets.iter().any(|it| it == text) {
+                if MAX_SECRETS <= secrets.len() {
+                    secrets.remove(0);
+                }
+                secrets.push(text.to_owned());
+            }
+        }
+    }
+
+    fn hidden(&self, text: &str) -> Option<String> {
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = secrets
+            .iter()
+            .filter(|it| text.contains(it.as_str()))
+            .peekable();
+        found.peek()?;
+        Some(found.fold(text.to_owned(), |text, secret| {
+            text.replace(secret.as_str(), HIDDEN)
+        }))
+    }
+
+    /// The error without what was sent in confidence.
+    fn without_secrets(&self, mut error: ErrorObject) -> ErrorObject {
+        if let Some(hidden) = self.hidden(&error.message) {
+            error.message = hidden.into();
+        }
+        if let Some(data) = &error.data
+            && let Some(hidden) = self.hidden(data.as_str())
+        {
+            // A secret with a character that JSON escapes may have taken a quote away.
+            error.data = RawJson::from_bytes(hidden.into()).ok();
+        }
+        error
+    }
+
+    /// The beginning of a text of the server's, for an error: without control characters and without what was
+    /// sent in confidence.
+    pub(crate) fn quoted(&self, text: &[u8]) -> String {
+        let text = String::from_utf8_lossy(&text[..text.len().min(MAX_SEARCHED)]);
+        let text = self.hidden(&text).map_or(text, Cow::Owned);
+        let printable = |it: char| if it.is_control() { ' ' } else { it };
+        text.chars().take(MAX_QUOTED).map(printable).collect()
     }
 
     fn notification(&self, notification: &Notification) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use crate::{
     Authorize, Error,
     wire::link::{Duplex, End, Link, Outbox},
-    wire::shared::{Shared, quoted},
+    wire::shared::Shared,
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -61,7 +61,7 @@ pub(crate) async fn open(
                         }
                     }
                     Some(Ok(Message::Close(Some(close)))) => {
-                        let why = quoted(close.reason.as_bytes());
+                        let why = shared.quoted(close.reason.as_bytes());
                         break format!("the server has closed it ({}: {why})", close.code);
                     }
                     Some(Ok(Message::Close(None))) => break "the server has closed it".to_owned(),
@@ -125,6 +125,7 @@ async fn handshake(
                 status: 401,
                 reason,
             })?;
+            shared.keep_secrets(all);
         }
         let stream = client.connect(as_http.clone()).await?;
         let max = shared.bounds.max_message;
@@ -145,7 +146,7 @@ async fn handshake(
                 continue;
             }
         }
-        let body = quoted(response.body().as_deref().unwrap_or_default());
+        let body = shared.quoted(response.body().as_deref().unwrap_or_default());
         return Err(match status {
             401 | 403 => Error::Unauthorized {
                 status,

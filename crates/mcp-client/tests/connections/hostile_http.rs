@@ -924,3 +924,69 @@ async fn bounds_on_requests_under_way_are_kept() {
     assert_eq!(refused.count(), 2, "{told:?}");
     assert_eq!(connection.requests_under_way(), 0);
 }
+
+#[tokio::test]
+async fn a_secret_that_a_server_repeats_is_in_no_error() {
+    const TOKEN: &str = "tok-5ecret-123456";
+    const KEY: &str = "key-5ecret-654321";
+    fn script(how: &'static str, asked: Asked, mut talk: Talk) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let echo = format!(
+                "no {} {}",
+                asked.header("authorization"),
+                asked.header("x-key")
+            );
+            match (asked.what(), how) {
+                ("tools/call", "error") => {
+                    let mut error = asked.error(-32000, &echo);
+                    error["error"]["data"] = json!({ "said": echo });
+                    talk.json(&error).await;
+                }
+                ("tools/call", "status") => {
+                    // The cut of a long text leaves no part of a secret.
+                    let echo = format!("{}{echo}", "x".repeat(180));
+                    talk.respond(500, "content-type: text/plain\r\n", &echo)
+                        .await;
+                }
+                ("tools/call", "stream") => {
+                    talk.stream().await;
+                    talk.event(
+                        &json!({ "jsonrpc": "2.0", "id": asked.message["id"], "error": echo }),
+                    )
+                    .await;
+                }
+                ("tools/call", _) => {
+                    let location = format!("location: http://{KEY}.example/\r\n");
+                    talk.respond(307, &location, "").await;
+                }
+                _ => talk.modern(&asked).await,
+            }
+        })
+    }
+    for (how, expected) in [
+        ("error", "no Bearer (secret) (secret)"),
+        ("status", "500"),
+        ("stream", "its answer is no message"),
+        ("redirect", "http://(secret).example/"),
+    ] {
+        let raw = Raw::start(move |asked, talk| script(how, asked, talk)).await;
+        let mut dial = UrlDial::new(&raw.url);
+        let mut secret = |name: &'static str, value: &str| {
+            let mut value = http::HeaderValue::try_from(value).unwrap();
+            value.set_sensitive(true);
+            dial.headers.insert(name, value);
+        };
+        secret("authorization", &format!("Bearer {TOKEN}"));
+        secret("x-key", KEY);
+        let connection = Connection::open(&Dial::Url(dial), patient()).await.unwrap();
+        let options = CallOptions::default();
+        let called = connection.call("any", RawJson::EMPTY_OBJECT, &options);
+        let error = called.await.err().unwrap();
+        let said = format!("{} {error:?}", told(&error));
+        assert!(said.contains(expected), "{how}: {said}");
+        assert!(
+            !said.contains("5ecret") && !said.contains("tok-"),
+            "{how}: {said}"
+        );
+    }
+}

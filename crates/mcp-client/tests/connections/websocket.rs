@@ -24,6 +24,25 @@ use tokio_tungstenite::{
     },
 };
 
+#[tokio::test]
+async fn a_url_that_leads_to_another_port_than_it_says_is_not_dialled() {
+    for (url, why) in [
+        ("http://127.0.0.1:99999/mcp", "its port is no number"),
+        ("https://127.0.0.1:99999/mcp", "its port is no number"),
+        ("ws://127.0.0.1:70000/", "its port is no number"),
+        ("http://ann:s3cret@127.0.0.1:1/mcp", "would not be sent"),
+        ("file:///x", "none of the schemes"),
+    ] {
+        let error = Connection::open(&Dial::url(url), options())
+            .await
+            .err()
+            .unwrap();
+        assert!(matches!(error, Error::Address { .. }), "{url}: {error:?}");
+        let said = told(&error);
+        assert!(said.contains(why) && !said.contains("s3cret"), "{said}");
+    }
+}
+
 async fn outcome(url: &str, options: Options) -> String {
     let started = Instant::now();
     let dial = Dial::url(url);
