@@ -71,15 +71,19 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
             ));
             FAILED.into()
         }
-        Err(Stop::Failed(failure)) => {
-            tell(&format!("error: {}", with_causes(&*failure)));
-            if let Some(cure) = cure(&*failure) {
-                tell(&format!("hint: {cure}"));
-            }
-            FAILED.into()
-        }
+        Err(Stop::Failed(failure)) => fail(&failure, FAILED),
+        Err(Stop::Wrong(failure)) => fail(&failure, UNUSABLE),
         Err(Stop::Signalled) => SIGNALLED.into(),
     }
+}
+
+/// Prints a failure with its cure; returns the exit code.
+fn fail(failure: &server::Failure, code: u8) -> ExitCode {
+    tell(&format!("error: {}", with_causes(&**failure)));
+    if let Some(cure) = cure(&**failure) {
+        tell(&format!("hint: {cure}"));
+    }
+    code.into()
 }
 
 /// Prints the problems of the configuration; returns the exit code.
@@ -171,7 +175,7 @@ fn client_configuration(program: Program, asked: &ClientConfig) -> Result<ExitCo
     };
     let loaded = load_for(asked.settings.clone(), REACH)?;
     let executable = Executable { path, words };
-    let printed = operator::client_config(asked, &loaded, &executable).map_err(Stop::Failed)?;
+    let printed = operator::client_config(asked, &loaded, &executable)?;
     for line in &printed.remarks {
         remark(&format!("hint: {line}"));
     }

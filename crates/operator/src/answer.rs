@@ -1,7 +1,9 @@
 //! Outcome of a call.
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use crate::exact::{self, Members};
 use config::printable;
 use server::Failure;
 use server::json_text;
@@ -9,32 +11,67 @@ use server::json_text;
 /// Member of `_meta` with the code and reason of a refusal.
 const TOLD: &str = "io.owlclaw/error";
 
+/// A response of JSON-RPC: its result, or its error.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// For display. A number may have lost digits.
+    value: Value,
+    /// `result` or `error`, as it was written.
+    members: Members,
+}
+
+impl Told {
+    /// Reads a response.
+    ///
+    /// # Errors
+    ///
+    /// When `response` is none.
+    pub(crate) fn of(response: &str) -> Result<Self, Failure> {
+        let value = exact::value(response)?;
+        let mut members: Members = serde_json::from_str(response)?;
+        let has_result = members.contains_key("result");
+        members.retain(|name, _| match has_result {
+            true => name == "result",
+            false => name == "error",
+        });
+        match members.is_empty() {
+            true => Err(format!("this is no answer to a call: {}", json_text(response)).into()),
+            false => Ok(Self { value, members }),
+        }
+    }
+
+    /// The response with this result.
+    ///
+    /// # Errors
+    ///
+    /// When the result is no JSON.
+    pub(crate) fn result_of(result: &impl serde::Serialize) -> Result<Self, Failure> {
+        let result = serde_json::to_string(result)?;
+        Self::of(&format!("{{\"result\":{result}}}"))
+    }
+
+    /// The result, if it is one.
+    pub(crate) fn result(&self) -> Option<&Value> {
+        self.value.get("result")
+    }
+
+    /// The result or the error, with its name in front.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string(&self.members).unwrap_or_default()
+    }
+}
+
 /// The answer to a call.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Answer {
-    /// The result, or the error, as the protocol has it.
-    response: Value,
+    told: Told,
     /// Advice of ours on a failure.
     hint: Option<String>,
 }
 
 impl Answer {
-    /// `response` is a JSON-RPC response.
-    ///
-    /// # Errors
-    ///
-    /// When the response is none of the protocol.
-    pub fn of(response: Value) -> Result<Self, Failure> {
-        match response.get("result").or_else(|| response.get("error")) {
-            Some(_) => Ok(Self {
-                response,
-                hint: None,
-            }),
-            None => {
-                let shown = json_text(&response.to_string());
-                Err(format!("this is no answer to a call: {shown}").into())
-            }
-        }
+    pub(crate) fn of(told: Told) -> Self {
+        Self { told, hint: None }
     }
 
     /// The answer with advice on its failure.
@@ -45,20 +82,20 @@ impl Answer {
 
     /// Returns true if the call was made, and its tool succeeded.
     pub fn is_success(&self) -> bool {
-        let result = self.response.get("result");
-        result.is_some_and(|result| result["isError"] != true && !is_question(result))
+        self.told
+            .result()
+            .is_some_and(|result| result["isError"] != true && !is_question(result))
     }
 
-    /// The result or the error, with its name in front, and the advice.
-    pub fn json(&self) -> Value {
-        let mut json = match self.response.get("result") {
-            Some(result) => serde_json::json!({ "result": result }),
-            None => serde_json::json!({ "error": self.response["error"] }),
-        };
-        if let Some(hint) = &self.hint {
-            json["hint"] = hint.as_str().into();
-        }
-        json
+    /// The result or the error as JSON, with its name in front, and the advice. Numbers are as they were sent.
+    pub fn json(&self) -> String {
+        let mut members = self.told.members.clone();
+        let hint = self
+            .hint
+            .as_ref()
+            .and_then(|hint| serde_json::value::to_raw_value(hint).ok());
+        members.extend(hint.map(|hint| ("hint".to_owned(), hint)));
+        serde_json::to_string(&members).unwrap_or_default()
     }
 
     /// The tool's text, or the reason why there is none, as lines.
@@ -70,8 +107,8 @@ impl Answer {
     }
 
     fn plain_text(&self) -> String {
-        let Some(result) = self.response.get("result") else {
-            let error = &self.response["error"];
+        let Some(result) = self.told.result() else {
+            let error = &self.told.value["error"];
             let message = error["message"].as_str().unwrap_or("no message");
             return failure(printable(message), &error["code"], &error["data"]);
         };
@@ -80,7 +117,7 @@ impl Answer {
                     can answer"
                 .to_owned();
         }
-        let said = said(result);
+        let said = said(result, &self.told.members["result"]);
         let told = &result["_meta"][TOLD];
         match told["reason"].is_string() {
             true => failure(said, &told["code"], told),
@@ -89,13 +126,15 @@ impl Answer {
     }
 }
 
-/// Text blocks of a result.
-fn said(result: &Value) -> String {
+/// Text blocks of a result, which is `written` so.
+fn said(result: &Value, written: &RawValue) -> String {
     let content = result["content"].as_array().cloned().unwrap_or_default();
     let structured = &result["structuredContent"];
     // Most tools say the same twice, for clients that know only text.
     if !structured.is_null() && content.iter().all(|part| says_the_same(part, structured)) {
-        return json_text(&serde_json::to_string_pretty(structured).unwrap_or_default());
+        let members: Members = serde_json::from_str(written.get()).unwrap_or_default();
+        let structured = members.get("structuredContent");
+        return json_text(&exact::indented(structured.map_or("", |it| it.get())));
     }
     let parts = content.iter().map(shown);
     parts.collect::<Vec<_>>().join("\n")
@@ -136,7 +175,7 @@ fn violation_text(violation: &Value) -> String {
 
 fn says_the_same(part: &Value, structured: &Value) -> bool {
     let text = part["text"].as_str();
-    text.is_some_and(|text| serde_json::from_str::<Value>(text).is_ok_and(|it| it == *structured))
+    text.is_some_and(|text| exact::value(text).is_ok_and(|it| it == *structured))
 }
 
 /// Part of a result for display. Line ends of a text stay; all other control characters are
@@ -159,7 +198,24 @@ mod tests {
     use serde_json::json;
 
     fn answer(result: Value) -> Answer {
-        Answer::of(json!({"jsonrpc": "2.0", "id": 1, "result": result})).unwrap()
+        response(json!({"jsonrpc": "2.0", "id": 1, "result": result}))
+    }
+
+    fn response(response: Value) -> Answer {
+        Answer::of(Told::of(&response.to_string()).unwrap())
+    }
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        let result =
+            r#"{"content":[],"structuredContent":{"n":123456789012345678901234567890,"x":1e400}}"#;
+        let told = Told::of(&format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#)).unwrap();
+        let answer = Answer::of(told);
+        assert_eq!(answer.json(), format!(r#"{{"result":{result}}}"#));
+        assert_eq!(
+            answer.text(),
+            "{\n  \"n\": 123456789012345678901234567890,\n  \"x\": 1e400\n}"
+        );
     }
 
     #[test]
@@ -180,12 +236,11 @@ mod tests {
             "structuredContent": {"a": "\u{1b}[2J\u{202e}b"},
         }));
         assert_eq!(structured.text(), "{\n  \"a\": \"\\u001b[2J\\u202eb\"\n}");
-        let error = Answer::of(json!({"error": {
+        let error = response(json!({"error": {
             "code": "\u{9b}2J",
             "message": "no\u{1b}[2J",
             "data": {"violations": ["\u{202e}a", {"at": "\u{202e}b"}]},
-        }}))
-        .unwrap();
+        }}));
         assert_eq!(
             error.text(),
             "no\u{fffd}[2J (\"\\u009b2J\")\n  \u{fffd}a\n  {\"at\":\"\\u202eb\"}"
@@ -197,12 +252,11 @@ mod tests {
     fn a_call_that_came_to_nothing_is_no_success() {
         assert!(!answer(json!({"content": [], "isError": true})).is_success());
         assert!(!answer(json!({"resultType": "input_required"})).is_success());
-        let refused = Answer::of(json!({"error": {
+        let refused = response(json!({"error": {
             "code": -32003,
             "message": "refused",
             "data": {"reason": "rate_minute", "retry_after": 12, "violations": ["/a: must be text"]},
-        }}))
-        .unwrap();
+        }}));
         assert!(!refused.is_success());
         assert_eq!(
             refused.text(),
@@ -220,6 +274,6 @@ mod tests {
             refused.text(),
             "refused (-32003)\nreason: rate_minute\nhint: try again in 12 s"
         );
-        assert!(Answer::of(json!({"id": 1})).is_err());
+        assert!(Told::of(r#"{"id": 1}"#).is_err());
     }
 }

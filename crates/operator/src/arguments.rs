@@ -2,17 +2,20 @@
 
 use std::io::Read;
 
-use serde_json::{Map, Value};
+use mcp_client::RawJson;
+use serde::de::DeserializeOwned;
 
+use crate::exact;
+use config::printable;
 use server::Failure;
 
 /// Longer arguments are refused.
 const MAX_ARGUMENTS_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A JSON object given by `flag`: as it stands, in a file, or on standard input.
-pub(crate) fn object(words: Option<&str>, flag: &str) -> Result<Map<String, Value>, Failure> {
+/// A JSON object given by `flag`, as it was written: as it stands, in a file, or on standard input.
+pub(crate) fn object(words: Option<&str>, flag: &str) -> Result<RawJson, Failure> {
     let (text, place) = match words {
-        None => return Ok(Map::new()),
+        None => return Ok(RawJson::EMPTY_OBJECT),
         Some("-") => (read(std::io::stdin().lock())?, "standard input".to_owned()),
         Some(words) => match words.strip_prefix('@') {
             Some(path) => {
@@ -24,13 +27,23 @@ pub(crate) fn object(words: Option<&str>, flag: &str) -> Result<Map<String, Valu
             None => (words.to_owned(), flag.to_owned()),
         },
     };
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(arguments)) => Ok(arguments),
-        Ok(_) => {
-            Err(format!("{place} must be a JSON object, such as {{\"city\": \"Oslo\"}}").into())
-        }
-        Err(error) => Err(format!("{place} is not JSON: {error}").into()),
+    let json = RawJson::from_bytes(text.into());
+    let json = json.map_err(|error| format!("{place} is not JSON: {error}"))?;
+    if !json.is_object() {
+        let why = format!("{place} must be a JSON object, such as {{\"city\": \"Oslo\"}}");
+        return Err(why.into());
     }
+    if let Some(name) = exact::repeated_member(json.as_str()) {
+        let name = printable(&name);
+        return Err(format!("{place} has the member `{name}` twice; leave one of them out").into());
+    }
+    Ok(json)
+}
+
+/// The members of such an object.
+pub(crate) fn members<T: DeserializeOwned>(words: Option<&str>, flag: &str) -> Result<T, Failure> {
+    let read = serde_json::from_str(object(words, flag)?.as_str());
+    Ok(read.map_err(|error| format!("{flag} cannot be used: {error}"))?)
 }
 
 fn read(input: impl Read) -> Result<String, Failure> {
@@ -55,13 +68,18 @@ mod tests {
         std::fs::write(&path, r#"{"a": 1}"#).unwrap();
         let file = format!("@{}", path.display());
         let arguments = |words| object(words, "--args");
-        assert_eq!(arguments(None).unwrap(), Map::new());
-        for words in [r#"{"a":1}"#, &file] {
-            assert_eq!(arguments(Some(words)).unwrap()["a"], 1, "{words}");
-        }
+        assert_eq!(arguments(None).unwrap().as_str(), "{}");
+        let text = r#"{"a":123456789012345678901234567890,"b":0.1234567890123456789012,"c":1e400}"#;
+        assert_eq!(arguments(Some(text)).unwrap().as_str(), text);
+        assert_eq!(arguments(Some(&file)).unwrap().as_str(), r#"{"a": 1}"#);
         for (words, why) in [
             ("[1]", "--args must be a JSON object"),
             ("{a: 1}", "--args is not JSON: key must be a string"),
+            (r#"{"a": 1, "a": 2}"#, "--args has the member `a` twice"),
+            (
+                r#"{"a": {"b": [{"c": 1, "c": 1}]}}"#,
+                "--args has the member `c` twice",
+            ),
             ("@/no/such/file", "`/no/such/file` cannot be read"),
         ] {
             let said = arguments(Some(words)).unwrap_err().to_string();

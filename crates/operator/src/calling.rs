@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mcp_client::CallOptions;
-use serde_json::{Map, Value, json};
+use mcp_client::{CallOptions, RawJson};
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Told};
 use crate::arguments::object;
 use crate::client::{Contact, call_tool, meant};
+use crate::exact;
 use crate::output::Stop;
 use crate::request::ToolCall;
 use config::Source;
@@ -26,19 +28,25 @@ pub fn call(
     call: &ToolCall,
     server: impl FnOnce() -> Result<(Source, config::Loaded), Stop>,
 ) -> Result<Answer, Stop> {
-    let arguments = object(call.args.as_deref(), "--args").map_err(Stop::Failed)?;
+    let arguments = object(call.args.as_deref(), "--args").map_err(Stop::Wrong)?;
+    let principal = call
+        .client
+        .as_deref()
+        .map(server::principal_named)
+        .transpose();
+    let principal = principal.map_err(Stop::Wrong)?;
     match &call.url {
         Some(url) => {
-            let contact = contact(url, call).map_err(Stop::Failed)?;
+            let contact = contact(url, call).map_err(Stop::Wrong)?;
             let mut options = CallOptions::default();
             if let Some(key) = &call.idempotency_key {
                 options.meta.insert(IDEMPOTENCY_KEY, key);
             }
-            call_tool(&contact, &call.tool, &arguments, &options)
+            call_tool(&contact, &call.tool, arguments, &options)
         }
         None => {
             let (source, loaded) = server()?;
-            call_here(call, &arguments, source, loaded).map_err(Stop::Failed)
+            call_here(call, &arguments, principal, source, loaded).map_err(Stop::Failed)
         }
     }
 }
@@ -67,7 +75,8 @@ fn contact(url: &str, call: &ToolCall) -> Result<Contact, Failure> {
 /// Calls by way of a server that is built for this call.
 fn call_here(
     call: &ToolCall,
-    arguments: &Map<String, Value>,
+    arguments: &RawJson,
+    principal: Option<server::Principal>,
     source: Source,
     loaded: config::Loaded,
 ) -> Result<Answer, Failure> {
@@ -75,20 +84,25 @@ fn call_here(
     if let Some(key) = &call.idempotency_key {
         about[IDEMPOTENCY_KEY] = json!(key);
     }
-    let params = json!({ "name": call.tool, "arguments": arguments, "_meta": about });
-    // An answer that there is no such tool is worth another question.
-    let again = |response: &Value| {
-        is_unknown(response).then(|| frame(2, "tools/list", &json!({ "_meta": meta() })))
+    let params = Params {
+        name: &call.tool,
+        arguments,
+        meta: about,
     };
-    let request = frame(1, "tools/call", &params);
-    let principal = call.client.as_deref();
+    // An answer that there is no such tool is worth another question.
+    let again = |response: &RawJson| match is_unknown(&exact::value(response.as_str()).ok()?) {
+        true => frame(2, "tools/list", &json!({ "_meta": meta() })).ok(),
+        false => None,
+    };
+    let request = frame(1, "tools/call", &params)?;
     let (response, listed) = server::call(source, loaded, principal, &request, again)?;
     let hint = listed.and_then(|listed| {
+        let listed = exact::value(listed.as_str()).ok()?;
         let tools = listed["result"]["tools"].as_array()?.iter();
         let names: Vec<&str> = tools.filter_map(|tool| tool["name"].as_str()).collect();
         meant(&call.tool, &names, "owlclaw-mcp tools list")
     });
-    Ok(Answer::of(response)?.with_hint(hint))
+    Ok(Answer::of(Told::of(response.as_str())?).with_hint(hint))
 }
 
 fn is_unknown(response: &Value) -> bool {
@@ -97,9 +111,18 @@ fn is_unknown(response: &Value) -> bool {
     error["code"] == UNKNOWN || error["data"]["code"] == UNKNOWN
 }
 
-fn frame(id: u8, method: &str, params: &Value) -> Bytes {
-    let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-    Bytes::from(message.to_string())
+#[derive(Serialize)]
+struct Params<'a> {
+    name: &'a str,
+    arguments: &'a RawJson,
+    #[serde(rename = "_meta")]
+    meta: Value,
+}
+
+fn frame(id: u8, method: &str, params: &impl Serialize) -> Result<Bytes, serde_json::Error> {
+    let params = serde_json::to_string(params)?;
+    let frame = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+    Ok(frame.into())
 }
 
 fn meta() -> Value {

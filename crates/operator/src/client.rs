@@ -9,19 +9,20 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use mcp_client::{CallOptions, Connection, Error, Progress, RawJson};
+use mcp_protocol::ProtocolVersion;
 use mcp_protocol::encode::{Encoder, encode_notification};
 use mcp_protocol::model::{
     ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
     ServerResult, SubscriptionFilter,
 };
-use mcp_protocol::{ErrorObject, ProtocolVersion};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub(crate) use contact::Contact;
 
-use crate::answer::Answer;
-use crate::arguments::object;
-use crate::output::{FAILED, Stop, print, print_bytes, print_json};
+use crate::answer::{Answer, Told};
+use crate::arguments::{members, object};
+use crate::exact::{self, Members};
+use crate::output::{FAILED, Stop, print, print_bytes, print_exactly};
 use crate::request::{AnyServer, ClientCommand, ListFormat, ReportFormat};
 use crate::terminal::{is_read, remark, tell};
 use config::{nearest, printable};
@@ -39,7 +40,7 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
     match command {
         ClientCommand::Ping { server, format } => {
             let told = speak(&contact(&server)?, ping)?;
-            conclude(&told, format, shown::greeting)
+            conclude(told, format, shown::greeting)
         }
         ClientCommand::Tools { server, format } => {
             let told = speak(&contact(&server)?, async |connection| {
@@ -51,7 +52,7 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
                     })
                 }))
             })?;
-            conclude(&told, format.into(), shown::tools)
+            conclude(told, format.into(), shown::tools)
         }
         ClientCommand::Call {
             tool,
@@ -59,17 +60,17 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
             server,
             format,
         } => {
-            let arguments = object(args.as_deref(), "--args").map_err(Stop::Failed)?;
+            let arguments = object(args.as_deref(), "--args").map_err(Stop::Wrong)?;
             let options = CallOptions {
                 progress: Some(Progress::new(shown::tell_progress)),
                 ..CallOptions::default()
             };
-            let answer = call_tool(&contact(&server)?, &tool, &arguments, &options)?;
+            let answer = call_tool(&contact(&server)?, &tool, arguments, &options)?;
             finish(&answer, format)
         }
         ClientCommand::Resources { server, format } => {
             let told = speak(&contact(&server)?, resources)?;
-            conclude(&told, format.into(), shown::resources)
+            conclude(told, format.into(), shown::resources)
         }
         ClientCommand::Read {
             uri,
@@ -81,10 +82,11 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
                 response(read.map(ServerResult::ReadResource))
             })?;
             match format {
-                ReportFormat::Text if !is_read() && told.get("result").is_some() => {
-                    print_bytes(&shown::bytes(&told["result"]).map_err(Stop::Failed)?)
+                ReportFormat::Text if !is_read() && told.result().is_some() => {
+                    let read = told.result().unwrap_or(&Value::Null);
+                    print_bytes(&shown::bytes(read).map_err(Stop::Failed)?)
                 }
-                format => conclude(&told, format, shown::contents),
+                format => conclude(told, format, shown::contents),
             }
         }
         ClientCommand::Prompts {
@@ -102,7 +104,7 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
                     })
                 }))
             })?;
-            conclude(&told, format, shown::prompts)
+            conclude(told, format, shown::prompts)
         }
         ClientCommand::Prompts {
             name: Some(name),
@@ -110,18 +112,18 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
             server,
             format,
         } => {
-            let given = object(args.as_deref(), "--args").map_err(Stop::Failed)?;
+            let given: Members = members(args.as_deref(), "--args").map_err(Stop::Wrong)?;
             // Arguments of prompts are texts.
-            let given = given.into_iter().map(|(name, value)| match value {
-                Value::String(text) => (name, text),
-                value => (name, value.to_string()),
+            let given = given.into_iter().map(|(name, value)| {
+                let text = serde_json::from_str(value.get());
+                (name, text.unwrap_or_else(|_| value.get().to_owned()))
             });
             let given = given.collect();
             let told = speak(&contact(&server)?, async |connection| {
                 let prompt = connection.prompt(name, given).await;
                 response(prompt.map(ServerResult::GetPrompt))
             })?;
-            conclude(&told, format, shown::messages)
+            conclude(told, format, shown::messages)
         }
         ClientCommand::Listen {
             resources,
@@ -143,6 +145,7 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
             ca,
             identity,
         } => {
+            check_url(&url)?;
             let way = sign_in::Way {
                 port,
                 no_browser,
@@ -150,7 +153,10 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
             };
             sign_in::login(&url, scopes, &way, ca.as_deref(), &identity)
         }
-        ClientCommand::Logout { url, identity } => sign_in::logout(&url, &identity),
+        ClientCommand::Logout { url, identity } => {
+            check_url(&url)?;
+            sign_in::logout(&url, &identity)
+        }
     }
 }
 
@@ -164,7 +170,17 @@ impl From<ListFormat> for ReportFormat {
 }
 
 fn contact(server: &AnyServer) -> Result<Contact, Stop> {
-    Contact::of(server).map_err(Stop::Failed)
+    Contact::of(server).map_err(Stop::Wrong)
+}
+
+/// Refuses a `--url` that is not one of HTTP. The URL may hold a secret and is not repeated.
+pub(crate) fn check_url(url: &str) -> Result<(), Stop> {
+    let read = http_client::parse_url(url, &["http", "https"]);
+    read.map(drop).map_err(|why| Stop::Wrong(bad_url(why)))
+}
+
+fn bad_url(why: http_client::BadUrl) -> Failure {
+    format!("--url cannot be used: {why}; write one such as https://mcp.example/mcp").into()
 }
 
 /// Reason why work on a connection ended early.
@@ -228,10 +244,9 @@ pub(crate) fn speak<T>(
 pub(crate) fn call_tool(
     contact: &Contact,
     tool: &str,
-    arguments: &Map<String, Value>,
+    arguments: RawJson,
     options: &CallOptions,
 ) -> Result<Answer, Stop> {
-    let arguments = RawJson::from_value(arguments).map_err(|error| Stop::Failed(error.into()))?;
     let told = speak(contact, async |connection| {
         let result = connection.call(tool, arguments, options).await;
         let is_error = result.as_ref().map_or(true, |result| result.is_error);
@@ -247,8 +262,7 @@ pub(crate) fn call_tool(
         Ok((told, hint))
     });
     let (told, hint) = told?;
-    let answer = Answer::of(told).map_err(Stop::Failed)?;
-    Ok(answer.with_hint(hint))
+    Ok(Answer::of(told).with_hint(hint))
 }
 
 /// Advice on a tool that is not among those with these `names`, which the command `list` shows; none if it
@@ -264,7 +278,7 @@ pub(crate) fn meant(tool: &str, names: &[&str], list: &str) -> Option<String> {
     })
 }
 
-async fn ping(connection: &Connection) -> Result<Value, Ended> {
+async fn ping(connection: &Connection) -> Result<Told, Ended> {
     let began = Instant::now();
     match connection.ping().await {
         // A server that refuses the method is there all the same.
@@ -274,7 +288,7 @@ async fn ping(connection: &Connection) -> Result<Value, Ended> {
     let milliseconds = began.elapsed().as_secs_f64() * 1000.0;
     let agreed = connection.agreed();
     let info = agreed.server_info.as_ref();
-    Ok(json!({ "result": {
+    told(&json!({
         "name": info.map(|it| &it.name),
         "version": info.map(|it| &it.version),
         "revision": agreed.version.as_str(),
@@ -282,32 +296,28 @@ async fn ping(connection: &Connection) -> Result<Value, Ended> {
         "capabilities": agreed.offer,
         "instructions": agreed.instructions,
         "milliseconds": (milliseconds * 100.0).round() / 100.0,
-    }}))
+    }))
 }
 
-async fn resources(connection: &Connection) -> Result<Value, Ended> {
-    let listed = connection.resources().await;
-    let mut told = response(listed.map(|resources| {
-        ServerResult::ListResources(ListResourcesResult {
+async fn resources(connection: &Connection) -> Result<Told, Ended> {
+    let resources = match connection.resources().await {
+        Ok(resources) => ServerResult::ListResources(ListResourcesResult {
             resources,
             ..ListResourcesResult::default()
-        })
-    }))?;
-    if told.get("result").is_none() {
-        return Ok(told);
-    }
-    let mut templates = match connection.resource_templates().await {
-        // Servers without templates need not know the method.
-        Err(Error::Server { .. }) => return Ok(told),
-        listed => response(listed.map(|resource_templates| {
-            ServerResult::ListResourceTemplates(ListResourceTemplatesResult {
-                resource_templates,
-                ..ListResourceTemplatesResult::default()
-            })
-        }))?,
+        }),
+        Err(error) => return response(Err(error)),
     };
-    told["result"]["resourceTemplates"] = templates["result"]["resourceTemplates"].take();
-    Ok(told)
+    let templates = match connection.resource_templates().await {
+        // Servers without templates need not know the method.
+        Err(Error::Server { .. }) => return response(Ok(resources)),
+        listed => ServerResult::ListResourceTemplates(ListResourceTemplatesResult {
+            resource_templates: listed?,
+            ..ListResourceTemplatesResult::default()
+        }),
+    };
+    let mut all = written(&resources)?;
+    all.extend(written(&templates)?);
+    told(&all)
 }
 
 async fn listen(
@@ -336,7 +346,7 @@ async fn listen(
     let mut subscription = match connection.listen(filter).await {
         Ok(subscription) => subscription,
         Err(error) => {
-            let answer = Answer::of(response(Err(error))?).map_err(Stop::Failed)?;
+            let answer = Answer::of(response(Err(error))?);
             return Ok(finish(&answer, format)?);
         }
     };
@@ -357,13 +367,18 @@ async fn listen(
         };
         heard += 1;
         let change = encode_notification(ProtocolVersion::NEWEST, &change, None);
-        let params: Value = change.params.parse().unwrap_or_default();
+        let params = change.params.as_str();
         match format {
             ReportFormat::Json => {
-                let line = json!({ "method": change.method, "params": params });
-                print(&json_text(&line.to_string()))?
+                let method = json!(change.method);
+                print(&json_text(&format!(
+                    r#"{{"method":{method},"params":{params}}}"#
+                )))?
             }
-            ReportFormat::Text => print(&shown::change(&change.method, &params))?,
+            ReportFormat::Text => {
+                let params = exact::value(params).unwrap_or_default();
+                print(&shown::change(&change.method, &params))?
+            }
         };
     }
     Ok(ExitCode::SUCCESS)
@@ -371,42 +386,57 @@ async fn listen(
 
 /// The response as JSON-RPC has it: a result in the form of the newest revision, whichever one the server
 /// speaks, without what only caches need; or the server's error.
-fn response(result: Result<ServerResult, Error>) -> Result<Value, Ended> {
+fn response(result: Result<ServerResult, Error>) -> Result<Told, Ended> {
     match result {
-        Ok(result) => {
-            let raw = Encoder::anonymous().result(ProtocolVersion::NEWEST, &result);
-            let value = raw.and_then(|raw| raw.parse::<Value>());
-            let mut value = value.map_err(|error| Error::Protocol(error.to_string()))?;
-            if let Some(members) = value.as_object_mut() {
-                for name in ["resultType", "ttlMs", "cacheScope"] {
-                    members.remove(name);
-                }
-            }
-            Ok(json!({ "result": value }))
+        Ok(result) => told(&written(&result)?),
+        Err(Error::Server { error, .. }) => {
+            let error = ErrorMembers {
+                code: error.code.0,
+                data: error.data.as_ref(),
+                message: &error.message,
+            };
+            let error = serde_json::to_string(&error);
+            let told = error.map_err(Failure::from);
+            let told = told.and_then(|error| Told::of(&format!("{{\"error\":{error}}}")));
+            told.map_err(|failure| Ended::Stop(Stop::Failed(failure)))
         }
-        Err(Error::Server { error, .. }) => Ok(json!({ "error": error_value(&error) })),
         Err(error) => Err(error.into()),
     }
 }
 
-fn error_value(error: &ErrorObject) -> Value {
-    let mut value = json!({ "code": error.code.0, "message": error.message });
-    if let Some(data) = error.data.as_ref().and_then(|it| it.parse::<Value>().ok()) {
-        value["data"] = data;
+#[derive(serde::Serialize)]
+struct ErrorMembers<'a> {
+    code: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawJson>,
+    message: &'a str,
+}
+
+/// The members of a result, as [`response`] has them.
+fn written(result: &ServerResult) -> Result<Members, Ended> {
+    let raw = Encoder::anonymous().result(ProtocolVersion::NEWEST, result);
+    let members = raw.and_then(|raw| raw.parse::<Members>());
+    let mut members = members.map_err(|error| Error::Protocol(error.to_string()))?;
+    for name in ["resultType", "ttlMs", "cacheScope"] {
+        members.remove(name);
     }
-    value
+    Ok(members)
+}
+
+fn told(result: &impl serde::Serialize) -> Result<Told, Ended> {
+    Told::result_of(result).map_err(|failure| Ended::Stop(Stop::Failed(failure)))
 }
 
 /// Prints a response: its result as text or JSON, or its error.
 fn conclude(
-    told: &Value,
+    told: Told,
     format: ReportFormat,
     text: impl FnOnce(&Value) -> String,
 ) -> Result<ExitCode, Stop> {
-    match (told.get("result"), format) {
-        (Some(_), ReportFormat::Json) => print_json(told),
+    match (told.result(), format) {
+        (Some(_), ReportFormat::Json) => print_exactly(&told.json()),
         (Some(result), ReportFormat::Text) => print(&text(result)),
-        (None, _) => finish(&Answer::of(told.clone()).map_err(Stop::Failed)?, format),
+        (None, _) => finish(&Answer::of(told), format),
     }
 }
 
@@ -421,7 +451,7 @@ pub fn finish(answer: &Answer, format: ReportFormat) -> Result<ExitCode, Stop> {
         false => FAILED.into(),
     };
     match format {
-        ReportFormat::Json => print_json(&answer.json()).map(|_| code),
+        ReportFormat::Json => print_exactly(&answer.json()).map(|_| code),
         ReportFormat::Text if answer.is_success() => print(&answer.text()).map(|_| code),
         ReportFormat::Text => {
             tell(&format!("error: {}", answer.text()));

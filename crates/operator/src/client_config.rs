@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::client::check_url;
+use crate::output::Stop;
 use crate::request::{ClientConfig, ClientName};
 use config::{Config, Loaded, Transport};
-use server::Failure;
 
 /// Name of the variable with the key, for clients that start the server and for those that send it.
 const KEY: &str = "OWLCLAW_API_KEY";
@@ -44,19 +45,23 @@ pub fn client_config(
     asked: &ClientConfig,
     loaded: &Loaded,
     program: &Executable,
-) -> Result<Printed, Failure> {
+) -> Result<Printed, Stop> {
     let url = match &asked.url {
-        Some(url) => Some(url.clone()),
+        Some(url) => {
+            check_url(url)?;
+            Some(url.clone())
+        }
         None => (loaded.config.transport == Transport::Http).then(|| own_url(&loaded.config)),
     };
     let mut remarks = vec![format!("put this into {}", place(asked.client))];
     let (entry, inputs) = match &url {
         Some(url) => remote(asked, url),
         None => {
-            let file = loaded.file.as_deref().ok_or(
-                "there is no configuration file, and clients start servers from anywhere: write \
-                 one (`owlclaw-mcp config init`), name it (--config), or name a server (--url)",
-            )?;
+            let file = loaded.file.as_deref().ok_or_else(|| {
+                let why = "there is no configuration file, and clients start servers from anywhere: write \
+                           one (`owlclaw-mcp config init`), name it (--config), or name a server (--url)";
+                Stop::Failed(why.into())
+            })?;
             remarks.extend(needed_variables(file));
             remarks.extend(whose_rules(asked, &loaded.config));
             started(asked, program, file)

@@ -7,6 +7,7 @@ mod calling;
 mod client;
 mod client_config;
 mod doctor;
+mod exact;
 mod inspect;
 mod keys;
 mod listing;

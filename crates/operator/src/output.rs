@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use config::{Environment, Loaded, Needs, Problem, Rejected, Severity, Source};
 use server::{Failure, json_text};
 
+use crate::exact;
 use crate::inspect::Interrupted;
 use crate::request::Settings;
-use crate::terminal::{remark, tell};
+use crate::terminal::{harmless, is_read, remark, tell};
 
 /// Sections of the configuration that a call from the command line depends on, besides.
 pub const CALL: &[&str] = &[
@@ -42,6 +43,8 @@ pub enum Stop {
     Output(io::Error),
     /// The command failed.
     Failed(Failure),
+    /// The command line makes no sense.
+    Wrong(Failure),
     /// SIGINT ended the command.
     Signalled,
 }
@@ -122,6 +125,18 @@ pub fn print(text: &str) -> Result<ExitCode, Stop> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints a text of others: as it is, unless on a terminal, which would obey its control characters.
+///
+/// # Errors
+///
+/// When standard output cannot be written.
+pub(crate) fn print_text(text: &str) -> Result<ExitCode, Stop> {
+    match is_read() {
+        true => print(&harmless(text)),
+        false => print(text),
+    }
+}
+
 /// Writes bytes to standard output as they are.
 ///
 /// # Errors
@@ -144,6 +159,15 @@ pub fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Stop> {
 pub fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Stop> {
     let text = serde_json::to_string_pretty(value).expect("rows and reports are plain data");
     print(&json_text(&text))
+}
+
+/// Prints a JSON text, indented, with each number as it is written there.
+///
+/// # Errors
+///
+/// When standard output cannot be written.
+pub(crate) fn print_exactly(json: &str) -> Result<ExitCode, Stop> {
+    print(&json_text(&exact::indented(json)))
 }
 
 /// Prints problems; warnings only if the command is not quiet.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use adapter_prompts::{PromptCatalog, PromptEntry, PromptVersion, put_in_force};
 use serde_json::{Value, json};
 
-use crate::output::{Stop, complain, load_for, print, print_json};
+use crate::output::{FAILED, Stop, complain, load_for, print, print_json, print_text};
 use crate::request::{ListFormat, PromptsCommand, Settings};
 use crate::table::table;
 use crate::terminal::remark;
@@ -40,12 +40,17 @@ pub fn prompts(command: PromptsCommand) -> Result<ExitCode, Stop> {
                 Err(_) => true,
             };
             let entries: Vec<_> = catalog.iter().filter(is_asked_for).collect();
+            let is_held = entries.iter().any(|it| it.current().is_err());
             match format {
                 ListFormat::Json => {
-                    print_json(&entries.into_iter().map(summary).collect::<Vec<_>>())
+                    print_json(&entries.into_iter().map(summary).collect::<Vec<_>>())?
                 }
-                ListFormat::Table => print(&listed(&entries)),
-            }
+                ListFormat::Table => print(&listed(&entries))?,
+            };
+            Ok(match is_held {
+                true => FAILED.into(),
+                false => ExitCode::SUCCESS,
+            })
         }
         PromptsCommand::Show {
             settings,
@@ -61,7 +66,7 @@ pub fn prompts(command: PromptsCommand) -> Result<ExitCode, Stop> {
             match (format, version) {
                 (ListFormat::Json, Some(version)) => print_json(&of_version(version)),
                 (ListFormat::Json, None) => print_json(&summary(entry)),
-                (ListFormat::Table, Some(version)) => print(version.source.trim_end()),
+                (ListFormat::Table, Some(version)) => print_text(version.source.trim_end()),
                 (ListFormat::Table, None) => print(&versions(entry)),
             }
         }
@@ -87,7 +92,7 @@ pub fn prompts(command: PromptsCommand) -> Result<ExitCode, Stop> {
             }
             match lines.is_empty() {
                 true => Ok(ExitCode::SUCCESS),
-                false => print(&format!("{heads}{}", lines.join("\n"))),
+                false => print_text(&format!("{heads}{}", lines.join("\n"))),
             }
         }
         PromptsCommand::Rollback { settings, name, to } => {
@@ -110,7 +115,7 @@ pub fn prompts(command: PromptsCommand) -> Result<ExitCode, Stop> {
             for argument in arguments {
                 let (name, value) = argument.split_once('=').ok_or_else(|| {
                     let why = format!("`{argument}` is no argument; write NAME=VALUE");
-                    Stop::Failed(why.into())
+                    Stop::Wrong(why.into())
                 })?;
                 values.insert(name.to_owned(), value.to_owned());
             }
@@ -120,7 +125,7 @@ pub fn prompts(command: PromptsCommand) -> Result<ExitCode, Stop> {
             let messages: Vec<_> = messages
                 .map(|it| format!("## {}\n\n{}", it.role.as_str(), it.text))
                 .collect();
-            print(&messages.join("\n\n"))
+            print_text(&messages.join("\n\n"))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use http::Method;
 use serde_json::Value;
 
+use crate::client::check_url;
 use crate::output::{Stop, load_for, print, print_json};
 use crate::request::{ListFormat, RunningServer, SessionsCommand, Which};
 use crate::running::{self, Place, encoded};
@@ -91,6 +92,9 @@ fn shown(rows: &[Value]) -> String {
 
 /// The server's answer to a request for `/sessions` and the path `rest`.
 fn ask(server: RunningServer, method: &Method, rest: &str) -> Result<Value, Stop> {
+    if let Some(url) = &server.url {
+        check_url(url)?;
+    }
     let config = load_for(server.settings, NEEDED)?.config;
     let place = Place {
         url: server.url.as_deref(),

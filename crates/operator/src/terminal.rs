@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
+use config::printable;
 
 /// True while everything but errors is left out.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -114,10 +115,32 @@ fn colored(text: &str, tone: Tone) -> String {
 /// reported.
 pub fn tell(message: &str) {
     let mut output = io::stderr().lock();
+    // A message may quote others, whom a terminal must not obey.
+    let shown;
+    let message = match output.is_terminal() {
+        true => {
+            shown = harmless(message);
+            &shown
+        }
+        false => message,
+    };
     let _ = match COLOR_MESSAGES.load(Ordering::Relaxed) {
         true => writeln!(output, "{}", with_colored_words(message)),
         false => writeln!(output, "{message}"),
     };
+}
+
+/// The lines of a text with each character replaced that a terminal would obey, or that misleads.
+pub(crate) fn harmless(text: &str) -> String {
+    let lines = text.split('\n').map(|line| match line.contains('\t') {
+        true => line
+            .split('\t')
+            .map(printable)
+            .collect::<Vec<_>>()
+            .join("\t"),
+        false => printable(line),
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Prints a remark that is no error, unless only errors are printed.
@@ -179,6 +202,15 @@ mod tests {
             let found = is_colored(when, is_terminal, variable);
             assert_eq!(found, expected, "{when:?} {is_terminal} {variables:?}");
         }
+    }
+
+    #[test]
+    fn a_text_of_others_keeps_its_lines_and_commands_no_terminal() {
+        let evil = "\u{1b}[2J\u{1b}]0;pwn\u{7}a\r\n\tb\u{202e}c\n\n";
+        assert_eq!(
+            harmless(evil),
+            "\u{fffd}[2J\u{fffd}]0;pwn\u{fffd}a \n\tb\u{fffd}c\n\n"
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ use gateway::Gateway;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::client::check_url;
 use crate::output::{Stop, load_for, print, print_json};
 use crate::request::{ListFormat, One, ReportFormat, RunningServer, UpstreamCommand};
 use crate::running::{self, Place, Unasked, encoded};
@@ -84,6 +85,9 @@ struct Asking {
 
 impl Asking {
     fn of(server: RunningServer) -> Result<Self, Stop> {
+        if let Some(url) = &server.url {
+            check_url(url)?;
+        }
         Ok(Self {
             loaded: load_for(server.settings, NEEDED)?,
             url: server.url,

@@ -1,9 +1,8 @@
 //! One call, by way of everything that a client's call goes through, without serving other clients.
 
 use bytes::{Bytes, BytesMut};
-use jsonrpc_core::{Message, encode};
+use jsonrpc_core::{Message, RawJson, encode};
 use mcp_service::{Accepted, Connection, Outbox, Principal, Reply, TransportKind};
-use serde_json::Value;
 
 use super::build::Server;
 use super::in_code::InCode;
@@ -24,12 +23,12 @@ use config::{Loaded, LogLevel, Source};
 pub fn call(
     source: Source,
     mut loaded: Loaded,
-    client: Option<&str>,
+    client: Option<Principal>,
     frame: &Bytes,
-    again: impl FnOnce(&Value) -> Option<Bytes>,
-) -> Result<(Value, Option<Value>), Failure> {
+    again: impl FnOnce(&RawJson) -> Option<Bytes>,
+) -> Result<(RawJson, Option<RawJson>), Failure> {
     let principal = match client {
-        Some(client) => named(client)?,
+        Some(client) => client,
         None => stdio::principal()?,
     };
     // Nobody comes back for a task, and their store may be a server's.
@@ -66,7 +65,7 @@ pub fn call(
                 Reply::One(answer) => {
                     let mut text = BytesMut::new();
                     encode(&Message::Response(answer.response), &mut text);
-                    Ok(serde_json::from_slice(&text)?)
+                    Ok(RawJson::from_serialized(text.to_vec()))
                 }
                 Reply::Nothing | Reply::Batch(_) => Err(Failure::from("the call was cancelled")),
             }
@@ -87,7 +86,12 @@ pub fn call(
     answered
 }
 
-fn named(client: &str) -> Result<Principal, Failure> {
+/// The principal that `--as` names.
+///
+/// # Errors
+///
+/// When it is no name that a header could have.
+pub fn principal_named(client: &str) -> Result<Principal, Failure> {
     let is_printable = client.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if client.trim().is_empty() || !is_printable || Principal::MAX_LENGTH < client.len() {
         let most = Principal::MAX_LENGTH;

@@ -142,7 +142,7 @@ async fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
     site.write("broken.sh", "echo 'no \u{1b}[2Jdatabase' >&2; exit 3");
     let server = site.http().await;
     let elsewhere = format!("http://{}/elsewhere", server.address());
-    let rows: [(&[&str], i32, &[&str]); 9] = [
+    let rows: [(&[&str], i32, &[&str]); 15] = [
         (&["ping"], 2, &["--url"]),
         (
             &["ping", "--url", "http://127.0.0.1:1/mcp", "--", "true"],
@@ -152,12 +152,42 @@ async fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
         (
             &["ping", "--url", "http://127.0.0.1:1/mcp"],
             1,
-            &["http://127.0.0.1:1/mcp gives no answer"],
+            &[
+                "http://127.0.0.1:1/mcp gives no answer",
+                "hint: the server must be running",
+            ],
         ),
         (
             &["ping", "--url", "ftp://127.0.0.1/mcp"],
-            1,
-            &["scheme is none of"],
+            2,
+            &["none of the schemes"],
+        ),
+        (&["ping", "--url", "file:///x"], 2, &["none of the schemes"]),
+        // The port of another server of the host would be the default.
+        (
+            &["ping", "--url", "http://127.0.0.1:99999/mcp"],
+            2,
+            &["its port is no number from 1 to 65535"],
+        ),
+        (
+            &["ping", "--url", "http://u:p@127.0.0.1/mcp"],
+            2,
+            &["a user or a password"],
+        ),
+        (
+            &["ping", "--header", "nocolon", "--url", &elsewhere],
+            2,
+            &["write NAME: VALUE"],
+        ),
+        (
+            &["call", "x", "--args", "{", "--", "true"],
+            2,
+            &["--args is not JSON"],
+        ),
+        (
+            &["call", "x", "--answers", "[]", "--", "true"],
+            2,
+            &["--answers must be a JSON object"],
         ),
         (
             &["ping", "--url", &elsewhere],
@@ -172,16 +202,20 @@ async fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
         (
             &["ping", "--", "sh", "broken.sh"],
             1,
-            &["exit status: 3", "no \u{fffd}[2Jdatabase"],
+            &[
+                "exit status: 3",
+                "no \u{fffd}[2Jdatabase",
+                "hint: the program must speak MCP",
+            ],
         ),
         (
             &["ping", "--revision", "1.0", "--", "true"],
-            1,
+            2,
             &["2024-11-05, 2025-03-26"],
         ),
         (
             &["ping", "--env", "NOT_SET_ANYWHERE", "--", "true"],
-            1,
+            2,
             &["NOT_SET_ANYWHERE"],
         ),
     ];
@@ -344,8 +378,10 @@ async fn forms_and_roots_are_answered_by_the_command_line() {
         answer,
         json!({"action": "accept", "content": {"sure": true, "copies": 2}})
     );
-    let answer = asked(&site, &["--answers", "{}"], "elicitation/create", form()).await;
-    assert!(answer["code"].is_i64(), "{answer}");
+    for unfit in ["{}", r#"{"sure": "yes", "copies": 2}"#] {
+        let answer = asked(&site, &["--answers", unfit], "elicitation/create", form()).await;
+        assert!(answer["code"].is_i64(), "{answer}");
+    }
     std::fs::create_dir(site.path("a b")).unwrap();
     let answer = asked(&site, &["--root", "a b"], "roots/list", json!({})).await;
     let uri = answer["roots"][0]["uri"].as_str().unwrap();
@@ -353,6 +389,56 @@ async fn forms_and_roots_are_answered_by_the_command_line() {
         uri.starts_with("file:///") && uri.ends_with("/a%20b"),
         "{uri}"
     );
+}
+
+#[tokio::test]
+async fn numbers_go_there_and_come_back_with_each_digit() {
+    let site = with_stranger();
+    let text = r#"{"f":0.1234567890123456789012,"n":123456789012345678901234567890,"x":1e400}"#;
+    let words = ["call", "mirror", "--args", text];
+    let stranger = ["--", "python3", "stranger.py"];
+    for format in ["text", "json"] {
+        let words = [&words[..], &["--format", format], &stranger].concat();
+        let said = client(&site, &words).await;
+        assert_eq!(said.code, Some(0), "{}", said.messages);
+        let flat: String = said.output.split_whitespace().collect();
+        assert!(flat.contains(text), "{}", said.output);
+    }
+    let twice = ["call", "mirror", "--args", r#"{"a": 1, "a": 2}"#];
+    let said = client(&site, &[&twice[..], &stranger].concat()).await;
+    assert_eq!((said.code, said.output.as_str()), (Some(2), ""));
+    assert!(
+        said.messages.contains("the member `a` twice"),
+        "{}",
+        said.messages
+    );
+}
+
+#[tokio::test]
+async fn the_file_of_a_prompt_commands_no_terminal_and_stays_exact_elsewhere() {
+    let site = Site::new(json!({"app": null, "prompts": {"dir": "prompts"}}));
+    let evil = "\u{1b}[2J\u{1b}]0;pwn\u{7}\u{202e}x";
+    site.write("prompts/esc/1.md", &format!("---\n---\n{evil}\n"));
+    site.write("prompts/esc/2.md", "---\n---\nharmless\n");
+    site.write("typist.py", TYPIST);
+    for words in [
+        &["prompts", "show", "esc@1"][..],
+        &["prompts", "render", "esc@1"],
+        &["prompts", "diff", "esc", "1"],
+    ] {
+        let piped = run(site.command(words)).await;
+        assert!(piped.output.contains(evil), "{words:?}: {:?}", piped.output);
+        let mut command = Command::new("python3");
+        let typist = ["typist.py", "", program()];
+        command.args(typist).args(words).current_dir(site.path("."));
+        let shown = run(command).await.output;
+        let harmless = "\u{fffd}[2J\u{fffd}]0;pwn\u{fffd}\u{fffd}x";
+        assert!(shown.contains(harmless), "{words:?}: {shown:?}");
+        assert!(
+            !shown.contains(['\u{1b}', '\u{7}', '\u{202e}']),
+            "{words:?}: {shown:?}"
+        );
+    }
 }
 
 /// The output of a command on a terminal where `lines` are typed.
@@ -581,7 +667,7 @@ async fn keys_are_read_from_files_and_the_environment() {
         (["--token-env", "NOT_SET"], "NOT_SET"),
     ] {
         let said = client(&site, &[&["ping", "--url", &url][..], &words].concat()).await;
-        assert_eq!(said.code, Some(1), "{words:?}");
+        assert_eq!(said.code, Some(2), "{words:?}");
         assert!(
             said.messages.contains(why) && !said.messages.contains(&key),
             "{}",

@@ -76,10 +76,18 @@ async fn rules_and_schemas_hold_for_operators_too() {
     for (words, why) in [
         (["echo", "--args", "[1]"], "must be a JSON object"),
         (["echo", "--args", "{"], "--args is not JSON"),
+        (
+            ["echo", "--args", r#"{"text": "a", "text": "b"}"#],
+            "the member `text` twice",
+        ),
         (["echo", "--as", "é"], "printable ASCII"),
+        (
+            ["echo", "--url", "http://127.0.0.1:99999/mcp"],
+            "its port is no number",
+        ),
     ] {
         let said = call(&site, &words).await;
-        assert_eq!(said.code, Some(1));
+        assert_eq!(said.code, Some(2), "{words:?}");
         assert!(said.messages.contains(why), "{}", said.messages);
     }
 }

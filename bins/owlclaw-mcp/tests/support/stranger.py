@@ -7,6 +7,7 @@ import sys
 TOOLS = [
     {"name": "ask", "description": "Asks the client.", "inputSchema": {"type": "object"}},
     {"name": "say", "description": "Says\x1b[2J something.", "inputSchema": {"type": "object"}},
+    {"name": "mirror", "description": "Its arguments.", "inputSchema": {"type": "object"}},
     {"name": "variables", "description": "Its environment.", "inputSchema": {"type": "object"}},
 ]
 
@@ -20,7 +21,20 @@ def receive():
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)
-    return json.loads(line)
+    message = json.loads(line)
+    if message.get("method") == "tools/call" and message["params"]["name"] == "mirror":
+        mirror(message["id"], line)
+        return receive()
+    return message
+
+
+def mirror(identifier, line):
+    """Gives the arguments back as they were written."""
+    begin = line.index('"arguments":') + len('"arguments":')
+    _, end = json.JSONDecoder().raw_decode(line, begin)
+    result = '{"content":[],"structuredContent":%s}' % line[begin:end]
+    sys.stdout.write('{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (json.dumps(identifier), result))
+    sys.stdout.flush()
 
 
 def call(name, arguments):

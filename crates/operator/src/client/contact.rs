@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http_client::SendError;
 use mcp_client::{Bounds, ChildProgram, Dial, Error, HttpTransport, Options, Speak, UrlDial};
 use mcp_protocol::ProtocolVersion;
 use mcp_protocol::client::ServerError;
 use mcp_protocol::model::{Implementation, LoggingLevel};
 use oauth_client::{Authorizer, Grant, TokenStore};
 
-use super::{desk::Desk, quoted, sign_in};
+use super::{bad_url, desk::Desk, quoted, sign_in};
 use crate::request::{AnyServer, Identity, Place, Severity, UrlTransport};
 use crate::terminal::remark;
 use config::printable;
@@ -57,6 +58,7 @@ impl Contact {
                 tokens: None,
             });
         }
+        check_url(url)?;
         let mut headers = headers(&server.headers)?;
         let token = secret(
             server.token_env.as_deref(),
@@ -102,6 +104,7 @@ impl Contact {
         if let Some(proof) = proof {
             bearer(&mut headers, proof, "OWLCLAW_API_KEY")?;
         }
+        check_url(url)?;
         let mut dial = UrlDial::new(url);
         dial.headers = headers;
         dial.authorities = authorities(ca)?;
@@ -153,7 +156,23 @@ impl Contact {
             Error::Start { .. } => {
                 "the program must be installed, and in PATH unless named by a path"
             }
-            Error::TimedOut { .. } => "--timeout gives it more time",
+            Error::TimedOut { .. } | Error::Http(SendError::TimedOut) => {
+                "--timeout gives it more time"
+            }
+            Error::Http(SendError::Unreachable(_)) => {
+                "the server must be running, at the host and port of --url; --ca names the authority of a \
+                 certificate that the system does not know"
+            }
+            Error::NoCommonVersion { .. } => {
+                "--revision names the one to speak; a newer version of this program may know theirs"
+            }
+            Error::Closed { .. } if matches!(self.dial, Dial::Child(_)) => {
+                "the program must speak MCP over its standard streams until its input ends; run it by hand \
+                 to see what it prints"
+            }
+            Error::Closed { .. } => {
+                "the log of the server, or of a proxy in front of it, may say why it has ended the connection"
+            }
             Error::Server {
                 meaning: ServerError::MissingClientCapability { .. },
                 ..
@@ -170,6 +189,11 @@ impl Contact {
 /// Advice for a question of the server's that nobody answered.
 const UNANSWERED: &str =
     "forms are answered on a terminal or by --answers, addresses on a terminal, roots by --root";
+
+fn check_url(url: &str) -> Result<(), Failure> {
+    let read = http_client::parse_url(url, &["http", "https", "ws", "wss"]);
+    read.map(drop).map_err(bad_url)
+}
 
 fn options(server: &AnyServer) -> Result<Options, Failure> {
     let version = match &server.revision {
@@ -189,7 +213,7 @@ fn options(server: &AnyServer) -> Result<Options, Failure> {
         Some(words) if words == "-" => {
             return Err("--answers cannot come from standard input: name a file with @FILE".into());
         }
-        Some(words) => Some(crate::arguments::object(Some(words), "--answers")?),
+        Some(words) => Some(crate::arguments::members(Some(words), "--answers")?),
         None => None,
     };
     Ok(Options {

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use super::{quoted, shown};
 use crate::terminal::{remark, tell};
-use config::printable;
+use config::{nearest, printable};
 
 /// The side of the connection that answers.
 #[derive(Debug)]
@@ -114,14 +114,22 @@ fn filled_in(
     answers: &Map<String, Value>,
 ) -> Result<InputResponse, String> {
     remark(&format!("the server asks: {}", quoted(message, "  ")));
+    let names = || form.fields.iter().map(|(name, _)| name.as_str());
+    // They may be for another form of the server's.
+    for name in answers.keys().filter(|name| !names().any(|it| it == *name)) {
+        let meant = nearest(name, names()).map(|it| format!("; did you mean `{it}`?"));
+        let text = format!("the form has no `{name}`{}", meant.unwrap_or_default());
+        remark(&format!("warning: {}", printable(&text)));
+    }
     let mut content = std::collections::BTreeMap::new();
-    for (name, _) in &form.fields {
+    for (name, field) in &form.fields {
         match answers.get(name) {
             Some(value) => {
                 let value = serde_json::from_value(value.clone());
-                let value = value.map_err(|_| {
-                    format!("the value of `{name}` in --answers is none that a form can have")
-                })?;
+                let value = value.map_err(|_| "it is none that a form can have".to_owned());
+                let value = value.and_then(|value| fits(&value, field).map(|()| value));
+                let value = value
+                    .map_err(|why| format!("`{name}` in --answers does not fit the form: {why}"))?;
                 content.insert(name.clone(), value);
             }
             None if form.required.contains(name) => {
@@ -314,38 +322,70 @@ fn values(choices: &Choices) -> Vec<&str> {
 /// The value of what was typed; none for a field that is left out.
 fn value(typed: &str, field: &FormField) -> Result<Option<FormValue>, String> {
     let is_empty = typed.is_empty();
-    let one_of = |typed: &str, choices: &Choices| {
+    let value = match &field.kind {
+        FormKind::Text { default, .. } | FormKind::One { default, .. } if is_empty => {
+            return Ok(default.clone().map(FormValue::Text));
+        }
+        FormKind::Number { default, .. } if is_empty => {
+            return Ok(default.clone().map(FormValue::Number));
+        }
+        FormKind::Boolean { default } if is_empty => return Ok(default.map(FormValue::Boolean)),
+        FormKind::Many { default, .. } if is_empty => {
+            return Ok(default.clone().map(FormValue::Many));
+        }
+        FormKind::Text { .. } | FormKind::One { .. } => FormValue::Text(typed.to_owned()),
+        FormKind::Number { .. } => {
+            FormValue::Number(typed.parse().map_err(|_| "it must be a number")?)
+        }
+        FormKind::Boolean { .. } => match typed.to_lowercase().as_str() {
+            "y" | "yes" | "true" => FormValue::Boolean(true),
+            "n" | "no" | "false" => FormValue::Boolean(false),
+            _ => return Err("it must be y or n".to_owned()),
+        },
+        FormKind::Many { .. } => {
+            FormValue::Many(typed.split(',').map(|it| it.trim().to_owned()).collect())
+        }
+    };
+    fits(&value, field)?;
+    Ok(Some(value))
+}
+
+/// Checks a value against its field.
+fn fits(value: &FormValue, field: &FormField) -> Result<(), String> {
+    let known = |chosen: &str, choices: &Choices| {
         let known = values(choices);
-        match known.contains(&typed) {
-            true => Ok(typed.to_owned()),
+        match known.contains(&chosen) {
+            true => Ok(()),
             false => Err(format!(
                 "it must be one of {}",
                 printable(&known.join(", "))
             )),
         }
     };
-    Ok(match &field.kind {
-        FormKind::Text { default, .. } if is_empty => default.clone().map(FormValue::Text),
-        FormKind::Text {
-            min_length,
-            max_length,
-            ..
-        } => {
-            let length = typed.chars().count() as u64;
-            if min_length.is_some_and(|it| length < it) || max_length.is_some_and(|it| it < length)
-            {
-                return Err("its length does not fit".to_owned());
-            }
-            Some(FormValue::Text(typed.to_owned()))
-        }
-        FormKind::Number { default, .. } if is_empty => default.clone().map(FormValue::Number),
-        FormKind::Number {
-            integer,
-            minimum,
-            maximum,
-            ..
-        } => {
-            let number: Number = typed.parse().map_err(|_| "it must be a number")?;
+    let is_within = |count: u64, least: &Option<u64>, most: &Option<u64>| {
+        least.is_none_or(|it| it <= count) && most.is_none_or(|it| count <= it)
+    };
+    match (&field.kind, value) {
+        (
+            FormKind::Text {
+                min_length,
+                max_length,
+                ..
+            },
+            FormValue::Text(text),
+        ) => match is_within(text.chars().count() as u64, min_length, max_length) {
+            true => Ok(()),
+            false => Err("its length does not fit".to_owned()),
+        },
+        (
+            FormKind::Number {
+                integer,
+                minimum,
+                maximum,
+                ..
+            },
+            FormValue::Number(number),
+        ) => {
             let size = number.as_f64().unwrap_or(f64::NAN);
             let bound = |it: &Option<Number>| it.as_ref().and_then(Number::as_f64);
             if *integer && number.as_i64().is_none() && number.as_u64().is_none() {
@@ -356,32 +396,35 @@ fn value(typed: &str, field: &FormField) -> Result<Option<FormValue>, String> {
             {
                 return Err("it is out of the bounds".to_owned());
             }
-            Some(FormValue::Number(number))
+            Ok(())
         }
-        FormKind::Boolean { default } if is_empty => default.map(FormValue::Boolean),
-        FormKind::Boolean { .. } => match typed.to_lowercase().as_str() {
-            "y" | "yes" | "true" => Some(FormValue::Boolean(true)),
-            "n" | "no" | "false" => Some(FormValue::Boolean(false)),
-            _ => return Err("it must be y or n".to_owned()),
-        },
-        FormKind::One { default, .. } if is_empty => default.clone().map(FormValue::Text),
-        FormKind::One { choices, .. } => Some(FormValue::Text(one_of(typed, choices)?)),
-        FormKind::Many { default, .. } if is_empty => default.clone().map(FormValue::Many),
-        FormKind::Many {
-            choices,
-            min_items,
-            max_items,
-            ..
-        } => {
-            let chosen = typed.split(',').map(|it| one_of(it.trim(), choices));
-            let chosen: Vec<_> = chosen.collect::<Result<_, _>>()?;
-            let count = chosen.len() as u64;
-            if min_items.is_some_and(|it| count < it) || max_items.is_some_and(|it| it < count) {
-                return Err("that is another number of choices than is wanted".to_owned());
+        (FormKind::Boolean { .. }, FormValue::Boolean(_)) => Ok(()),
+        (FormKind::One { choices, .. }, FormValue::Text(text)) => known(text, choices),
+        (
+            FormKind::Many {
+                choices,
+                min_items,
+                max_items,
+                ..
+            },
+            FormValue::Many(chosen),
+        ) => {
+            chosen.iter().try_for_each(|it| known(it, choices))?;
+            match is_within(chosen.len() as u64, min_items, max_items) {
+                true => Ok(()),
+                false => Err("that is another number of choices than is wanted".to_owned()),
             }
-            Some(FormValue::Many(chosen))
         }
-    })
+        (kind, _) => Err(format!(
+            "it must be {}",
+            match kind {
+                FormKind::Text { .. } | FormKind::One { .. } => "a string",
+                FormKind::Number { .. } => "a number",
+                FormKind::Boolean { .. } => "a boolean",
+                FormKind::Many { .. } => "a list of strings",
+            }
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -460,7 +503,36 @@ mod tests {
         let missing = answers(json!({"name": "Ada"}));
         let refused = filled_in("m", &form(), &missing).unwrap_err();
         assert!(refused.contains("`count`"), "{refused}");
-        let unfit = answers(json!({"name": {}, "count": 2}));
-        assert!(filled_in("m", &form(), &unfit).is_err());
+        for (unfit, why) in [
+            (json!({"name": {}, "count": 2}), "`name`"),
+            (json!({"name": 5, "count": 2}), "it must be a string"),
+            (json!({"name": "A", "count": 2}), "its length"),
+            (json!({"name": "Ada", "count": 0}), "out of the bounds"),
+            (json!({"name": "Ada", "count": 1.5}), "a whole number"),
+            (json!({"name": "Ada", "count": "2"}), "it must be a number"),
+            (
+                json!({"name": "Ada", "count": 2, "sure": "y"}),
+                "it must be a boolean",
+            ),
+            (
+                json!({"name": "Ada", "count": 2, "size": "small"}),
+                "one of s, l",
+            ),
+            (
+                json!({"name": "Ada", "count": 2, "with": "a"}),
+                "a list of strings",
+            ),
+            (
+                json!({"name": "Ada", "count": 2, "with": ["c"]}),
+                "one of a, b",
+            ),
+            (
+                json!({"name": "Ada", "count": 2, "with": []}),
+                "number of choices",
+            ),
+        ] {
+            let refused = filled_in("m", &form(), &answers(unfit)).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }
