@@ -151,6 +151,8 @@ pub struct PromptCatalog {
     problems: Vec<Problem>,
     /// Reason why prompts may be missing whose names are not known.
     incomplete: Option<Problem>,
+    /// True if there was nothing in the directory, which is no problem where nothing was before.
+    is_empty: bool,
 }
 
 impl PromptCatalog {
@@ -163,7 +165,16 @@ impl PromptCatalog {
             let is_link = problem.path.is_symlink();
             !is_link
         });
-        let incomplete = incomplete.cloned();
+        let is_empty = incomplete.is_none() && listing.is_empty();
+        let incomplete = match is_empty {
+            // As of a volume that is not mounted.
+            true => Some(Problem::new(
+                &options.root,
+                "there is no file in it, and there were prompts before",
+                "mount or restore it; if there are to be no prompts, start the server again",
+            )),
+            false => incomplete.cloned(),
+        };
         let mut scan = Scan {
             root: &options.root,
             listing: &listing,
@@ -173,6 +184,7 @@ impl PromptCatalog {
         };
         scan.links();
         scan.run();
+        scan.empty_directories();
         let (entries, mut problems) = (scan.entries, scan.problems);
         for entry in entries.values() {
             let broken = entry
@@ -187,6 +199,7 @@ impl PromptCatalog {
             entries,
             problems,
             incomplete,
+            is_empty,
         }
     }
 
@@ -195,6 +208,9 @@ impl PromptCatalog {
     #[must_use]
     pub fn following(mut self, before: &Self, broken: Broken) -> Self {
         if let Some(incomplete) = &self.incomplete {
+            if self.is_empty && !before.entries.is_empty() {
+                self.problems.push(incomplete.clone());
+            }
             for (name, entry) in &before.entries {
                 self.entries
                     .entry(name.clone())
@@ -453,6 +469,31 @@ impl Scan<'_> {
         }
     }
 
+    /// Holds the prompts that directories without a file are meant to be.
+    fn empty_directories(&mut self) {
+        let Ok(entries) = std::fs::read_dir(self.root) else {
+            return;
+        };
+        let is_directory = |it: &std::fs::DirEntry| it.file_type().is_ok_and(|it| it.is_dir());
+        let names = entries.flatten().filter(is_directory);
+        let mut names: Vec<_> = names.map(|it| PathBuf::from(it.file_name())).collect();
+        names.sort();
+        for relative in names {
+            let name = relative.to_string_lossy().into_owned();
+            let has_files = self.listing.keys().any(|it| it.starts_with(&relative));
+            if has_files || is_part(&relative) || name.starts_with('.') {
+                continue;
+            }
+            let hint = "add a version, `NAME/VERSION.md`, or delete the directory";
+            let problem = Problem::new(self.root.join(&relative), "there is no version", hint);
+            match is_name(&name) {
+                true if self.entries.contains_key(&name) => {}
+                true => self.hold(&name, problem),
+                false => self.problems.push(problem),
+            }
+        }
+    }
+
     fn odd(&mut self, relative: &Path, what: impl Into<String>, hint: impl Into<String>) {
         let path = self.root.join(relative);
         self.problems.push(Problem::new(path, what, hint));
@@ -574,11 +615,8 @@ impl Scan<'_> {
             && own != version
         {
             let what = format!("`version` is `{own}`, and the file's name says `{version}`");
-            return Err(Problem::new(
-                path,
-                what,
-                "rename the file, or correct `version`",
-            ));
+            let problem = Problem::new(path, what, "rename the file, or correct `version`");
+            return Err(problem.at(front::line_of(&source, "version")));
         }
         let version = version
             .or(parts.version.as_deref())
@@ -687,28 +725,29 @@ impl Scan<'_> {
             let hint = "write `{% include \"_file.md\" %}`; which files a prompt has is known before it is used";
             Problem::new(path, what, hint).at(Some(first_line + line - 1))
         })?;
-        for name in names {
+        for (name, line) in names {
+            let here = Some(first_line + line - 1);
             if above.contains(&name) {
                 let what = format!("`{name}` includes itself: {} → {name}", above.join(" → "));
-                return Err(Problem::new(path, what, "take one of these includes out"));
+                return Err(Problem::new(path, what, "take one of these includes out").at(here));
             }
             let is_usable = is_part(Path::new(&name));
             if !is_usable || !self.listing.contains_key(Path::new(&name)) {
                 let what = format!("it includes `{name}`, which is not there");
                 let hint = "write the path of a file below the directory of the prompts whose name, or a \
                             directory of it, begins with `_`";
-                return Err(Problem::new(path, what, hint));
+                return Err(Problem::new(path, what, hint).at(here));
             }
             if above.len() >= MAX_INCLUDE_DEPTH {
                 let what =
                     format!("files include others more than {MAX_INCLUDE_DEPTH} levels deep");
-                return Err(Problem::new(path, what, "put them together"));
+                return Err(Problem::new(path, what, "put them together").at(here));
             }
             let source = self.text(Path::new(&name))?;
             all.insert(name.clone(), Arc::clone(&source));
             if all.len() > MAX_INCLUDES {
                 let what = format!("it includes more than {MAX_INCLUDES} files");
-                return Err(Problem::new(path, what, "put some of them together"));
+                return Err(Problem::new(path, what, "put some of them together").at(here));
             }
             above.push(name.clone());
             let place = self.root.join(&name);

@@ -6,7 +6,7 @@ use documents::{Document, nearest, parse_yaml};
 use serde_json::{Map, Value};
 
 use crate::{
-    argument::{Argument, Kind, as_sent},
+    argument::{Argument, Kind, MAX_VALUE_BYTES, as_sent},
     problem::Problem,
     version::{is_name, is_version},
 };
@@ -110,14 +110,13 @@ pub(crate) fn parse(path: &Path, name: &str, text: &str) -> Result<Parts, Proble
             return Err(Problem::new(path, what, hint).at(Some(2)));
         }
     };
+    // The front matter begins on the second line.
     let at = |key: &str, problem: Problem| {
-        let mut lines = document.frontmatter.lines().enumerate();
-        let line = lines.find(|(_, line)| {
-            let line = line.trim_start_matches([' ', '-', '{']);
-            line.strip_prefix(key)
-                .is_some_and(|rest| rest.trim_start().starts_with(':'))
-        });
-        problem.at(line.map(|(line, _)| line as u64 + 2))
+        let line = match key.split_once('/') {
+            Some((argument, key)) => line_of_argument(document.frontmatter, argument, key),
+            None => line_of(document.frontmatter, key),
+        };
+        problem.at(line.map(|line| line + 1))
     };
     let fields = Fields {
         path,
@@ -158,6 +157,48 @@ pub(crate) fn parse(path: &Path, name: &str, text: &str) -> Result<Parts, Proble
     Ok(parts)
 }
 
+/// The line, counted from 1, that sets `key` in `text`, as far as that shows without reading it as YAML.
+pub(crate) fn line_of(text: &str, key: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let line =
+        lines.position(|line| value_of(line.trim_start_matches([' ', '-', '{']), key).is_some());
+    line.map(|line| line as u64 + 1)
+}
+
+/// The line that sets `key` of an argument, else the one that names the argument.
+fn line_of_argument(text: &str, argument: &str, key: &str) -> Option<u64> {
+    let parts = |line: &str| {
+        let parts = line.split([',', '{', '}']);
+        let parts = parts.map(|it| it.trim_start_matches([' ', '-']).to_owned());
+        parts.collect::<Vec<_>>()
+    };
+    let has = |line: &str, key: &str| parts(line).iter().any(|it| value_of(it, key).is_some());
+    let is_name = |line: &str| {
+        let parts = parts(line);
+        let mut names = parts.iter().filter_map(|it| value_of(it, "name"));
+        names.any(|it| it.trim_matches(['"', '\'']) == argument)
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    let named = lines.iter().position(|line| is_name(line))?;
+    let begins = |line: &str| line.trim_start().starts_with("- ");
+    let first = (0..=named)
+        .rev()
+        .find(|&at| begins(lines[at]))
+        .unwrap_or(named);
+    let rest = lines[first + 1..].iter().position(|line| begins(line));
+    let end = rest.map_or(lines.len(), |rest| first + 1 + rest);
+    let line = (first..end)
+        .find(|&at| has(lines[at], key))
+        .unwrap_or(named);
+    Some(line as u64 + 1)
+}
+
+/// The text behind `key:` at the beginning of `line`.
+fn value_of<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    let rest = line.strip_prefix(key)?.trim_start();
+    rest.strip_prefix(':').map(str::trim)
+}
+
 fn arguments(fields: &Fields<'_>) -> Result<Vec<Argument>, (String, Problem)> {
     let mut arguments: Vec<Argument> = Vec::new();
     for (index, declared) in fields.list("arguments")?.iter().enumerate() {
@@ -175,7 +216,8 @@ fn arguments(fields: &Fields<'_>) -> Result<Vec<Argument>, (String, Problem)> {
             },
             map,
         };
-        own.only(&ARGUMENT_KEYS)?;
+        let of_argument = |(key, problem)| (format!("{name}/{key}"), problem);
+        own.only(&ARGUMENT_KEYS).map_err(of_argument)?;
         let is_variable = name.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_')
             && name
                 .bytes()
@@ -190,7 +232,7 @@ fn arguments(fields: &Fields<'_>) -> Result<Vec<Argument>, (String, Problem)> {
             let what = format!("the argument `{name}` is declared twice");
             return Err(fields.wrong("arguments", what, "leave one of the two out"));
         }
-        arguments.push(argument(&own, name)?);
+        arguments.push(argument(&own, name).map_err(of_argument)?);
         if arguments.len() > MAX_ARGUMENTS {
             let what = format!("there are more than {MAX_ARGUMENTS} arguments");
             return Err(fields.wrong("arguments", what, "take an object for several of them"));
@@ -249,6 +291,9 @@ fn argument(fields: &Fields<'_>, name: &str) -> Result<Argument, (String, Proble
         let what = "an argument with a default is not required".to_owned();
         return Err(fields.wrong("default", what, hint));
     }
+    if let Some((key, what)) = contradiction(&argument, fields) {
+        return Err(fields.wrong(key, what, "correct one of the two; no value would fit"));
+    }
     let given = [
         ("enum", argument.choices.as_slice()),
         ("examples", argument.examples.as_slice()),
@@ -265,6 +310,35 @@ fn argument(fields: &Fields<'_>, name: &str) -> Result<Argument, (String, Proble
         }
     }
     Ok(argument)
+}
+
+/// Bounds that no value satisfies: the field and what is wrong.
+fn contradiction(argument: &Argument, fields: &Fields<'_>) -> Option<(&'static str, String)> {
+    if fields.map.contains_key("enum") && argument.choices.is_empty() {
+        return Some(("enum", "`enum` has no value".to_owned()));
+    }
+    let (mut least, mut most) = (argument.minimum, argument.maximum);
+    if argument.kind == Kind::Integer {
+        (least, most) = (least.map(f64::ceil), most.map(f64::floor));
+    }
+    if least.zip(most).is_some_and(|(least, most)| most < least) {
+        let what = "no number is both at least `minimum` and at most `maximum`";
+        return Some(("minimum", what.to_owned()));
+    }
+    let (least, most) = (argument.min_length?, argument.max_length);
+    let (key, other) = match argument.kind {
+        Kind::String => ("min_length", "max_length"),
+        _ => ("min_items", "max_items"),
+    };
+    match most {
+        Some(most) if most < least => Some((key, format!("`{key}` is greater than `{other}`"))),
+        // Without a bound of its own a value has at most so many bytes.
+        None if MAX_VALUE_BYTES < least => Some((
+            key,
+            format!("`{key}` is greater than {MAX_VALUE_BYTES}, and there is no `{other}`"),
+        )),
+        _ => None,
+    }
 }
 
 /// One map of the front matter.

@@ -1,12 +1,6 @@
 //! Templates: compiled when their files are read, rendered within bounds.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    error::Error as StdError,
-    io,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, error::Error as StdError, io, path::PathBuf, sync::Arc};
 
 use documents::nearest_of;
 use minijinja::{
@@ -252,7 +246,7 @@ pub(crate) fn environment() -> Environment<'static> {
     environment
 }
 
-/// Writes a value: a text as it is, a list or an object as JSON. Nothing is no text.
+/// Writes a value: a text as it is, `true` and `false`, a list or an object as JSON. Nothing is no text.
 fn write(
     out: &mut Output<'_>,
     _state: &mut State<'_, '_>,
@@ -267,9 +261,11 @@ fn write(
             ErrorKind::UndefinedError,
             "there is no value to write; give the argument a default, or ask with `{% if … %}`",
         )),
-        ValueKind::Bool | ValueKind::Number => {
-            out.write_fmt(format_args!("{value}")).map_err(failed)
-        }
+        // As clients send it; minijinja has the words of Python.
+        ValueKind::Bool => out
+            .write_str(if value.is_true() { "true" } else { "false" })
+            .map_err(failed),
+        ValueKind::Number => out.write_fmt(format_args!("{value}")).map_err(failed),
         _ => {
             let json = to_json(value, 0)?;
             out.write_fmt(format_args!("{json}")).map_err(failed)
@@ -331,8 +327,8 @@ impl io::Write for Bounded {
 /// # Errors
 ///
 /// The line of a tag whose name is not written so.
-pub(crate) fn included(source: &str) -> Result<BTreeSet<String>, u64> {
-    let mut names = BTreeSet::new();
+pub(crate) fn included(source: &str) -> Result<BTreeMap<String, u64>, u64> {
+    let mut names = BTreeMap::new();
     for (at, _) in source.match_indices("{%") {
         let line = || 1 + source[..at].matches('\n').count() as u64;
         let tag = source[at + 2..].trim_start_matches(['-', '+']).trim_start();
@@ -359,7 +355,7 @@ pub(crate) fn included(source: &str) -> Result<BTreeSet<String>, u64> {
         ) {
             return Err(line());
         }
-        names.insert(name.to_owned());
+        names.entry(name.to_owned()).or_insert_with(line);
     }
     Ok(names)
 }
@@ -387,9 +383,10 @@ mod tests {
             ("{% include [\"_a.md\", name] %}", Err(1)),
             ("{% include \"_a.md", Err(1)),
         ] {
-            let expected =
-                expected.map(|it: Vec<&str>| it.into_iter().map(str::to_owned).collect());
-            assert_eq!(included(source), expected, "{source}");
+            let owned = |it: Vec<&str>| it.into_iter().map(str::to_owned).collect::<Vec<_>>();
+            let expected = expected.map(owned);
+            let found = included(source).map(|it| it.into_keys().collect());
+            assert_eq!(found, expected, "{source}");
         }
     }
 }

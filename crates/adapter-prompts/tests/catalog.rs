@@ -165,7 +165,7 @@ fn files_that_cannot_be_used_hold_their_prompt_and_say_where_and_what_helps() {
         ("---\nversion: a b\n---\nx", "`version` cannot be `a b`"),
         (
             "---\narguments:\n- {name: a, requierd: true}\n---\nx",
-            "argument `a`: `requierd` is not known (did you mean `required`?)",
+            "p.md:3: argument `a`: `requierd` is not known (did you mean `required`?)",
         ),
         (
             "---\narguments:\n- {name: a, type: text}\n---\nx",
@@ -206,7 +206,34 @@ fn files_that_cannot_be_used_hold_their_prompt_and_say_where_and_what_helps() {
         ),
         ("---\n---\n## user\n\n## assistant\nx", "is empty"),
         ("---\n---\n", "is empty"),
-        ("---\n---\n{% include \"_none.md\" %}", "which is not there"),
+        (
+            "---\n---\nx\n{% include \"_none.md\" %}",
+            "p.md:4: it includes `_none.md`, which is not there",
+        ),
+        (
+            "---\narguments:\n- name: b\n- {name: a, type: integer, minimum: 5, maximum: 1}\n---\nx",
+            "p.md:4: argument `a`: no number is both",
+        ),
+        (
+            "---\narguments:\n- {name: a, type: integer, minimum: 1.2, maximum: 1.8}\n---\nx",
+            "no number is both",
+        ),
+        (
+            "---\narguments:\n- name: b\n  max_length: 1\n- name: a\n  min_length: 9\n  max_length: 2\n---\nx",
+            "p.md:6: argument `a`: `min_length` is greater than `max_length`",
+        ),
+        (
+            "---\narguments:\n- {name: a, min_length: 100000}\n---\nx",
+            "`min_length` is greater than 65536",
+        ),
+        (
+            "---\narguments:\n- {name: a, type: array, min_items: 3, max_items: 2}\n---\nx",
+            "`min_items` is greater than `max_items`",
+        ),
+        (
+            "---\narguments:\n- name: a\n  enum: []\n---\nx",
+            "p.md:4: argument `a`: `enum` has no value",
+        ),
         ("---\n---\n{% include \"../p.md\" %}", "which is not there"),
         (
             "---\n---\n{% include \"/etc/passwd\" %}",
@@ -236,6 +263,9 @@ fn what_is_no_prompt_is_told() {
         ("bad/1 2.md", "---\n---\nx"),
         ("other/1.md", "---\nversion: \"2\"\n---\nx"),
     ]);
+    for empty in ["hollow", "hollow place", "_parts", ".git"] {
+        fs::create_dir(directory.path().join(empty)).unwrap();
+    }
     let catalog = scan(&directory);
     let problems: Vec<_> = catalog.problems().iter().map(ToString::to_string).collect();
     let problems = problems.join("\n");
@@ -246,12 +276,15 @@ fn what_is_no_prompt_is_told() {
         "lies too deep",
         "empty/current: there is no version `1`",
         "`1 2` cannot be a version",
-        "`version` is `2`, and the file's name says `1`",
+        "other/1.md:2: `version` is `2`, and the file's name says `1`",
+        "hollow: there is no version",
+        "hollow place: there is no version",
     ] {
         assert!(problems.contains(expected), "{expected}: {problems}");
     }
     let held: Vec<_> = catalog.held().map(|(name, _)| name).collect();
-    assert_eq!(held, ["a", "bad", "empty", "other"]);
+    assert_eq!(held, ["a", "bad", "empty", "hollow", "other"]);
+    assert!(!problems.contains("_parts") && !problems.contains(".git"));
 }
 
 #[test]
@@ -527,6 +560,39 @@ fn a_directory_that_is_lost_holds_all_of_its_prompts() {
     fs::rename(parent.path().join("elsewhere"), &root).unwrap();
     let catalog = wait(&watch, |it| it.problems().is_empty());
     assert_eq!(text(&catalog, "p", &[]), "x");
+
+    // An empty directory in its place, as of a volume that is not mounted.
+    let aside = parent.path().join("aside");
+    fs::create_dir(&aside).unwrap();
+    fs::rename(root.join("p.md"), aside.join("p.md")).unwrap();
+    let catalog = wait(&watch, |it| !it.problems().is_empty());
+    let problem = catalog.get("p").unwrap().current().unwrap_err();
+    assert!(
+        problem.to_string().contains("there is no file"),
+        "{problem}"
+    );
+    fs::rename(aside.join("p.md"), root.join("p.md")).unwrap();
+    let catalog = wait(&watch, |it| it.problems().is_empty());
+    assert_eq!(text(&catalog, "p", &[]), "x");
+}
+
+#[test]
+fn a_directory_without_prompts_from_the_beginning_is_no_problem() {
+    let directory = directory(&[]);
+    let watch = PromptWatch::start(
+        PromptOptions::new(directory.path()),
+        WatchOptions::default(),
+    );
+    let catalog = watch.unwrap().catalog();
+    assert!(catalog.problems().is_empty(), "{:?}", catalog.problems());
+}
+
+#[test]
+fn a_boolean_is_written_as_clients_send_it() {
+    let file = "---\narguments:\n- {name: deep, type: boolean}\n---\n{{ deep }} {{ not deep }} {{ [deep] }}";
+    let directory = directory(&[("p.md", file)]);
+    let text = text(&scan(&directory), "p", &[("deep", "true")]);
+    assert_eq!(text, "true false [true]");
 }
 
 #[test]
