@@ -473,3 +473,18 @@ async fn versions_are_compared_rolled_back_and_followed_by_a_running_server() {
         wrong.messages
     );
 }
+
+#[tokio::test]
+async fn an_idempotency_key_is_not_taken_for_a_prompt_and_passed_over() {
+    let site = site(json!({}));
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let params = |meta: Value| json!({ "name": "email.reply", "arguments": { "mail": "Hi" }, "_meta": meta });
+    let keyed = params(json!({ "io.owlclaw/idempotencyKey": "once" }));
+    let refused = server.request("prompts/get", keyed).await;
+    assert_eq!(refused.error()["code"], -32602);
+    let filled = server.request("prompts/get", params(json!({}))).await;
+    assert!(filled.result()["messages"].is_array());
+    server.close_input();
+    server.wait_exit(END).await;
+}

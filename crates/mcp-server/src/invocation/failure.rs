@@ -319,7 +319,7 @@ mod tests {
             ),
             (
                 "an idempotency key that is malformed",
-                InvocationError::BadKey(BadKey),
+                InvocationError::BadKey(BadKey::Unfit),
             ),
             (
                 "arguments that do not fit the schema",

@@ -70,10 +70,16 @@ pub(crate) const MAX_KEY_CHARS: usize = 255;
 
 /// A key that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`io.owlclaw/idempotencyKey` must be a string of 1 to {MAX_KEY_CHARS} visible ASCII characters"
-)]
-pub struct BadKey;
+pub enum BadKey {
+    /// A value that cannot be a key.
+    #[error(
+        "`io.owlclaw/idempotencyKey` must be a string of 1 to {MAX_KEY_CHARS} visible ASCII characters"
+    )]
+    Unfit,
+    /// A key for a prompt, whose use would be counted again.
+    #[error("`io.owlclaw/idempotencyKey` is for calls of tools; leave it out of `prompts/get`")]
+    OfPrompt,
+}
 
 /// Refusal of a call under an idempotency key that another call has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

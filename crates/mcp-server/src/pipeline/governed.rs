@@ -9,7 +9,7 @@ use crate::{
         failure::{Charge, DENIED, InvocationError, meaning_of_denial},
         outcome::{charge_of, ending_of, never_began},
         quota_hints,
-        refusal::KeyTaken,
+        refusal::{BadKey, KeyTaken},
         verdict::{Ended, Fault, Verdict},
     },
     names::caller_of,
@@ -240,9 +240,15 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
     }
 
-    /// The idempotency key of a call of a tool, if it has one; nothing else needs any.
+    /// The idempotency key of a call of a tool, if it has one. A prompt has none: its use would be counted again,
+    /// which the client is told. Reading a resource twice does no harm.
     fn key(&self, cx: &RequestCx, invocation: &Invocation) -> Result<Option<KeyClaim>, Refusal> {
-        if !matches!(invocation.target, Target::Tool(_)) || invocation.is_rerun {
+        let is_tool = matches!(invocation.target, Target::Tool(_));
+        if matches!(invocation.target, Target::Prompt(..)) && cx.meta.idempotency_key.is_some() {
+            let bad = InvocationError::BadKey(BadKey::OfPrompt);
+            return Err(Refusal::Failed(bad));
+        }
+        if !is_tool || invocation.is_rerun {
             return Ok(None);
         }
         let key = idempotency::key_of(cx);

@@ -58,12 +58,12 @@ pub(crate) fn key_of(cx: &RequestCx) -> Result<Option<String>, BadKey> {
     let Some(json) = &cx.meta.idempotency_key else {
         return Ok(None);
     };
-    let key: String = serde_json::from_str(json).map_err(|_| BadKey)?;
+    let key: String = serde_json::from_str(json).map_err(|_| BadKey::Unfit)?;
     // What cannot be seen cannot be told apart by whoever looks into the ledger.
     let is_visible = key.bytes().all(|byte| byte.is_ascii_graphic());
     match key.len() {
         1..=MAX_KEY_CHARS if is_visible => Ok(Some(key)),
-        _ => Err(BadKey),
+        _ => Err(BadKey::Unfit),
     }
 }
 
@@ -202,7 +202,7 @@ mod tests {
             "\"\u{200b}\"",
             &long,
         ] {
-            assert_eq!(read(Some(bad)), Err(BadKey), "{bad}");
+            assert_eq!(read(Some(bad)), Err(BadKey::Unfit), "{bad}");
         }
     }
 
