@@ -372,7 +372,9 @@ impl Shared {
                 drop(state);
                 if let Some(answer) = open.and_then(|open| open.answer) {
                     let what = self.quoted(frame);
-                    let why = format!("its answer is no message ({}): {what}", error.message);
+                    // The parser's reason may quote the answer.
+                    let reason = self.without_secrets(error).message;
+                    let why = format!("its answer is no message ({reason}): {what}");
                     let _ = answer.send(Err(Error::Protocol(why)));
                 }
             }
