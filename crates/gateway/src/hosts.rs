@@ -4,14 +4,63 @@
 use crate::{Reach, UpstreamSpec};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_client::HttpTransport;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Map, Value};
 use std::{
+    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 /// A longer file is no configuration.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Members of an entry with the tools that alone are offered.
+const ALLOWING: [&str; 4] = [
+    "includeTools",
+    "enabledTools",
+    "enabled_tools",
+    "allowedTools",
+];
+/// Members of an entry with tools that are not offered.
+const DENYING: [&str; 3] = ["excludeTools", "disabledTools", "disabled_tools"];
+/// Members of an entry that have a meaning here, or none that matters.
+const KNOWN: [&str; 27] = [
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "serverUrl",
+    "httpUrl",
+    "headers",
+    "type",
+    "transport",
+    "timeout",
+    "enabled",
+    "disabled",
+    "autoApprove",
+    "alwaysAllow",
+    "description",
+    "name",
+    "icon",
+    "gallery",
+    "version",
+    ALLOWING[0],
+    ALLOWING[1],
+    ALLOWING[2],
+    ALLOWING[3],
+    DENYING[0],
+    DENYING[1],
+    DENYING[2],
+];
+/// Parts of the name of a member that may restrict what is offered.
+const RESTRICTING: [&str; 8] = [
+    "tool", "allow", "deny", "block", "include", "exclude", "disab", "filter",
+];
 
 /// Servers of a host's file, in order of their names, and what is wrong with it.
 #[derive(Debug, Default, PartialEq)]
@@ -67,7 +116,7 @@ impl HostFile {
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut file = Self::default();
         let root: Value = match serde_json::from_str(&plain(text)) {
-            Ok(root) => root,
+            Ok(Unique(root)) => root,
             Err(error) => {
                 file.warnings
                     .push(format!("it is no JSON, and has no servers: {error}"));
@@ -89,6 +138,66 @@ impl HostFile {
             }
         }
         file
+    }
+}
+
+/// JSON in which no object has two members of one name.
+struct Unique(Value);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Once;
+        impl<'de> Visitor<'de> for Once {
+            type Value = Value;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+
+            fn visit_bool<E>(self, it: bool) -> Result<Value, E> {
+                Ok(it.into())
+            }
+
+            fn visit_i64<E>(self, it: i64) -> Result<Value, E> {
+                Ok(it.into())
+            }
+
+            fn visit_u64<E>(self, it: u64) -> Result<Value, E> {
+                Ok(it.into())
+            }
+
+            fn visit_f64<E>(self, it: f64) -> Result<Value, E> {
+                Ok(it.into())
+            }
+
+            fn visit_str<E>(self, it: &str) -> Result<Value, E> {
+                Ok(it.into())
+            }
+
+            fn visit_unit<E>(self) -> Result<Value, E> {
+                Ok(Value::Null)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+                let mut found = Vec::new();
+                while let Some(Unique(item)) = items.next_element()? {
+                    found.push(item);
+                }
+                Ok(Value::Array(found))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+                let mut found = Map::new();
+                while let Some((name, Unique(value))) = members.next_entry::<String, _>()? {
+                    if found.contains_key(&name) {
+                        return Err(de::Error::custom(format!("`{name}` is given twice")));
+                    }
+                    found.insert(name, value);
+                }
+                Ok(Value::Object(found))
+            }
+        }
+        deserializer.deserialize_any(Once).map(Self)
     }
 }
 
@@ -151,6 +260,9 @@ fn spec(
             None => text("httpUrl")?,
         },
     };
+    if command.is_some() && url.is_some() {
+        return Err("it has both `command` and `url`: which of them is meant?".to_owned());
+    }
     let (is_child, transport) = match kind.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => (command.is_some(), HttpTransport::Detect),
         Some("stdio" | "local") => (true, HttpTransport::Detect),
@@ -210,9 +322,42 @@ fn spec(
         }
         Some(_) => return Err("`timeout` is no number of seconds from 1 to 86400".to_owned()),
     }
+    spec.allow = patterns(entry, &ALLOWING)?;
+    spec.deny = patterns(entry, &DENYING)?;
+    for key in entry.keys().filter(|it| !KNOWN.contains(&it.as_str())) {
+        let lower = key.to_ascii_lowercase();
+        if RESTRICTING.iter().any(|it| lower.contains(it)) {
+            return Err(format!(
+                "`{key}` is not known here, and may restrict what is offered: configure the server under `upstreams`"
+            ));
+        }
+        warnings.push(format!(
+            "`{name}.{key}` is not known here, and has no effect"
+        ));
+    }
     let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
     spec.enabled = flag("enabled").unwrap_or(true) && !flag("disabled").unwrap_or(false);
     Ok(spec)
+}
+
+/// Names of tools that members of an entry list, as patterns.
+fn patterns(entry: &Map<String, Value>, keys: &[&str]) -> Result<Vec<String>, String> {
+    let mut found = Vec::new();
+    for key in keys {
+        match entry.get(*key) {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(items)) => {
+                for item in items {
+                    let text = item.as_str();
+                    let text =
+                        text.ok_or_else(|| format!("`{key}` has something that is no text"))?;
+                    found.push(text.to_owned());
+                }
+            }
+            Some(_) => return Err(format!("`{key}` is no list")),
+        }
+    }
+    Ok(found)
 }
 
 fn looks_secret(name: &str) -> bool {
@@ -387,6 +532,34 @@ mod tests {
             HostFile::read(Path::new("/no/such"), |_| None),
             HostFile::default()
         );
+    }
+
+    #[test]
+    fn members_that_restrict_a_server_are_heeded_or_the_server_is_left_out() {
+        let file = parsed(
+            r#"{"mcpServers": {"a": {"command": "x", "enabledTools": ["read_*"], "disabledTools": ["read_all"],
+                "autoApprove": ["read_x"], "colour": "red"}}}"#,
+        );
+        assert_eq!(file.specs[0].allow, ["read_*"]);
+        assert_eq!(file.specs[0].deny, ["read_all"]);
+        assert!(
+            matches!(&*file.warnings, [one] if one.contains("a.colour")),
+            "{:?}",
+            file.warnings
+        );
+        for (bad, named) in [
+            (r#"{"command": "x", "toolFilter": {}}"#, "toolFilter"),
+            (r#"{"command": "x", "disabledTools": "y"}"#, "disabledTools"),
+            (r#"{"command": "x", "includeTools": [7]}"#, "includeTools"),
+            (r#"{"command": "x", "url": "https://h/mcp"}"#, "`url`"),
+        ] {
+            let file = parsed(&format!(r#"{{"mcpServers": {{"a": {bad}}}}}"#));
+            assert!(file.specs.is_empty(), "{bad}");
+            assert!(file.warnings[0].contains(named), "{:?}", file.warnings);
+        }
+        let twice = parsed(r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}"#);
+        assert!(twice.specs.is_empty());
+        assert!(twice.warnings[0].contains("twice"), "{:?}", twice.warnings);
     }
 
     #[test]
