@@ -1,7 +1,7 @@
 use crate::{
     State, Status, UpstreamSpec, Uris,
     catalogue::{Catalogue, Store},
-    names::{NameTable, NameTemplate, is_plain, original_uri},
+    names::{MAX_GONE, NameTable, NameTemplate, is_plain, original_uri},
     pins::{PinEvent, Pins},
     upstream::{
         Upstream,
@@ -320,6 +320,35 @@ impl Gateway {
         tools.collect()
     }
 
+    /// Patterns of `allow` and `deny` that fit nothing which their upstream lists: the upstream, `allow` or `deny`, the
+    /// pattern, and the names that it was compared with. An upstream that was never heard has none.
+    #[must_use]
+    pub fn unmatched_patterns(&self) -> Vec<(String, &'static str, String, Vec<String>)> {
+        let mut found = Vec::new();
+        for (name, upstream) in self.0.upstreams() {
+            let Some(known) = upstream.catalogue().filter(|_| upstream.spec.enabled) else {
+                continue;
+            };
+            let tools = known.tools.iter().map(|it| &it.name);
+            let prompts = known.prompts.iter().map(|it| &it.name);
+            let resources = known.resources.iter().map(|it| &it.uri);
+            let templates = known.templates.iter().map(|it| &it.uri_template);
+            let names = tools.chain(prompts).chain(resources).chain(templates);
+            let names: Vec<String> = names.cloned().collect();
+            for (key, patterns) in [
+                ("allow", &upstream.spec.allow),
+                ("deny", &upstream.spec.deny),
+            ] {
+                for pattern in patterns {
+                    if !names.iter().any(|it| crate::spec::fits(pattern, it)) {
+                        found.push((name.clone(), key, pattern.clone(), names.clone()));
+                    }
+                }
+            }
+        }
+        found
+    }
+
     /// Origin of the tool that is offered as `name`: upstream, and its own name there.
     #[must_use]
     pub fn origin(&self, name: &str) -> Option<(String, String)> {
@@ -454,14 +483,17 @@ impl Gateway {
         let mut found = SourceTools::default();
         let server = &upstream.spec.name;
         let named: Vec<_> = self.naming(|names| {
-            let name = |tool: &model::Tool| names.tools.assign(&template, server, &tool.name);
-            own.iter().copied().map(name).collect()
+            let is_there = |item: &str| own.binary_search_by(|it| (*it.name).cmp(item)).is_ok();
+            names.tools.forget(server, MAX_GONE, is_there);
+            let mut name =
+                |tool: &model::Tool| named(&mut names.tools, &template, server, &tool.name);
+            own.iter().copied().map(&mut name).collect()
         });
-        for (tool, name) in own.into_iter().zip(named) {
+        for (tool, (name, taken)) in own.into_iter().zip(named) {
             let held = known.held.get(&format!("tool/{}", tool.name));
             match self.tool(upstream, tool, name.clone()) {
-                Ok(tool) => found.tools.push(match held {
-                    Some(why) => tool.with_hold(why.clone()),
+                Ok(tool) => found.tools.push(match held.cloned().or(taken) {
+                    Some(why) => tool.with_hold(why),
                     None => tool,
                 }),
                 Err(why) => found.lost.push(NotOffered {
@@ -592,11 +624,15 @@ impl ToolSource for Gateway {
         for (upstream, known) in self.known() {
             let template = self.template(&upstream);
             let server = &upstream.spec.name;
+            let own = known.prompts.iter();
+            let own: Vec<_> = own.filter(|it| upstream.spec.offers(&it.name)).collect();
             let named: Vec<_> = self.naming(|names| {
-                let name = |it: &Prompt| names.prompts.assign(&template, server, &it.name);
-                known.prompts.iter().map(name).collect()
+                let is_there = |item: &str| own.iter().any(|it| it.name == item);
+                names.prompts.forget(server, MAX_GONE, is_there);
+                let mut name = |it: &Prompt| named(&mut names.prompts, &template, server, &it.name);
+                own.iter().copied().map(&mut name).collect()
             });
-            for (prompt, name) in known.prompts.iter().zip(named) {
+            for (prompt, (name, taken)) in own.into_iter().zip(named) {
                 if prompts.origins.contains_key(&name) {
                     continue;
                 }
@@ -607,9 +643,9 @@ impl ToolSource for Gateway {
                     UPSTREAM_META,
                     &json!({ "name": server, "prompt": prompt.name }),
                 );
-                if let Some(why) = known.held.get(&format!("prompt/{}", prompt.name)) {
-                    prompts.held.push((name.clone(), why.clone()));
-                }
+                let held = known.held.get(&format!("prompt/{}", prompt.name));
+                let held = held.cloned().or(taken);
+                prompts.held.extend(held.map(|why| (name.clone(), why)));
                 prompts.entries.push(entry);
                 prompts
                     .origins
@@ -670,6 +706,32 @@ impl ToolSource for Gateway {
     }
 }
 
+/// The name of an item, and the reason to hold it if another item has the name that it would have had: a rule about
+/// that name may have been meant for this one.
+fn named(
+    names: &mut NameTable,
+    template: &NameTemplate,
+    server: &str,
+    item: &str,
+) -> (String, Option<String>) {
+    let name = names.assign(template, server, item);
+    let taken = names.taken_by(template, server, item);
+    let why = taken.map(|(plain, by)| {
+        format!(
+            "its name `{plain}` is that of `{}` of `{}`: give one of the two upstreams another `prefix`",
+            by.item, by.server
+        )
+    });
+    (name, why)
+}
+
+/// Address by which rules know a resource, if it is not the one that it is offered under: pages of apps keep the scheme
+/// `ui`, and rules about an upstream's resources hold for them, too.
+fn governed_by(upstream: &Upstream, original: &str, offered: &str) -> Option<String> {
+    let is_rewritten = offered.starts_with("ui://") && offered != original;
+    is_rewritten.then(|| format!("mcp.{}+{original}", upstream.scheme_key))
+}
+
 /// Upstreams, to be found by URIs of theirs.
 #[derive(Debug, Default)]
 struct ByUri {
@@ -714,9 +776,11 @@ impl UpstreamResources {
         let mut seen = HashSet::new();
         for resource in &known.resources {
             let uri = upstream.offered_uri(&resource.uri);
-            if !seen.insert(uri.clone()) {
+            let is_uri = !uri.contains(|it: char| it.is_control() || it.is_whitespace());
+            if !is_uri || !upstream.spec.offers(&resource.uri) || !seen.insert(uri.clone()) {
                 continue;
             }
+            let governed_by = governed_by(&upstream, &resource.uri, &uri);
             let mut resource = Resource {
                 uri,
                 ..resource.clone()
@@ -724,10 +788,12 @@ impl UpstreamResources {
             resource.meta.insert(UPSTREAM_META, &origin);
             self.entries.push(ResourceEntry {
                 resource,
+                governed_by,
                 ..ResourceEntry::default()
             });
         }
-        for template in &known.templates {
+        let templates = known.templates.iter();
+        for template in templates.filter(|it| upstream.spec.offers(&it.uri_template)) {
             let mut template = template.clone();
             template.uri_template = upstream.offered_uri(&template.uri_template);
             template.meta.insert(UPSTREAM_META, &origin);
@@ -773,9 +839,16 @@ impl Resources for UpstreamResources {
     /// A URI of an upstream, listed or not, since the upstream knows what exists. One that is not listed must be
     /// spelled plainly: a rule about a resource must not be passed by another spelling of its URI.
     fn canonical(&self, uri: &str) -> Option<String> {
-        let (_, original) = self.origin(uri)?;
+        let (upstream, original) = self.origin(uri)?;
         let is_listed = || self.entries.iter().any(|it| it.resource.uri == uri);
-        (is_plain(&original) || is_listed()).then(|| uri.to_owned())
+        let is_offered = upstream.spec.offers(&original) && (is_plain(&original) || is_listed());
+        is_offered.then(|| uri.to_owned())
+    }
+
+    fn governed_by(&self, uri: &str) -> Option<String> {
+        let uri = self.canonical(uri)?;
+        let (upstream, original) = self.origin(&uri)?;
+        Some(governed_by(upstream, &original, &uri).unwrap_or(uri))
     }
 
     fn tells_of_changes(&self, uri: &str) -> bool {

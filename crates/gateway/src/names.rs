@@ -11,6 +11,8 @@ use std::{collections::BTreeMap, fmt::Write};
 pub const MAX_NAME: usize = 64;
 /// Hexadecimal digits of a suffix.
 const DIGITS: usize = 8;
+/// The most names of one upstream that are kept for items which it lists no more.
+pub(crate) const MAX_GONE: usize = 10_000;
 
 /// The form of names: text with `{tool}`, and `{server}` mostly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +147,26 @@ impl NameTable {
         found.map(|(name, _)| name.as_str())
     }
 
+    /// The item that has the name which `item` of `server` would have had, if it has another for that.
+    pub(crate) fn taken_by(
+        &self,
+        template: &NameTemplate,
+        server: &str,
+        item: &str,
+    ) -> Option<(String, &Origin)> {
+        let plain = template.of(server, item);
+        let owner = self.0.get(&plain)?;
+        ((&*owner.server, &*owner.item) != (server, item)).then_some((plain, owner))
+    }
+
+    /// Forgets names of items of `server` that are not there, if there are more than `most` of those.
+    pub(crate) fn forget(&mut self, server: &str, most: usize, is_there: impl Fn(&str) -> bool) {
+        let is_gone = |it: &Origin| it.server == server && !is_there(&it.item);
+        if most < self.0.values().filter(|it| is_gone(it)).count() {
+            self.0.retain(|_, it| !is_gone(it));
+        }
+    }
+
     /// Upstream and item that `name` stands for.
     #[must_use]
     pub fn origin(&self, name: &str) -> Option<&Origin> {
@@ -191,9 +213,10 @@ pub fn offered_uri(key: &str, uri: &str) -> String {
     }
 }
 
-/// True if a URI is the one plain spelling of what it names: lower case in scheme and host, no `.`, `..` or empty
-/// segment, no backslash or control character, and no percent-encoding of what needs none, of a slash or in lower
-/// case (RFC 3986, 6.2.2).
+/// True if a URI is the one plain spelling of what it names: lower case in scheme and host, no user, no default port,
+/// no `.`, `..` or empty segment, no backslash or control character, no percent-encoding of what needs none, of a slash
+/// or in lower case (RFC 3986, 6.2.2 and 6.2.3), and no fragment, which is not part of the name. A file has no host and
+/// no query, and an absolute path (RFC 8089).
 pub(crate) fn is_plain(uri: &str) -> bool {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let Some((scheme, rest)) = uri[..end].split_once(':') else {
@@ -207,7 +230,20 @@ pub(crate) fn is_plain(uri: &str) -> bool {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
     let is_step = |it: &str| !matches!(it, "" | "." | "..");
+    let default_ports: &[&str] = match scheme {
+        "http" | "ws" => &["", "80"],
+        "https" | "wss" => &["", "443"],
+        _ => &[""],
+    };
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    let has_plain_authority =
+        !authority.contains('@') && port.is_none_or(|port| !default_ports.contains(&port));
+    let is_plain_file = || rest.starts_with("///") && end == uri.len();
     is_lower(scheme)
+        && has_plain_authority
+        && (scheme != "file" || is_plain_file())
+        && !uri.contains('#')
+        && !uri.ends_with('?')
         && is_lower(authority)
         && (path.is_empty() || path.split('/').all(is_step))
         && !uri.contains(|it: char| it.is_control() || it.is_whitespace() || it == '\\')
@@ -355,7 +391,8 @@ mod tests {
             "file:///a/b.txt",
             "file:///a/b/",
             "https://example.org",
-            "https://example.org/a?x=%20y#z",
+            "https://example.org/a?x=%20y",
+            "https://example.org:8080/a",
             "docs:greeting",
             "ui://app/x",
             "note:///%C3%A9/a",
@@ -380,6 +417,19 @@ mod tests {
             "file:///a%",
             "https://Example.org/",
             "a:b/..",
+            "file://localhost/etc/passwd",
+            "file:/etc/passwd",
+            "file:etc/passwd",
+            "file://user@/etc/passwd",
+            "file://:80/etc/passwd",
+            "file:///etc/passwd?a",
+            "file:///etc/passwd#",
+            "file:///etc/passwd?",
+            "https://example.org:443/a",
+            "https://example.org:/a",
+            "https://u@example.org/a",
+            "https://example.org/a#z",
+            "docs://a?",
             "a",
         ] {
             assert!(!is_plain(other), "{other}");

@@ -12,9 +12,10 @@ pub struct UpstreamSpec {
     pub reach: Reach,
     /// False if it is configured, and not to be used.
     pub enabled: bool,
-    /// Patterns of the tools that are offered, by their own names; empty: all.
+    /// Patterns of what is offered, by the names of tools and prompts and the URIs of resources and templates at the
+    /// upstream; empty: all.
     pub allow: Vec<String>,
-    /// Patterns of tools that are not offered; they go before `allow`.
+    /// Patterns of what is not offered; they go before `allow`.
     pub deny: Vec<String>,
     /// Beginning of the names of its tools, in place of the form that all others have.
     pub prefix: Option<String>,
@@ -115,7 +116,7 @@ impl UpstreamSpec {
         }
     }
 
-    /// True if a tool of this name is offered.
+    /// True if a tool or prompt of this name, or a resource or template of this URI, is offered.
     #[must_use]
     pub fn offers(&self, tool: &str) -> bool {
         self.left_out_by(tool).is_none()

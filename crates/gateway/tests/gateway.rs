@@ -9,7 +9,7 @@ use adapter_tools::{
 use bytes::Bytes;
 use gateway::{
     Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager, PinApproval, PinEvent, Pins,
-    Reach, State, ToolDef, UpstreamSpec,
+    Reach, State, ToolDef, UpstreamSpec, offered_uri, scheme_key,
 };
 use http::HeaderMap;
 use mcp_client::HttpTransport;
@@ -877,5 +877,55 @@ async fn a_definition_that_changes_is_held_until_it_is_approved_over_restarts_to
         [PinEvent::Approved(_)]
     ));
     assert!(gateway.health().unwrap().ok);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_tool_whose_name_another_one_has_is_held_and_lists_apply_to_all_that_is_offered() {
+    let (site, other) = (Site::new(), tempfile::tempdir().unwrap());
+    let mut second = spec("h_h", other.path());
+    let gateway = site.gateway(vec![spec("h-h", site.upstream.path()), second.clone()]);
+    gateway.connect_all(GENEROUS).await;
+    assert!(tool(&gateway, "mcp_h_h_echo").held().is_none());
+    let twin = tools(&gateway)
+        .into_iter()
+        .find(|it| it.name().starts_with("mcp_h_h_echo_"))
+        .unwrap();
+    let why = twin.held().unwrap();
+    assert!(
+        why.contains("`echo` of `h-h`") && why.contains("`prefix`"),
+        "{why}"
+    );
+    let refused = call(&gateway, twin.name(), json!({"text": "x"})).await;
+    assert!(refused.is_err());
+    let prompts = gateway.prompts().unwrap();
+    assert!(!prompts.held().is_empty(), "{prompts:?}");
+    // Another prefix frees it.
+    second.prefix = Some("second_".to_owned());
+    let first = spec("h-h", site.upstream.path());
+    gateway.apply(vec![first.clone(), second.clone()]);
+    gateway.connect_all(GENEROUS).await;
+    assert!(tool(&gateway, "second_echo").held().is_none());
+    assert!(gateway.prompts().unwrap().held().is_empty());
+
+    second.deny = vec!["*".to_owned()];
+    let mut first = first;
+    first.deny = vec!["ecoh".to_owned(), "echo".to_owned()];
+    first.allow = vec!["slow".to_owned(), "greet*".to_owned()];
+    gateway.apply(vec![first, second]);
+    gateway.connect_all(GENEROUS).await;
+    let names: Vec<_> = tools(&gateway)
+        .iter()
+        .map(|it| it.name().to_owned())
+        .collect();
+    assert_eq!(names, ["mcp_h_h_slow"]);
+    let resources = gateway.resources().unwrap();
+    assert_eq!(resources.entries().len() + resources.templates().len(), 0);
+    let unlisted = offered_uri(&scheme_key("h_h"), "file:///a.txt");
+    assert_eq!(resources.canonical(&unlisted), None);
+    let unmatched = gateway.unmatched_patterns();
+    let patterns: Vec<_> = unmatched.iter().map(|it| (it.1, &*it.2)).collect();
+    assert!(patterns.contains(&("deny", "ecoh")), "{patterns:?}");
+    assert!(!patterns.contains(&("deny", "echo")));
     gateway.shut_down().await;
 }

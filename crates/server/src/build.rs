@@ -112,7 +112,7 @@ impl Server {
         }
         let filters = offering::filters(&config, &catalog, &offer, &sources, &lost);
         let standing = Arc::new(Standing::new(memory));
-        let on_offer = offering::on_offer(&offer, &catalog, &filters, &lost);
+        let on_offer = offering::on_offer(&offer, &catalog, &sources, &filters, &lost);
         standing.offered(&config, &catalog, offer.tools(), lost);
         let unmatched = rules.loaded().unmatched(&on_offer);
         standing::refuse(&unmatched)?;

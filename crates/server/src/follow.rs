@@ -102,6 +102,7 @@ impl Server {
             loaded.unmatched(&offering::on_offer(
                 &offer,
                 &catalog,
+                &self.sources,
                 &self.filters,
                 &self.standing.lost(),
             )),
@@ -175,7 +176,7 @@ impl Server {
     fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules) {
         let config: &Config = rules.config();
         let (offer, lost) = offering::offer(config, &self.sources, catalog);
-        let on_offer = offering::on_offer(&offer, catalog, &self.filters, &lost);
+        let on_offer = offering::on_offer(&offer, catalog, &self.sources, &self.filters, &lost);
         self.standing.offered(config, catalog, offer.tools(), lost);
         self.standing.remember(catalog, offer.tools());
         let loaded = rules.loaded();

@@ -93,7 +93,13 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
         let lost = std::mem::take(&mut bench.lost);
         let filters =
             offering::filters(config, &bench.catalog, &bench.offer, &bench.sources, &lost);
-        let on_offer = offering::on_offer(&bench.offer, &bench.catalog, &filters, &lost);
+        let on_offer = offering::on_offer(
+            &bench.offer,
+            &bench.catalog,
+            &bench.sources,
+            &filters,
+            &lost,
+        );
         let Bench {
             catalog,
             offer,

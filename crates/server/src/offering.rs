@@ -9,8 +9,8 @@ use adapter_skills::{ScanOptions, SkillCatalog};
 use adapter_tools::{Tool, ToolSet};
 use config::{Config, OnOffer, UnmatchedFilter};
 use mcp_server::{
-    CombinedResources, IncludeSkill, NotOffered, Offer, Resources, SkillResources, SourceTools,
-    prompt_capability, resource_capability, tool_capability,
+    CombinedResources, IncludeSkill, NotOffered, Offer, ResourceEntry, Resources, SkillResources,
+    SourceTools, prompt_capability, resource_capability, tool_capability,
 };
 
 use crate::sources::Sources;
@@ -87,6 +87,7 @@ pub(super) fn scan_options(
 pub(super) fn on_offer(
     offer: &Offer,
     catalog: &SkillCatalog,
+    sources: &Sources,
     filters: &[UnmatchedFilter],
     lost: &[NotOffered],
 ) -> OnOffer {
@@ -103,7 +104,7 @@ pub(super) fn on_offer(
         .collect();
     let tools = offer.tools().iter();
     let resources = offer.resources().entries().iter();
-    let resources = resources.map(|it| it.resource.uri.clone());
+    let resources = resources.map(|it| governed(it).to_owned());
     // A rule for a family of resources matches its template.
     let templates = offer.resources().templates().iter();
     let templates = templates.map(|it| it.uri_template.clone());
@@ -116,9 +117,17 @@ pub(super) fn on_offer(
             let prompts = offer.prompts().entries().iter();
             prompts.map(|it| it.name.clone()).collect()
         },
-        unmatched_filters: filters.to_vec(),
+        unmatched_filters: {
+            let of_upstreams = sources.unmatched_of_upstreams();
+            filters.iter().cloned().chain(of_upstreams).collect()
+        },
         idle_skills,
     }
+}
+
+/// Address by which rules know a resource.
+fn governed(entry: &ResourceEntry) -> &str {
+    entry.governed_by.as_ref().unwrap_or(&entry.resource.uri)
 }
 
 /// The tools, resources and prompts on offer, as rules know them.
@@ -126,7 +135,7 @@ pub(super) fn capabilities(offer: &Offer) -> BTreeSet<String> {
     let tools = offer.tools().iter();
     let tools = tools.map(|tool| tool_capability(tool.name()));
     let resources = offer.resources().entries().iter();
-    let resources = resources.map(|it| resource_capability(&it.resource.uri));
+    let resources = resources.map(|it| resource_capability(governed(it)));
     let prompts = offer.prompts().entries().iter();
     let prompts = prompts.map(|it| prompt_capability(&it.name));
     tools.chain(resources).chain(prompts).collect()

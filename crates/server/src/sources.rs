@@ -91,6 +91,16 @@ impl Sources {
         &self.unmatched
     }
 
+    /// Patterns of upstreams that match nothing which those list now.
+    pub(super) fn unmatched_of_upstreams(&self) -> impl Iterator<Item = UnmatchedFilter> {
+        let found = self.gateway.unmatched_patterns().into_iter();
+        found.map(|(upstream, list, pattern, names)| UnmatchedFilter {
+            key: format!("upstreams.{upstream}.{list}"),
+            pattern,
+            names,
+        })
+    }
+
     /// All tools, source by source, and definitions that cannot be offered. Of two tools with one name the
     /// first can be offered.
     pub(super) fn tools(&self, catalog: &SkillCatalog) -> SourceTools {

@@ -44,10 +44,11 @@ pub struct Upstream {
     pub transport: UpstreamTransport,
     /// Use it.
     pub enabled: bool,
-    /// Tools that are offered, by the server's own names, in which `*` stands for any text. Empty: all.
+    /// Tools, prompts, resources and templates that are offered, by the server's own names and URIs, in which `*` stands
+    /// for any text. Empty: all.
     #[schemars(extend("x-items" = "pattern"))]
     pub allow: Vec<String>,
-    /// Tools that are not offered, likewise. They go before `allow`.
+    /// Those that are not offered, likewise. They go before `allow`.
     #[schemars(extend("x-items" = "pattern"))]
     pub deny: Vec<String>,
     /// Beginning of the names of its tools and prompts, in place of `gateway.names`.
