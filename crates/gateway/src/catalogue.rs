@@ -1,4 +1,7 @@
-use crate::pins::{self, ChangeKind, Listed, PinKind, Pins, Verdict};
+use crate::{
+    pins::{self, ChangeKind, Listed, PinKind, Pins, Verdict},
+    store::{Store, with_causes},
+};
 use mcp_client::{Agreed, Connection, Error};
 use mcp_protocol::{
     Encoder, Method, ProtocolVersion, RawJson, RequestedVersion,
@@ -9,19 +12,13 @@ use mcp_protocol::{
         Tool,
     },
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    io,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-
-/// A longer file is no catalogue.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Lists of an upstream, as it last told them.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +138,24 @@ impl Catalogue {
     #[must_use]
     pub fn age(&self) -> Duration {
         Duration::from_secs(now().saturating_sub(self.read_at))
+    }
+
+    /// The stored catalogue of an upstream; `None` if there is none, or it is of another server.
+    pub(crate) fn load(store: &Store, upstream: &str, identity: &str) -> Option<Self> {
+        let bytes = store.read(&file_name(upstream)).ok()??;
+        let catalogue = Self::of_stored(&bytes, identity);
+        if catalogue.is_none() {
+            tracing::debug!(upstream, "a stored catalogue is of no use");
+        }
+        catalogue
+    }
+
+    pub(crate) fn save(&self, store: &Store, upstream: &str, identity: &str) {
+        let bytes = self.stored(identity).map_err(io::Error::other);
+        let written = bytes.and_then(|bytes| store.write(&file_name(upstream), &bytes));
+        if let Err(error) = written {
+            tracing::warn!(%error, upstream, "a catalogue cannot be stored, and is read anew at the next start");
+        }
     }
 
     fn stored(&self, identity: &str) -> Result<Vec<u8>, serde_json::Error> {
@@ -337,98 +352,7 @@ fn now() -> u64 {
     since.map(|it| it.as_secs()).unwrap_or_default()
 }
 
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
-
-/// A directory with what was known of upstreams when it was last heard, a file for each.
-#[derive(Clone, Debug)]
-pub(crate) struct Store(PathBuf);
-
-impl Store {
-    pub(crate) fn new(directory: PathBuf) -> Self {
-        Self(directory)
-    }
-
-    fn path(&self, upstream: &str) -> PathBuf {
-        // Names come from files of others too, and may be anything.
-        self.0
-            .join(format!("{}.json", crate::names::scheme_key(upstream)))
-    }
-
-    /// The catalogue of an upstream; `None` if there is none, or it is of another server.
-    pub(crate) fn catalogue(&self, upstream: &str, identity: &str) -> Option<Catalogue> {
-        let catalogue = read(&self.path(upstream))?;
-        let read = Catalogue::of_stored(&catalogue, identity);
-        if read.is_none() {
-            tracing::debug!(upstream, "a stored catalogue is of no use");
-        }
-        read
-    }
-
-    pub(crate) fn keep(&self, upstream: &str, identity: &str, catalogue: &Catalogue) {
-        let bytes = catalogue.stored(identity).map_err(io::Error::other);
-        let written = bytes.and_then(|bytes| self.write(&self.path(upstream), &bytes));
-        if let Err(error) = written {
-            tracing::warn!(%error, upstream, "a catalogue cannot be stored, and is read anew at the next start");
-        }
-    }
-
-    /// A small file of this directory.
-    pub(crate) fn value<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        serde_json::from_slice(&read(&self.0.join(name))?).ok()
-    }
-
-    pub(crate) fn keep_value<T: Serialize>(&self, name: &str, value: &T) {
-        let bytes = serde_json::to_vec(value).map_err(io::Error::other);
-        if let Err(error) = bytes.and_then(|bytes| self.write(&self.0.join(name), &bytes)) {
-            tracing::warn!(%error, name, "a file of the gateway cannot be stored");
-        }
-    }
-
-    fn make_directory(&self) -> io::Result<()> {
-        if self.0.is_dir() {
-            return Ok(());
-        }
-        let mut directory = std::fs::DirBuilder::new();
-        directory.recursive(true).mode(0o700).create(&self.0)
-    }
-
-    /// A file of this directory that is there to be locked.
-    pub(crate) fn lock_file(&self, name: &str) -> io::Result<File> {
-        self.make_directory()?;
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        options.open(self.0.join(name))
-    }
-
-    /// Writes a file for its owner alone, whole or not at all.
-    pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.make_directory()?;
-        let new = path.with_extension("new");
-        // Left by a process that was killed.
-        let _ = std::fs::remove_file(&new);
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(bytes)?;
-        std::fs::rename(&new, path)
-    }
-}
-
-fn read(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).ok()?;
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+/// Name of the file of an upstream's catalogue. Names of upstreams come from files of others too, and may be anything.
+fn file_name(upstream: &str) -> String {
+    format!("{}.json", crate::names::scheme_key(upstream))
 }

@@ -1,8 +1,9 @@
 use crate::{
     State, Status, UpstreamSpec, Uris,
-    catalogue::{Catalogue, Store},
+    catalogue::Catalogue,
     names::{MAX_GONE, NameTable, NameTemplate, is_plain, original_uri},
     pins::{PinEvent, Pins},
+    store::Store,
     upstream::{
         Upstream,
         call::{Item, UpstreamTool},
@@ -402,7 +403,7 @@ impl Gateway {
         self.0.changes.send_modify(|version| *version += 1);
     }
 
-    /// What is offered of what an upstream lists.
+    /// Lists of an upstream without what its pins hold.
     fn judged(&self, upstream: &Upstream, known: Arc<Catalogue>) -> Arc<Catalogue> {
         let mut judged = locked(&upstream.judged);
         if let Some((of, judged)) = &*judged

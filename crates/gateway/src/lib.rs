@@ -37,6 +37,7 @@ mod manager;
 mod names;
 mod pins;
 mod spec;
+mod store;
 mod upstream;
 
 pub use crate::{

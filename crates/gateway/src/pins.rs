@@ -4,7 +4,7 @@
 //! takes and does. So a definition is pinned at first sight. One that differs later is held: clients see the pinned
 //! one, and calls are refused, until an operator has seen the difference and approves it.
 
-use crate::catalogue::Store;
+use crate::store::{Store, with_causes};
 use redaction::canonical_digest;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,15 +45,15 @@ pub enum ChangeKind {
     Renamed,
     /// Texts that a model reads: title, description, and those of parameters.
     Words,
-    /// What it takes.
+    /// Input schema, or arguments.
     Input,
-    /// What it answers.
+    /// Output schema.
     Output,
     /// Hints about what it does.
     Annotations,
     /// Pictures.
     Icons,
-    /// Anything else, such as the user interface of a tool.
+    /// Other members, such as the user interface of a tool.
     Meta,
 }
 
@@ -106,7 +106,7 @@ pub struct HeldDefinition {
     pub digest: String,
     /// Seconds since the epoch at which it was first seen.
     pub since: u64,
-    /// What has changed.
+    /// Kinds of changes.
     pub changes: BTreeSet<ChangeKind>,
     /// Name of the item that it is the same as, if it is a renamed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,7 +227,7 @@ pub(crate) struct Listed {
 pub(crate) enum Verdict {
     /// The definition is the pinned one.
     Good,
-    /// It is not to be called; clients see the pinned definition, if there is one.
+    /// Not to be called; clients see the pinned definition, if there is one.
     Held { pinned: Option<Value>, why: String },
 }
 
@@ -329,7 +329,7 @@ impl Pins {
         });
         judged.unwrap_or_else(|error| {
             // What cannot be compared is not to be believed.
-            let why = crate::catalogue::with_causes(&error);
+            let why = with_causes(&error);
             tracing::error!(
                 upstream,
                 error = why,
@@ -382,7 +382,7 @@ impl Pins {
         let done = change(&mut file);
         if file != before {
             let bytes = serde_json::to_vec(&file).map_err(io::Error::other);
-            let written = bytes.and_then(|bytes| store.write(&path, &bytes));
+            let written = bytes.and_then(|bytes| store.write(FILE, &bytes));
             written.map_err(unwritable)?;
         }
         self.known = file;

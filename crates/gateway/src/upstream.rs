@@ -12,8 +12,9 @@ use self::{
 };
 use crate::{
     Isolation, Reach, UpstreamSpec, Uris,
-    catalogue::{Catalogue, Store},
+    catalogue::Catalogue,
     names::{offered_uri, original_uri, scheme_key},
+    store::Store,
 };
 use adapter_tools::Askable;
 use arc_swap::ArcSwapOption;
@@ -216,7 +217,7 @@ impl Upstream {
     ) -> Arc<Self> {
         let stored = store
             .as_ref()
-            .and_then(|it| it.catalogue(&spec.name, &spec.identity()));
+            .and_then(|it| Catalogue::load(it, &spec.name, &spec.identity()));
         let upstream = Arc::new(Self {
             runtime,
             store,
@@ -467,7 +468,7 @@ impl Upstream {
             .as_ref()
             .is_some_and(|it| it.lists_the_same(&catalogue));
         if let Some(store) = &self.store {
-            store.keep(&self.spec.name, &self.spec.identity(), &catalogue);
+            catalogue.save(store, &self.spec.name, &self.spec.identity());
         }
         // The same value stays where its tools are still good.
         let catalogue = match (is_same, before) {

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::gateway::{UPSTREAM, site};
 use crate::support::Site;
 
-/// What docs/gateway.md says of a cell.
+/// Cell of the table in docs/gateway.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seen {
     Passes,
@@ -47,7 +47,7 @@ struct Pair<'a> {
     upstream: String,
 }
 
-/// What a client has heard, and its answers to questions.
+/// Messages that a client has heard, and its answers to questions.
 #[derive(Default)]
 pub(super) struct Heard {
     logged: Mutex<Vec<LoggingLevel>>,

@@ -48,7 +48,7 @@ pub struct Upstream {
     /// for any text. Empty: all.
     #[schemars(extend("x-items" = "pattern"))]
     pub allow: Vec<String>,
-    /// Those that are not offered, likewise. They go before `allow`.
+    /// Patterns of what is not offered, likewise. They go before `allow`.
     #[schemars(extend("x-items" = "pattern"))]
     pub deny: Vec<String>,
     /// Beginning of the names of its tools and prompts, in place of `gateway.names`.

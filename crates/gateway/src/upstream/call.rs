@@ -2,7 +2,7 @@
 
 use crate::{
     Reach,
-    catalogue::with_causes,
+    store::with_causes,
     upstream::{
         Upstream,
         desk::{Asked, Caller, Place, can, capabilities_of},

@@ -1,7 +1,8 @@
 //! One connection to an upstream: opened on use, by one attempt for all who wait, and closed when it is idle.
 
 use crate::{
-    catalogue::{Catalogue, with_causes},
+    catalogue::Catalogue,
+    store::with_causes,
     upstream::{
         Upstream,
         desk::{Desk, Ears},
