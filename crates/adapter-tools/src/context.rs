@@ -47,6 +47,9 @@ pub struct ToolCx {
     pub tracestate: Option<Arc<str>>,
     /// Id of the client's session, where there is one.
     pub session: Option<Arc<str>>,
+    /// Headers of its request over HTTP that handlers are told, names in lower case. They prove
+    /// nothing.
+    pub headers: Option<Arc<Vec<(Arc<str>, Box<str>)>>>,
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
@@ -137,6 +140,7 @@ impl ToolCx {
             traceparent: None,
             tracestate: None,
             session: None,
+            headers: None,
             progress: None,
             log: None,
             stream_release: None,
@@ -234,6 +238,13 @@ impl ToolCx {
     /// Resources of the server, for the caller.
     pub fn resources(&self) -> Option<&Arc<dyn ReadResources>> {
         self.reads.as_ref()
+    }
+
+    /// Sets the headers that handlers are told.
+    #[must_use]
+    pub fn with_headers(mut self, headers: Option<Arc<Vec<(Arc<str>, Box<str>)>>>) -> Self {
+        self.headers = headers;
+        self
     }
 
     /// Sets the id of the client's session.

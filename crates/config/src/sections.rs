@@ -151,6 +151,10 @@ pub struct Http {
     pub trusted_proxies: Vec<String>,
     /// The header in which they say it. They must write it themselves.
     pub forwarded_header: ForwardedHeader,
+    /// Headers of requests that handlers are told, such as `x-tenant`. They are what the client, or
+    /// a proxy, has written, and prove nothing. None that identifies a caller can be named.
+    #[schemars(extend("x-items" = "token"))]
+    pub pass_headers: Vec<String>,
     /// Limits of what clients can take of the server.
     pub limits: Limits,
     /// The longest request body, in bytes.
@@ -206,6 +210,7 @@ impl Default for Http {
             unix_socket_mode: "0600".to_owned(),
             trusted_proxies: Vec::new(),
             forwarded_header: ForwardedHeader::default(),
+            pass_headers: Vec::new(),
             limits: Limits::default(),
             max_body_bytes: 4 * 1024 * 1024,
             max_sessions: 10_000,

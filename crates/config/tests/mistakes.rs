@@ -77,6 +77,11 @@ fn unknown_keys_name_the_nearest_known_one() {
             "2:42: unknown key `governance.clients.\"a.b\".quota.max_calls` \
              | did you mean `governance.clients.\"a.b\".quota.max_calls_per_minute`?",
         ),
+        (
+            "http: {pass_headers: [x-tenant, Authorization]}",
+            "2:24: `http.pass_headers`: `Authorization` identifies callers, and is not passed on \
+             | leave it out; handlers are told who calls by `owlclaw_worker.caller()`",
+        ),
     ];
     for (line, expected) in rows {
         check_line(line, &format!("mcp-server.yaml:{expected}"));

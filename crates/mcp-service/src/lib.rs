@@ -44,7 +44,7 @@ pub use crate::{
         server_requests::AskError,
         subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
     },
-    principal::{Principal, Revocation},
+    principal::{Header, Principal, Revocation},
     service::{McpService, Service},
     session::{
         connection::{Connection, TransportKind},

@@ -26,7 +26,11 @@ pub struct Principal {
     roles: Option<Arc<[Arc<str>]>>,
     expires: Option<SystemTime>,
     revocations: Option<Arc<[Revocation]>>,
+    headers: Option<Arc<Vec<Header>>>,
 }
+
+/// Name of a header, in lower case, and its value.
+pub type Header = (Arc<str>, Box<str>);
 
 impl Principal {
     /// The most bytes in a principal's name.
@@ -39,6 +43,7 @@ impl Principal {
             roles: None,
             expires: None,
             revocations: None,
+            headers: None,
         }
     }
 
@@ -78,6 +83,18 @@ impl Principal {
             revocations,
             ..self
         }
+    }
+
+    /// The same principal with headers of this very request, for handlers. They prove nothing.
+    #[must_use]
+    pub fn with_headers(self, headers: Vec<Header>) -> Self {
+        let headers = (!headers.is_empty()).then(|| Arc::new(headers));
+        Self { headers, ..self }
+    }
+
+    /// Headers of its request for handlers, if there are any.
+    pub fn shared_headers(&self) -> Option<&Arc<Vec<Header>>> {
+        self.headers.as_ref()
     }
 
     /// Name.

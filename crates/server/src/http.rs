@@ -153,6 +153,11 @@ fn options(config: &Http, mcp: Arc<ServedMcpServer>) -> HttpOptions {
             config::ForwardedHeader::XForwardedFor => ForwardedHeader::XForwardedFor,
             config::ForwardedHeader::Forwarded => ForwardedHeader::Forwarded,
         },
+        pass_headers: config
+            .pass_headers
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .collect(),
         header_params: Some(Arc::new(MirroredParams { mcp })),
         ..paths(config)
     }

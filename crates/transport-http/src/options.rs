@@ -69,6 +69,8 @@ pub struct HttpOptions {
     pub trust_unix_socket: bool,
     /// Header in which those proxies name the client.
     pub forwarded_header: ForwardedHeader,
+    /// Headers of requests that handlers are told ([`Principal::with_headers`](mcp_service::Principal::with_headers)).
+    pub pass_headers: Vec<HeaderName>,
     /// Says who is calling.
     pub authenticate: Arc<dyn Authenticate>,
     /// Answers what is not MCP.
@@ -104,6 +106,7 @@ impl Default for HttpOptions {
             trusted_proxies: Vec::new(),
             trust_unix_socket: false,
             forwarded_header: ForwardedHeader::default(),
+            pass_headers: Vec::new(),
             authenticate: Arc::new(ClientIdOrAddress),
             side_routes: None,
             upgrade: None,

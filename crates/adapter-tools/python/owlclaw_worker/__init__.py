@@ -42,6 +42,7 @@ __all__ = [
     "cancelled",
     "cost",
     "get_context",
+    "get_http_headers",
     "log",
     "progress",
     "trace_context",
@@ -175,7 +176,7 @@ from .asking import (  # noqa: E402
     DeclinedElicitation,
     Root,
 )
-from .context import Context, current as get_context  # noqa: E402
+from .context import Context, current as get_context, headers as get_http_headers  # noqa: E402
 from .content import Audio, File, Image, ToolResult  # noqa: E402
 from .fastmcp import FastMCP  # noqa: E402
 from .offers import AssistantMessage, Message, UserMessage  # noqa: E402

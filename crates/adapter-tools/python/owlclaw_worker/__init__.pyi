@@ -9,7 +9,7 @@ from .asking import (
     DeclinedElicitation as DeclinedElicitation,
     Root as Root,
 )
-from .context import Context as Context, current as get_context
+from .context import Context as Context, current as get_context, headers as get_http_headers
 from .content import Audio as Audio, File as File, Image as Image, ToolResult as ToolResult
 from .fastmcp import FastMCP as FastMCP
 from .offers import AssistantMessage as AssistantMessage, Message as Message, UserMessage as UserMessage
@@ -35,6 +35,7 @@ __all__ = [
     "cancelled",
     "cost",
     "get_context",
+    "get_http_headers",
     "log",
     "progress",
     "trace_context",

@@ -54,6 +54,11 @@ class Context:
         return self._call.context.get("session")
 
     @property
+    def headers(self) -> typing.Dict[str, str]:
+        """Headers of the request over HTTP, of those that `http.pass_headers` names, in lower case. They prove nothing."""
+        return dict(self._call.context.get("headers") or {})
+
+    @property
     def lifespan_context(self) -> typing.Any:
         """What the lifespan of the application has yielded; an empty dictionary without one."""
         state = getattr(owlclaw_worker._worker, "lifespan_state", None)
@@ -180,6 +185,15 @@ def current():
     if call is None:
         raise RuntimeError("there is no call here: a Context exists while a handler runs")
     return Context(call)
+
+
+def headers(include_all=False):
+    """The headers of the running call's request, as `Context.headers` has them; empty outside of calls.
+
+    `include_all` is taken for code written for FastMCP, and adds none: the configuration says which there are.
+    """
+    call = owlclaw_worker._current_call.get()
+    return {} if call is None else Context(call).headers
 
 
 def is_context(hint):

@@ -49,6 +49,16 @@ pub enum ForwardedHeader {
     Forwarded,
 }
 
+/// Headers that no handler is told.
+const SECRET_HEADERS: [&str; 6] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "set-cookie",
+    "x-api-key",
+    "mcp-session-id",
+];
+
 /// Name in `http.trusted_proxies` for any peer that connects to the Unix socket.
 const UNIX: &str = "unix";
 
@@ -135,6 +145,17 @@ pub(crate) fn check(http: &Http, origins: &Origins, problems: &mut Vec<Problem>)
             let key = "http.trusted_proxies";
             let message = format!("`{key}`: `{proxy}`: {why}");
             let hint = "name addresses of proxies, networks such as 10.0.0.0/8, or `unix`";
+            error(key, message, hint);
+        }
+    }
+    for name in &http.pass_headers {
+        if SECRET_HEADERS
+            .iter()
+            .any(|it| name.eq_ignore_ascii_case(it))
+        {
+            let key = "http.pass_headers";
+            let message = format!("`{key}`: `{name}` identifies callers, and is not passed on");
+            let hint = "leave it out; handlers are told who calls by `owlclaw_worker.caller()`";
             error(key, message, hint);
         }
     }

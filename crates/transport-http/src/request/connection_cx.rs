@@ -80,8 +80,23 @@ impl<S> ConnectionCx<S> {
     }
 
     pub(crate) async fn principal(&self, parts: &Parts) -> Handled<Principal> {
-        let authenticate = &self.options().authenticate;
-        authenticate.authenticate(parts, &self.peer).outcome().await
+        let options = self.options();
+        let authenticated = options.authenticate.authenticate(parts, &self.peer);
+        let principal = authenticated.outcome().await?;
+        if options.pass_headers.is_empty() {
+            return Ok(principal);
+        }
+        let passed = options.pass_headers.iter().filter_map(|name| {
+            let all: Result<Vec<&str>, _> = parts
+                .headers
+                .get_all(name)
+                .iter()
+                .map(|it| it.to_str())
+                .collect();
+            let value = all.ok().filter(|it| !it.is_empty())?.join(", ");
+            Some((Arc::from(name.as_str()), value.into_boxed_str()))
+        });
+        Ok(principal.with_headers(passed.collect()))
     }
 
     /// The live session the headers name, which must be `principal`'s; `None` if they name none.

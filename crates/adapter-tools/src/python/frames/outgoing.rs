@@ -16,6 +16,7 @@ pub(in super::super) struct CallFrame<'a> {
     pub(in super::super) deadline_ms: Option<u64>,
     pub(in super::super) traceparent: Option<&'a str>,
     pub(in super::super) session: Option<&'a str>,
+    pub(in super::super) headers: &'a [(Arc<str>, Box<str>)],
     pub(in super::super) tracestate: Option<&'a str>,
 }
 
@@ -93,6 +94,15 @@ fn put_context(out: &mut BytesMut, call: &CallFrame<'_>) {
     if let Some(session) = call.session {
         out.put_slice(b",\"session\":");
         put_json(out, &session);
+    }
+    for (index, (name, value)) in call.headers.iter().enumerate() {
+        out.put_slice(if index == 0 { b",\"headers\":{" } else { b"," });
+        put_json(out, &&**name);
+        out.put_u8(b':');
+        put_json(out, &&**value);
+    }
+    if !call.headers.is_empty() {
+        out.put_u8(b'}');
     }
     if let Some(state) = call.tracestate {
         out.put_slice(b",\"tracestate\":");
@@ -185,6 +195,7 @@ mod tests {
             deadline_ms: Some(1500),
             traceparent: None,
             session: None,
+            headers: &[],
             tracestate: None,
         }
     }
@@ -203,6 +214,7 @@ mod tests {
         let roles = ["clerk".into(), "\"x".into()];
         let frame = CallFrame {
             roles: &roles,
+            headers: &[("x-a".into(), "1".into()), ("x-b".into(), "\"2".into())],
             traceparent: Some("00-1"),
             tracestate: Some("a=1"),
             ..call(b"{}")
@@ -212,6 +224,7 @@ mod tests {
         assert_eq!(traced["ctx"]["roles"], json!(["clerk", "\"x"]));
         assert_eq!(traced["ctx"]["traceparent"], "00-1");
         assert_eq!(traced["ctx"]["tracestate"], "a=1");
+        assert_eq!(traced["ctx"]["headers"], json!({"x-a": "1", "x-b": "\"2"}));
         let second = cut(&mut out).unwrap().unwrap();
         assert_eq!(&second[..], b"{\"type\":\"cancel\",\"id\":7}");
         assert!(out.is_empty());
