@@ -104,7 +104,7 @@ def _where_imports_come_from(error):
     owlclaw = "the stand-in for it that is part of the server" if is_stand_in else package or "not found"
     text = " (Python %d.%d.%d, %s; the package owlclaw is %s)" % (*sys.version_info[:3], sys.executable, owlclaw)
     if is_stand_in and (error.name or "").partition(".")[0] == "owlclaw":
-        text += "; the stand-in registers handlers and states, and has nothing else: install owlclaw for this interpreter"
+        text += "; the stand-in registers handlers, states and runnables, and has nothing else: install owlclaw for this interpreter"
     return text
 
 

@@ -7,6 +7,7 @@ factories, among the objects made while it was imported, and at last by calling 
 `run` patched to stop instead of serving.
 """
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -136,6 +137,67 @@ def _add_decorators(app_class):
     for function in (tool, offers.resource, offers.prompt, offers.completion, offers.lifespan):
         if not hasattr(app_class, function.__name__):
             setattr(app_class, function.__name__, function)
+    if not hasattr(app_class, _KEPT):
+        _keep_descriptions(app_class)
+
+
+# Marks a class whose registration keeps what is said about handlers.
+_KEPT = "_owlclaw_worker_keeps_descriptions"
+
+
+class RunnableFailed(Exception):
+    """A runnable of LangChain failed, which OwlClaw's adapter answers as if it were a result."""
+
+
+def _keep_descriptions(app_class):
+    """Keep what `handler()` and `register_langchain_runnable()` are told of schemas, which OwlClaw itself drops."""
+    setattr(app_class, _KEPT, True)
+    register = app_class.handler
+    register_runnable = getattr(app_class, "register_langchain_runnable", None)
+
+    @functools.wraps(register)
+    def handler(app, skill_name, **about):
+        decorate = register(app, skill_name, **about)
+        said = {name: about.get(name) for name in ("description", "input_schema", "output_schema")}
+        said = {name: one for name, one in said.items() if one is not None}
+        if about.get("runnable") is not None or not said:
+            return decorate
+
+        def decorate_described(function):
+            if hasattr(function, "__dict__") and not inspect.ismethod(function):
+                vars(function).update(said)
+            return decorate(function)
+
+        return decorate_described
+
+    app_class.handler = handler
+    if register_runnable is None:
+        return
+
+    @functools.wraps(register_runnable)
+    def register_langchain_runnable(app, **about):
+        register_runnable(app, **about)
+        handlers = app.registry.handlers
+        name = next((one for one in (about.get("name"), str(about.get("name")).strip()) if one in handlers), None)
+        # The package's own: that of the stand-in has all of it.
+        if name is None or not inspect.isfunction(handlers[name]):
+            return
+        execute = handlers[name]
+
+        async def runnable(**arguments):
+            # The adapter takes a member `input` for all of the input.
+            result = await execute({"input": arguments})
+            error = result.get("error") if isinstance(result, dict) and len(result) == 1 else None
+            if isinstance(error, dict) and {"type", "message", "status_code"} <= set(error):
+                raise RunnableFailed("%s: %s" % (error["type"], error["message"]))
+            return result
+
+        runnable.description = about.get("description")
+        runnable.input_schema = about.get("input_schema")
+        runnable.output_schema = about.get("output_schema")
+        handlers[name] = runnable
+
+    app_class.register_langchain_runnable = register_langchain_runnable
 
 
 # Values that `OwlClaw.lite()` sets by default.

@@ -490,9 +490,118 @@ class Descriptions(unittest.TestCase):
 
 
 
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+RUNNABLES = """
+import asyncio
+from owlclaw import OwlClaw
+app = OwlClaw("chains")
+app.mount_skills("skills")
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+class Echo:
+    async def ainvoke(self, payload): return {"text": payload["text"]}
+class Fails:
+    attempts = 0
+    async def ainvoke(self, payload):
+        self.attempts += 1
+        if payload["text"] == "third" and self.attempts == 3:
+            return {"attempts": 3}
+        raise TimeoutError("upstream")
+
+def register(name, runnable, **more):
+    app.register_langchain_runnable(name=name, runnable=runnable, description="Runs.", input_schema=SCHEMA, **more)
+
+register("echo", Echo(), output_schema={"type": "object", "properties": {"text": {"type": "string"}}})
+register("fails", Fails())
+"""
+
+
+class Runnables(unittest.TestCase):
+    """Objects of LangChain, registered as OwlClaw has it."""
+
+    def test_the_stand_in_runs_them_as_the_package_does(self):
+        text = RUNNABLES + """
+class Slow:
+    def invoke(self, payload):
+        import time
+        time.sleep(0.5)
+@app.handler("second-best")
+async def second_best(session: dict): return {"got": session["text"], "after": session["_original_error"]}
+register("retried", Fails(), retry_policy={"max_attempts": 3, "initial_delay_ms": 1, "retryable_errors": ["TimeoutError"]})
+register("falls-back", Fails(), fallback="second-best")
+register("slow", Slow(), timeout_seconds=0.05)
+register("transformed", lambda text: len(text), input_transformer=lambda it: it["text"], output_transformer=lambda it: {"n": it})
+
+@app.handler("short", runnable=Echo(), input_schema=SCHEMA, output_schema=SCHEMA)
+def placeholder(): ...
+@app.handler("described", output_schema={"type": "object"}, input_schema=SCHEMA)
+async def described(session): return session
+"""
+        with WorkerProcess(text) as worker:
+            tools = {tool["name"]: tool for tool in worker.ready()["tools"]}
+            for name in ("echo", "short", "described", "falls-back"):
+                self.assertEqual((tools[name]["input_schema"], tools[name]["schema_from"]), (SCHEMA, "handler"), name)
+            self.assertEqual(tools["echo"]["output_schema"]["properties"], {"text": {"type": "string"}})
+            self.assertEqual((tools["short"]["output_schema"], tools["described"]["output_schema"]), (SCHEMA, {"type": "object"}))
+            self.assertEqual(worker.result(1, "echo", {"text": "a"}), {"text": "a"})
+            self.assertEqual(worker.result(2, "retried", {"text": "third"}), {"attempts": 3})
+            expected = {"got": "b", "after": "upstream", "_fallback_used": True, "_fallback_name": "second-best"}
+            self.assertEqual(worker.result(3, "falls-back", {"text": "b"}), expected)
+            self.assertEqual(worker.error(4, "slow", {"text": "a"})["exception"], "TimeoutError")
+            self.assertEqual(worker.result(5, "transformed", {"text": "abc"}), {"n": 3})
+            self.assertEqual(worker.error(6, "fails", {"text": "a"})["message"], "upstream")
+
+    def test_schemas_and_failures_are_kept_with_the_package(self):
+        # The package's own registration, as far as it matters here: a handler of `session` alone, and failures as results.
+        package = """
+class Registry:
+    def __init__(self): self.handlers, self.states = {}, {}
+class OwlClaw:
+    def __init__(self, name): self.name, self.registry = name, None
+    def mount_skills(self, path): self.registry = Registry()
+    def handler(self, name, **options):
+        def decorate(function):
+            self.registry.handlers[name] = function
+            return function
+        return decorate
+    def register_langchain_runnable(self, *, name, runnable, description, input_schema, output_schema=None):
+        async def handler(session):
+            payload = session.get("input", session)
+            try:
+                return await runnable.ainvoke(payload)
+            except Exception as error:
+                details = {"type": "TimeoutError", "message": str(error), "status_code": 504, "details": {}}
+                return {"error": details}
+        self.registry.handlers[name] = handler
+"""
+        with WorkerProcess({"app.py": RUNNABLES, "owlclaw/__init__.py": package}) as worker:
+            ready = worker.ready()
+            self.assertEqual(ready["owlclaw"], "real")
+            tools = {tool["name"]: tool for tool in ready["tools"]}
+            self.assertEqual((tools["echo"]["input_schema"], tools["echo"]["description"]), (SCHEMA, "Runs."))
+            self.assertEqual(tools["echo"]["output_schema"]["properties"], {"text": {"type": "string"}})
+            self.assertEqual(worker.result(1, "echo", {"text": "a", "agent_id": "mine"}), {"text": "a"})
+            error = worker.error(2, "fails", {"text": "a"})
+            self.assertEqual((error["exception"], error["message"]), ("RunnableFailed", "TimeoutError: upstream"))
+
+    def test_what_only_the_package_has_is_named(self):
+        for what in (
+            "app.create_agent_runtime()",
+            "from owlclaw.integrations import LLMClient",
+            "from owlclaw.integrations.langchain import TraceManager",
+            "import owlclaw.integrations.llm",
+        ):
+            with WorkerProcess(RUNNABLES + what + "\n") as worker:
+                frame = worker.frame()
+                self.assertEqual(frame["type"], "fatal", frame)
+                self.assertIn("install owlclaw for", frame["message"], what)
+                self.assertIn(sys.executable, frame["message"], what)
+
+
 class Missing(unittest.TestCase):
     def test_what_is_missing_is_named_with_the_interpreter_and_the_package(self):
-        for module, cure in (("owlclaw.integrations.langchain", "install owlclaw for this interpreter"), ("no_such_module", "")):
+        for module, cure in (("owlclaw.integrations.hatchet", "install owlclaw for this interpreter"), ("no_such_module", "")):
             with WorkerProcess("from owlclaw import OwlClaw\nimport %s\n" % module) as worker:
                 frame = worker.frame()
                 self.assertEqual(frame["type"], "fatal", frame)

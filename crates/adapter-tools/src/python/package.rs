@@ -9,6 +9,9 @@ macro_rules! files {
 /// The Python end, as it is found in `crates/adapter-tools/python`.
 const FILES: &[(&str, &str)] = files![
     "owlclaw_stand_in/owlclaw/__init__.py",
+    "owlclaw_stand_in/owlclaw/app.py",
+    "owlclaw_stand_in/owlclaw/integrations/__init__.py",
+    "owlclaw_stand_in/owlclaw/integrations/langchain.py",
     "owlclaw_worker/__init__.py",
     "owlclaw_worker/__main__.py",
     "owlclaw_worker/asking.py",

@@ -8,6 +8,7 @@ import asyncio
 import functools
 import inspect
 import logging
+import sys
 
 __all__ = ["OwlClaw"]
 __version__ = "0.1.0"
@@ -157,8 +158,19 @@ class OwlClaw:
         if runnable is not None:
             if input_schema is None:
                 raise ValueError("input_schema is required when runnable is provided")
-            entry = _Runnable(runnable, description, input_schema, input_transformer, output_transformer)
-            self._registered(skill_name, entry)
+            self.register_langchain_runnable(
+                name=skill_name,
+                runnable=runnable,
+                description=description or "LangChain runnable for %s" % skill_name,
+                input_schema=input_schema,
+                output_schema=output_schema,
+                input_transformer=input_transformer,
+                output_transformer=output_transformer,
+                fallback=fallback,
+                retry_policy=retry_policy,
+                timeout_seconds=timeout_seconds,
+                enable_tracing=enable_tracing,
+            )
             return lambda function: function
 
         def decorate(function):
@@ -166,6 +178,42 @@ class OwlClaw:
             return function
 
         return decorate
+
+    def register_langchain_runnable(
+        self,
+        *,
+        name,
+        runnable,
+        description,
+        input_schema,
+        output_schema=None,
+        input_transformer=None,
+        output_transformer=None,
+        fallback=None,
+        retry_policy=None,
+        timeout_seconds=None,
+        enable_tracing=True
+    ):
+        """Register an object with `ainvoke` or `invoke` as a handler. The server traces its calls, so nothing else does."""
+        from .integrations.langchain import LangChainAdapter, RunnableConfig
+
+        if self.registry is None:
+            raise RuntimeError("mount_skills() must be called before LangChain runnables are registered")
+        LangChainAdapter(self).register_runnable(
+            runnable,
+            RunnableConfig(
+                name=name,
+                description=description,
+                input_schema=input_schema,
+                output_schema=output_schema,
+                input_transformer=input_transformer,
+                output_transformer=output_transformer,
+                fallback=fallback,
+                retry_policy=retry_policy,
+                timeout_seconds=timeout_seconds,
+                enable_tracing=enable_tracing,
+            ),
+        )
 
     def _registered(self, skill_name, handler):
         if self.registry is None:
@@ -220,7 +268,7 @@ class OwlClaw:
 
     def run(self, **_options):
         """There is no agent to run."""
-        logger.warning("run() does nothing: the owlclaw package is not installed")
+        logger.warning("run() does nothing: the owlclaw package is not installed for %s", sys.executable)
 
     def run_once(self, **_options):
         """There is no agent to run."""
@@ -234,27 +282,29 @@ class OwlClaw:
     async def stop(self):
         """There is no agent to stop."""
 
+    async def start_governance(self):
+        """There is none: the server governs."""
 
-class _Runnable:
-    """A handler around an object with `ainvoke` or `invoke`, or a callable."""
+    async def stop_governance(self):
+        """There is none: the server governs."""
 
-    def __init__(self, runnable, description, input_schema, input_transformer, output_transformer):
-        self.runnable = runnable
-        self.description = description or ""
-        self.input_schema = input_schema
-        self._before = input_transformer
-        self._after = output_transformer
+    async def record_execution(self, *_arguments, **_options):
+        """Records nothing: the server has recorded the call."""
 
-    async def __call__(self, **arguments):
-        given = self._before(arguments) if self._before is not None else arguments
-        method = next(
-            (getattr(self.runnable, name) for name in ("ainvoke", "invoke") if hasattr(self.runnable, name)),
-            self.runnable,
-        )
-        result = method(given)
-        if inspect.isawaitable(result):
-            result = await result
-        return self._after(result) if self._after is not None else result
+    def health_status(self):
+        """What is registered; nothing runs."""
+        return {"app": self.name, "runtime_initialized": False, "stand_in": True, "governance_enabled": False}
+
+    def __getattr__(self, name):
+        raise AttributeError(missing("OwlClaw.%s" % name))
+
+
+def missing(what):
+    """What to say of something that only the package has."""
+    return "%s is not in the stand-in for the package owlclaw, which registers handlers and runs no agent: install owlclaw for %s" % (
+        what,
+        sys.executable,
+    )
 
 
 def _name(value, what):
