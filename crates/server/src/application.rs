@@ -37,7 +37,7 @@ pub(super) const APPLICATION: &str = "application";
 pub(super) const CODE: &str = "application_code";
 
 /// Component that fails while the application's changed code cannot be loaded, or takes longer than
-/// [`SLOW_RELOAD`] to load. Its workers go on with the code before.
+/// [`SLOW_RELOAD`] to load, whose workers go on with the code before, and while the code in force registers nothing.
 pub(super) fn code_component(app: Arc<PythonApp>) -> Component {
     Component::new(move || {
         let health = app.health();
@@ -52,6 +52,10 @@ pub(super) fn code_component(app: Arc<PythonApp>) -> Component {
                 "could not be loaded again, and the code before is in force: {}",
                 failed.message
             )),
+            (None, None) if health.offers_nothing => Some(
+                "has registered nothing: neither handlers nor resources, prompts or states"
+                    .to_owned(),
+            ),
             (None, None) => None,
         };
         ComponentState {

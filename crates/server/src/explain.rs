@@ -9,7 +9,9 @@ use governance::{
 };
 use jsonrpc_core::RawJson;
 use ledger::{ApprovalFilter, ApprovalId, ApprovalState};
-use mcp_server::{Invocation, resource_capability, system_clock, tool_capability};
+use mcp_server::{
+    Invocation, prompt_capability, resource_capability, system_clock, tool_capability,
+};
 use quota_postgres::{PostgresQuota, QuotaOptions};
 
 use super::list::Bench;
@@ -18,13 +20,15 @@ use super::store;
 use crate::Failure;
 use config::Config;
 
-/// Tool or resource of a call.
+/// Tool, resource or prompt of a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Callee<'a> {
     /// The tool of this name.
     Tool(&'a str),
     /// The resource at this address.
     Resource(&'a str),
+    /// The prompt of this name, or a version of it (`NAME@VERSION`).
+    Prompt(&'a str),
 }
 
 /// Expected outcome of a call.
@@ -98,6 +102,14 @@ async fn judge(
                 let entries = resources.entries();
                 let uris = entries.iter().map(|it| it.resource.uri.as_str());
                 return Ok(Explained::Unknown(config::nearest_of(uri, uris)));
+            }
+        },
+        Callee::Prompt(name) => match bench.offer.prompts().governed_by(name) {
+            Some(name) => (None, Kind::Resource, prompt_capability(&name)),
+            None => {
+                let entries = bench.offer.prompts().entries();
+                let names = entries.iter().map(|it| it.name.as_str());
+                return Ok(Explained::Unknown(config::nearest_of(name, names)));
             }
         },
     };

@@ -122,10 +122,59 @@ async fn health_notices_a_lost_worker_and_that_it_is_back() {
     becomes(503, "no_such_module").await;
     site.write("app.py", crate::support::WORKSHOP);
     becomes(200, "").await;
-    let echoed = client
+    let echoed = other
         .request("tools/call", call("echo", json!({"text": "back"})))
         .await;
     assert_eq!(text(echoed.result()), r#"{"text":"back"}"#);
+    // So is an edit that leaves nothing.
+    let empty = "from owlclaw import OwlClaw\napp = OwlClaw('empty')\napp.mount_skills('skills')\n";
+    site.write("app.py", empty);
+    becomes(200, "has registered nothing").await;
+    assert_eq!(health().await.json()["status"], "degraded");
+}
+
+const TOLD: &str = r#"
+from owlclaw import OwlClaw
+from owlclaw_worker import Context, get_http_headers
+app = OwlClaw("told")
+app.mount_skills("skills")
+
+@app.handler("sync")
+def sync(ctx: Context) -> dict:
+    """Says what it is told."""
+    return {"headers": ctx.headers}
+
+@app.handler("later")
+async def later() -> dict:
+    """Says what it is told."""
+    return {"headers": get_http_headers()}
+"#;
+
+#[tokio::test]
+async fn handlers_are_told_the_headers_that_the_operator_names_and_no_others() {
+    let site = Site::new(json!({"http": {"pass_headers": ["X-Tenant", "x-shop", "x-absent"]}}));
+    site.write("app.py", TOLD);
+    let server = site.http().await;
+    for version in REVISIONS {
+        let mut client = server
+            .client()
+            .with_header("x-tenant", "t1")
+            .with_header("X-Shop", "a")
+            .with_header("x-shop", "b")
+            .with_header("x-other", "no")
+            .with_header("cookie", "no");
+        client.open(version).await;
+        for tool in ["sync", "later"] {
+            let told = client.request("tools/call", call(tool, json!({}))).await;
+            let expected = r#"{"headers":{"x-tenant":"t1","x-shop":"a, b"}}"#;
+            assert_eq!(text(told.result()), expected, "{version} {tool}");
+        }
+        // A later request of the session has its own.
+        let mut other = server.client();
+        other.open(version).await;
+        let told = other.request("tools/call", call("sync", json!({}))).await;
+        assert_eq!(text(told.result()), r#"{"headers":{}}"#, "{version}");
+    }
 }
 
 /// The value of one line of `/metrics`.

@@ -196,6 +196,24 @@ async fn rules_hold_for_every_version_of_a_prompt_and_the_record_names_it() {
     let mut stranger = site.stdio_as("stranger");
     stranger.open(MODERN).await;
     assert_eq!(listed(&mut stranger).await, ["greeting"]);
+    for (asked, expected) in [
+        ("email.reply", "reader calls prompt/email.reply: allowed"),
+        (
+            "email.reply@1.0",
+            "reader calls prompt/email.reply: allowed",
+        ),
+        ("greeting", "reader calls prompt/greeting: refused"),
+        ("email.repl", "did you mean `email.reply`?"),
+    ] {
+        let words = ["governance", "explain", "--as", "reader", "--prompt", asked];
+        let said = run(site.command(&words)).await;
+        assert!(
+            said.output.contains(expected),
+            "{asked}: {}{}",
+            said.output,
+            said.messages
+        );
+    }
     for name in ["email.reply", "email.reply@1.0", "nothing"] {
         let refused = stranger.request("prompts/get", get(name, json!({}))).await;
         assert_eq!(refused.code(), -32602, "{refused:?}");
@@ -487,4 +505,71 @@ async fn an_idempotency_key_is_not_taken_for_a_prompt_and_passed_over() {
     assert!(filled.result()["messages"].is_array());
     server.close_input();
     server.wait_exit(END).await;
+}
+
+const DESK: &str = r#"
+import enum
+from owlclaw import OwlClaw
+app = OwlClaw("desk")
+app.mount_skills("skills")
+
+class Genre(enum.Enum):
+    NOVEL = "novel"
+
+@app.prompt
+def recommend(genre: Genre, amount: int = 3) -> str:
+    """Recommends books."""
+    return f"{amount} {genre.value}s"
+
+@app.resource("books://{isbn}")
+def book(isbn: str) -> dict:
+    """A book."""
+    if isbn == "broken":
+        return {}["title"]
+    if isbn != "1":
+        raise LookupError("no such book")
+    return {"title": "Emma"}
+"#;
+
+#[tokio::test]
+async fn prompts_and_resources_of_an_application_say_what_does_not_fit() {
+    let site = Site::new(json!({"governance": {"default": {
+        "prompts": {"allow": ["*"]}, "resources": {"allow": ["*"]},
+    }}}));
+    site.write("app.py", DESK);
+    let mut peer = site.stdio();
+    peer.open(MODERN).await;
+    for (arguments, expected) in [
+        (json!({"genre": "crime"}), "/genre: expected one of 'novel'"),
+        (
+            json!({"genre": "novel", "amount": "two"}),
+            "/amount: is no int",
+        ),
+        (
+            json!({"genre": "novel", "number": "2"}),
+            "/number: is no argument of the prompt",
+        ),
+    ] {
+        let refused = peer
+            .request("prompts/get", get("recommend", arguments))
+            .await;
+        assert_eq!(refused.code(), -32602);
+        let said = refused.failure()["message"].as_str().unwrap();
+        assert!(said.contains(expected), "{said}");
+    }
+    let filled = peer
+        .request("prompts/get", get("recommend", json!({"genre": "novel"})))
+        .await;
+    assert_eq!(
+        filled.result()["messages"][0]["content"]["text"],
+        "3 novels"
+    );
+    for (uri, code) in [("books://2", -32602), ("books://broken", -32603)] {
+        let failed = peer.request("resources/read", json!({"uri": uri})).await;
+        assert_eq!(failed.code(), code, "{uri}");
+    }
+    let read = peer
+        .request("resources/read", json!({"uri": "books://1"}))
+        .await;
+    assert_eq!(read.result()["contents"][0]["text"], r#"{"title":"Emma"}"#);
 }

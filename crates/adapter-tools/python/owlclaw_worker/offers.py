@@ -373,6 +373,13 @@ class PromptHandler(_FromTexts):
         super().__init__(name, function)
         self.about = about
 
+    def bind(self, arguments, context, written=None):
+        for name in arguments:
+            # No schema has refused it.
+            if not self.signature.open and name not in self._wants_text:
+                raise constraints.InvalidArgument("/" + name, "is no argument of the prompt")
+        return super().bind(arguments, context, written)
+
     def describe(self, root, source):
         about = self.about
         parameters = self.signature.parameters

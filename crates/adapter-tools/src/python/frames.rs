@@ -172,6 +172,14 @@ pub(super) struct Ready {
 }
 
 impl Ready {
+    /// Returns true if there is nothing for clients.
+    pub(super) fn offers_nothing(&self) -> bool {
+        self.tools.is_empty()
+            && self.states.is_empty()
+            && self.resources.is_empty()
+            && self.prompts.is_empty()
+    }
+
     /// Returns true if clients find the same in both.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
         self.tools == other.tools

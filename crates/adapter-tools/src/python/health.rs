@@ -54,6 +54,8 @@ pub struct AppHealth {
     pub failed_reload: Option<FailedReload>,
     /// Time at which the reload began that is under way. The version loaded before goes on serving.
     pub reloading_since: Option<Instant>,
+    /// True if the application, as it was loaded last, has nothing for clients.
+    pub offers_nothing: bool,
 }
 
 /// A worker that was lost.
@@ -104,6 +106,7 @@ struct Facts {
     losses: u64,
     failed_reload: Option<FailedReload>,
     reloading_since: Option<Instant>,
+    offers_nothing: bool,
     /// The warnings of the application as it was loaded last.
     warnings: Vec<String>,
 }
@@ -158,12 +161,14 @@ impl Board {
             suspended,
             failed_reload: facts.failed_reload.clone(),
             reloading_since: facts.reloading_since,
+            offers_nothing: facts.offers_nothing,
         }
     }
 
     /// The application is loaded, or loaded again.
-    pub(super) fn loaded(&self) {
+    pub(super) fn loaded(&self, offers_nothing: bool) {
         let mut facts = self.facts();
+        facts.offers_nothing = offers_nothing;
         facts.generation += 1;
         facts.failed_reload = None;
         facts.reloading_since = None;

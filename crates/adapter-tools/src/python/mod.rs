@@ -142,7 +142,7 @@ impl PythonApp {
         // Calls may come before the supervisor runs for the first time.
         let threads = generation.threads(shared.options.threads);
         scheduler.switch_to(generation.number, generation.has_async(), threads);
-        board.loaded();
+        board.loaded(generation.ready.offers_nothing());
         let (ready, ready_seen) = watch::channel(Arc::clone(&generation.ready));
         let (version, version_seen) = watch::channel(0);
         let (stop, stop_seen) = watch::channel(false);

@@ -191,7 +191,7 @@ impl Supervisor {
         shared
             .scheduler
             .switch_to(next.number, next.has_async(), threads);
-        shared.board.loaded();
+        shared.board.loaded(next.ready.offers_nothing());
         shared.board.worker_is_there();
         let before = self.ready.send_replace(Arc::clone(&next.ready));
         if !before.offers_the_same(&next.ready) {

@@ -27,10 +27,11 @@ pub(crate) fn explain(
             return Err("--args must be a JSON object".into());
         }
     }
-    let (callee, name) = match (&what.tool, &what.resource) {
-        (Some(tool), _) => (Callee::Tool(tool), tool),
-        (None, Some(uri)) => (Callee::Resource(uri), uri),
-        (None, None) => return Err("name a tool or a resource".into()),
+    let (callee, name) = match (&what.tool, &what.resource, &what.prompt) {
+        (Some(tool), ..) => (Callee::Tool(tool), tool),
+        (None, Some(uri), _) => (Callee::Resource(uri), uri),
+        (None, None, Some(prompt)) => (Callee::Prompt(prompt), prompt),
+        (None, None, None) => return Err("name a tool, a resource or a prompt".into()),
     };
     match (server::explain(config, caller, callee, arguments)?, format) {
         (Explained::Unknown(meant), ListFormat::Json) => Ok(pretty(&json!({

@@ -238,7 +238,7 @@ pub struct Whose {
     pub resource: Option<String>,
 }
 
-/// A tool or a resource.
+/// A tool, a resource or a prompt.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct What {
@@ -248,6 +248,9 @@ pub struct What {
     /// The resource
     #[arg(long, value_name = "URI")]
     pub resource: Option<String>,
+    /// The prompt, or a version of it (NAME@VERSION)
+    #[arg(long, value_name = "NAME")]
+    pub prompt: Option<String>,
 }
 
 /// Filter for calls.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use adapter_tools::python::{AppCompletion, AppPrompt, AppResource, PythonApp};
-use adapter_tools::{ToolCx, ToolError};
+use adapter_tools::{Failure, ToolCx, ToolError};
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{
     Annotations, CacheHint, CacheScope, Complete, Completion, CompletionReference, GetPromptResult,
@@ -20,6 +20,14 @@ use super::uri_template::UriTemplate;
 
 /// Most bytes of one read, as they are sent: 4 MiB.
 const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
+
+/// Returns true if a handler has raised the exception for an address where there is nothing. Other lookups
+/// that fail, such as a `KeyError`, are mistakes of the handler.
+fn is_not_found(failure: &Failure) -> bool {
+    let details = failure.details.as_ref();
+    let exception = details.and_then(|it| it["exception"].as_str());
+    matches!(exception, Some("LookupError" | "FileNotFoundError"))
+}
 
 /// Resources of the application, and families of them.
 #[derive(Debug)]
@@ -198,6 +206,9 @@ impl Resources for AppResources {
                 Err(ToolError::NeedsInput(needed)) => return Err(ReadFailure::NeedsInput(needed)),
                 // No value of a variable is of such a form, so there is nothing at the address.
                 Err(ToolError::Rejected(_)) => return Err(ReadFailure::NotFound),
+                Err(ToolError::Failed(failure)) if is_not_found(&failure) => {
+                    return Err(ReadFailure::NotFound);
+                }
                 Err(error) => return Err(ReadFailure::Unreadable(error.into())),
             };
             let said: ReadAnswer = serde_json::from_value(answer)
@@ -322,7 +333,10 @@ impl Prompts for AppPrompts {
                 Ok(answer) => serde_json::from_value(answer)
                     .map_err(|error| PromptFailure::Broken(error.into())),
                 Err(ToolError::NeedsInput(needed)) => Err(PromptFailure::NeedsInput(needed)),
-                Err(ToolError::Rejected(invalid)) => Err(arguments_failed(&invalid)),
+                Err(ToolError::Rejected(invalid)) => {
+                    let all = invalid.violations().iter().map(ToString::to_string);
+                    Err(PromptFailure::Arguments(all.collect::<Vec<_>>().join("; ")))
+                }
                 Err(error) => Err(PromptFailure::Broken(error.into())),
             }
         })
