@@ -554,7 +554,8 @@ async fn prompts_and_resources_of_an_application_say_what_does_not_fit() {
             .request("prompts/get", get("recommend", arguments))
             .await;
         assert_eq!(refused.code(), -32602);
-        let said = refused.failure()["message"].as_str().unwrap();
+        let failure = refused.failure();
+        let said = failure["message"].as_str().unwrap();
         assert!(said.contains(expected), "{said}");
     }
     let filled = peer

@@ -164,8 +164,11 @@ def _keep_descriptions(app_class):
             return decorate
 
         def decorate_described(function):
-            if hasattr(function, "__dict__") and not inspect.ismethod(function):
-                vars(function).update(said)
+            for name, one in said.items():
+                try:
+                    setattr(function, name, one)
+                except (AttributeError, TypeError):  # A bound method takes none.
+                    break
             return decorate(function)
 
         return decorate_described
