@@ -15,6 +15,7 @@ pub(crate) struct PatternSet {
     all: bool,
     /// In order of their lengths, and of their bytes.
     exact: Vec<Box<str>>,
+    /// In order of their bytes; none begins with another.
     prefixes: Vec<Box<str>>,
     globs: Vec<Glob>,
 }
@@ -56,7 +57,9 @@ impl PatternSet {
         set.exact.sort_unstable_by(|one, other| compare(one, other));
         set.exact.dedup();
         set.prefixes.sort_unstable();
-        set.prefixes.dedup();
+        // What begins with a prefix comes after it, and adds nothing.
+        set.prefixes
+            .dedup_by(|next, prefix| next.starts_with(&**prefix));
         set.globs.sort_unstable();
         set.globs.dedup();
         Ok(set)
@@ -68,11 +71,16 @@ impl PatternSet {
                 .exact
                 .binary_search_by(|exact| compare(exact, name))
                 .is_ok()
-            || self
-                .prefixes
-                .iter()
-                .any(|prefix| name.starts_with(&**prefix))
+            || self.has_prefix_of(name)
             || self.globs.iter().any(|glob| glob.matches(name))
+    }
+
+    /// Tests if `name` begins with one of the prefixes. Only the last that is not after it can be one: between a
+    /// prefix of it and the name itself there are only texts that begin with that prefix.
+    fn has_prefix_of(&self, name: &str) -> bool {
+        let after = self.prefixes.partition_point(|prefix| **prefix <= *name);
+        let last = after.checked_sub(1).map(|last| &self.prefixes[last]);
+        last.is_some_and(|prefix| name.starts_with(&**prefix))
     }
 }
 
@@ -164,6 +172,7 @@ mod tests {
     fn equal_sets_are_equal_in_any_order() {
         assert_eq!(set(&["a", "b*", "*c*d"]), set(&["*c*d", "b*", "b**", "a"]));
         assert_eq!(set(&["a", "*"]), set(&["*"]));
+        assert_eq!(set(&["ab*", "a*", "b*"]), set(&["b*", "a*"]));
         assert_ne!(set(&["a"]), set(&["a*"]));
         assert_eq!(set(&["b", "a", "b"]), set(&["a", "b"]));
     }

@@ -436,11 +436,7 @@ fn conditions<T: Trace>(
     ask: &Ask<'_>,
     trace: &mut T,
 ) -> Result<Option<Arc<str>>, T::Stop> {
-    let mut applicable = rules
-        .conditions
-        .iter()
-        .filter(|condition| condition.applies_to(ask.capability))
-        .peekable();
+    let mut applicable = rules.conditions_on(ask.capability).peekable();
     if applicable.peek().is_none() {
         return Ok(None);
     }

@@ -29,8 +29,10 @@ pub(crate) struct PreparedRules {
     confirm: PatternSet,
     /// The patterns of `confirm` again, one by one, to say which it was.
     confirm_patterns: Box<[(Arc<str>, PatternSet)]>,
+    /// Capabilities that conditions are about.
+    conditional: PatternSet,
     /// In order of their names.
-    pub(crate) conditions: Box<[Arc<PreparedCondition>]>,
+    conditions: Box<[Arc<PreparedCondition>]>,
     /// In order.
     pub(crate) roles: Arc<[String]>,
     pub(crate) quota: Quota,
@@ -167,6 +169,8 @@ impl PreparedRoles {
             confirm_patterns: all(&rules.confirm, &roles, |role| &role.confirm)
                 .map(|pattern| (pattern.as_str().into(), single(pattern)))
                 .collect(),
+            conditional: PatternSet::new(conditions.iter().map(|it| &it.spec.capability))
+                .expect("each of the patterns has been checked"),
             conditions: conditions.into(),
             roles: names.into(),
             quota: limits.quota,
@@ -297,6 +301,18 @@ impl PreparedRules {
         patterns
             .find(|(_, pattern)| pattern.matches(capability))
             .map(|(text, _)| text)
+    }
+
+    /// The conditions on uses of `capability`, in order of their names.
+    pub(crate) fn conditions_on(
+        &self,
+        capability: &str,
+    ) -> impl Iterator<Item = &Arc<PreparedCondition>> {
+        let conditions = match self.conditional.matches(capability) {
+            true => &*self.conditions,
+            false => &[],
+        };
+        conditions.iter().filter(|it| it.applies_to(capability))
     }
 
     /// Tests if lists look the same under both: limits and confirmations are part of lists.
