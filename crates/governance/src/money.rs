@@ -10,9 +10,6 @@ const UNIT: u64 = 1_000_000;
 /// Digits after the point that a micro-unit can express.
 const DECIMALS: usize = 6;
 
-/// The most bytes of an amount in words: fourteen digits, the point and [`DECIMALS`].
-const MOST_BYTES: usize = 21;
-
 /// The largest amount in words: 10^12 units, of which a few can be added in an `i64` too.
 const MOST: u64 = 1_000_000_000_000 * UNIT;
 
@@ -66,6 +63,46 @@ impl Micros {
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
+
+    /// The most bytes of an amount in words: fourteen digits, the point and six decimals.
+    pub const MOST_BYTES: usize = 21;
+
+    /// Writes the amount as [`Display`](fmt::Display) does, to the end of `room`; the text in ASCII. For places where
+    /// formatting costs too much: every call over HTTP tells of amounts, in a header and in its result.
+    pub fn write_to(self, room: &mut [u8; Self::MOST_BYTES]) -> &[u8] {
+        self.digits(0, room)
+    }
+
+    /// From the end; with `least` decimals at least.
+    fn digits(self, least: usize, room: &mut [u8; Self::MOST_BYTES]) -> &[u8] {
+        let mut start = room.len();
+        let mut put = |byte: u8| {
+            start -= 1;
+            room[start] = byte;
+        };
+        let (mut whole, mut fraction) = (self.0 / UNIT, self.0 % UNIT);
+        if fraction != 0 || 0 < least {
+            let mut is_end = true;
+            for place in (0..DECIMALS).rev() {
+                let digit = (fraction % 10) as u8;
+                fraction /= 10;
+                // Zeros at the end say nothing.
+                is_end &= digit == 0 && least <= place;
+                if !is_end {
+                    put(b'0' + digit);
+                }
+            }
+            put(b'.');
+        }
+        loop {
+            put(b'0' + (whole % 10) as u8);
+            whole /= 10;
+            if whole == 0 {
+                break;
+            }
+        }
+        &room[start..]
+    }
 }
 
 impl FromStr for Micros {
@@ -106,36 +143,9 @@ impl FromStr for Micros {
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // By hand, from the end: every call over HTTP tells of amounts, in a header and in its result.
-        let mut text = [b'0'; MOST_BYTES];
-        let mut start = text.len();
-        let mut put = |byte: u8| {
-            start -= 1;
-            text[start] = byte;
-        };
-        let (mut whole, mut fraction) = (self.0 / UNIT, self.0 % UNIT);
-        let least = if f.alternate() { 2 } else { 0 };
-        if fraction != 0 || 0 < least {
-            let mut is_end = true;
-            for place in (0..DECIMALS).rev() {
-                let digit = (fraction % 10) as u8;
-                fraction /= 10;
-                // Zeros at the end say nothing.
-                is_end &= digit == 0 && least <= place;
-                if !is_end {
-                    put(b'0' + digit);
-                }
-            }
-            put(b'.');
-        }
-        loop {
-            put(b'0' + (whole % 10) as u8);
-            whole /= 10;
-            if whole == 0 {
-                break;
-            }
-        }
-        f.write_str(std::str::from_utf8(&text[start..]).map_err(|_| fmt::Error)?)
+        let mut room = [0; Self::MOST_BYTES];
+        let text = self.digits(if f.alternate() { 2 } else { 0 }, &mut room);
+        f.write_str(std::str::from_utf8(text).map_err(|_| fmt::Error)?)
     }
 }
 

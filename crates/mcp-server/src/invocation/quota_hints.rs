@@ -1,11 +1,11 @@
 //! Remaining quota in results, errors and HTTP headers (decision D21).
 
 use bytes::Bytes;
-use governance::{Denial, Remaining};
+use governance::{Denial, Micros, Remaining};
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::ResultMeta;
 use mcp_service::{RequestCx, TransportKind};
-use std::{fmt, fmt::Write as _, time::Duration};
+use std::{cell::RefCell, time::Duration};
 
 /// The `_meta` entry of tool results.
 const META_KEY: &str = "io.owlclaw/quota";
@@ -21,7 +21,7 @@ pub(crate) fn report(remaining: &Remaining) -> Option<RawJson> {
     };
     if let Some(budget) = remaining.budget {
         begin(&mut json, "budget\":\"");
-        let _ = write!(json, "{budget}"); // what does not fit is left out
+        json.push_amount(budget);
         json.push("\"");
     }
     if let Some(minute) = remaining.minute {
@@ -68,21 +68,18 @@ pub(crate) fn hint(cx: &RequestCx, remaining: &Remaining) {
         remaining.minute_resets,
     );
     let day = (remaining.day_limit, remaining.day, remaining.day_resets);
+    let limits = [
+        minute.0.filter(|_| minute.1.is_some()),
+        day.0.filter(|_| day.1.is_some()),
+    ];
     // Written by hand: every call over HTTP has them, and formatting cost a tenth of the call.
-    let (mut policy, mut state) = (Line::default(), Line::default());
-    for (name, window, (limit, left, resets)) in [("minute", 60, minute), ("day", 86_400, day)] {
-        let (Some(limit), Some(left)) = (limit, left) else {
+    let mut state = Line::default();
+    for (name, (limit, left, resets)) in [("minute", minute), ("day", day)] {
+        let (Some(_), Some(left)) = (limit, left) else {
             continue;
         };
-        let comma = if policy.is_empty() { "\"" } else { ", \"" };
-        for line in [&mut policy, &mut state] {
-            line.push(comma);
-            line.push(name);
-        }
-        policy.push("\";q=");
-        policy.push_number(limit.into());
-        policy.push(";w=");
-        policy.push_number(window);
+        state.push(if state.is_empty() { "\"" } else { ", \"" });
+        state.push(name);
         state.push("\";r=");
         state.push_number(left.into());
         if let Some(resets) = resets {
@@ -90,15 +87,41 @@ pub(crate) fn hint(cx: &RequestCx, remaining: &Remaining) {
             state.push_number(ceiling_seconds(resets));
         }
     }
-    if !policy.is_empty() {
-        cx.hint("ratelimit-policy", policy.to_bytes());
+    if !state.is_empty() {
+        cx.hint("ratelimit-policy", policy_of(limits));
         cx.hint("ratelimit", state.to_bytes());
     }
     if let Some(budget) = remaining.budget {
-        let mut text = Line::default();
-        let _ = write!(text, "{budget}");
-        cx.hint("x-owlclaw-budget-remaining", text.to_bytes());
+        let text = Bytes::copy_from_slice(budget.write_to(&mut [0; Micros::MOST_BYTES]));
+        cx.hint("x-owlclaw-budget-remaining", text);
     }
+}
+
+/// Limits per minute and per day.
+type Limits = [Option<u32>; 2];
+
+thread_local! {
+    /// The header of the limits that were told last: most callers of a server have the same.
+    static LAST_POLICY: RefCell<(Limits, Bytes)> = const { RefCell::new(([None; 2], Bytes::new())) };
+}
+
+/// The header that tells of limits.
+fn policy_of(limits: Limits) -> Bytes {
+    LAST_POLICY.with_borrow_mut(|(known, header)| {
+        if *known != limits {
+            let mut policy = Line::default();
+            let windows = [("\"minute\";q=", ";w=60"), ("\"day\";q=", ";w=86400")];
+            for ((begin, end), limit) in windows.into_iter().zip(limits) {
+                let Some(limit) = limit else { continue };
+                policy.push(if policy.is_empty() { "" } else { ", " });
+                policy.push(begin);
+                policy.push_number(limit.into());
+                policy.push(end);
+            }
+            (*known, *header) = (limits, policy.to_bytes());
+        }
+        header.clone()
+    })
 }
 
 /// A short text that is put together without an allocation: longer than any of the above.
@@ -118,11 +141,20 @@ impl Default for Line {
 
 impl Line {
     fn push(&mut self, text: &str) {
+        self.push_bytes(text.as_bytes());
+    }
+
+    /// What does not fit is left out.
+    fn push_bytes(&mut self, text: &[u8]) {
         let end = self.length + text.len();
         if let Some(room) = self.bytes.get_mut(self.length..end) {
-            room.copy_from_slice(text.as_bytes());
+            room.copy_from_slice(text);
             self.length = end;
         }
+    }
+
+    fn push_amount(&mut self, amount: Micros) {
+        self.push_bytes(amount.write_to(&mut [0; Micros::MOST_BYTES]));
     }
 
     fn push_number(&mut self, number: u64) {
@@ -142,13 +174,6 @@ impl Line {
     }
 }
 
-impl fmt::Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text);
-        Ok(())
-    }
-}
-
 /// Rounded up: who comes back after that many seconds must not be too early.
 pub(crate) fn ceiling_seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() != 0)
@@ -157,7 +182,6 @@ pub(crate) fn ceiling_seconds(wait: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use governance::Micros;
 
     #[test]
     fn what_is_left_is_told_in_json_and_in_headers_of_the_draft() {
