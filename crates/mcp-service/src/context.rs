@@ -17,6 +17,7 @@ use mcp_protocol::{
 use std::{
     any::Any,
     sync::{Arc, Mutex, OnceLock},
+    time::Instant,
 };
 
 /// Context of a request: everything about it except its parameters.
@@ -33,6 +34,8 @@ pub struct RequestCx {
     pub session: Option<Arc<str>>,
     /// The id its sender gave it.
     pub id: Id,
+    /// Time at which it was read.
+    pub began: Instant,
     /// Metadata of the request.
     pub meta: RequestMeta,
     /// Capabilities of the client that the server may use: declared by this request in the modern
@@ -88,6 +91,7 @@ impl RequestCx {
             connection: origin.connection,
             log_from: origin.log_from,
             id,
+            began: Instant::now(),
             meta,
             capabilities,
             outbox,
@@ -111,6 +115,7 @@ impl RequestCx {
             connection: self.connection.clone(),
             log_from: self.log_from,
             id: self.id.clone(),
+            began: self.began,
             meta: self.meta.clone(),
             capabilities: self.capabilities.clone(),
             outbox: self.outbox.clone(),

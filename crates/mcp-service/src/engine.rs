@@ -50,7 +50,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::sync::{Semaphore, watch};
 
@@ -371,9 +371,9 @@ where
             outbox,
             None,
         );
-        match self.begin(cx, &method, &params, None) {
+        match self.begin(&cx, &method, &params, None) {
             Begun::Done(answer) => answer.into(),
-            Begun::Handle(cx, request, place) => {
+            Begun::Handle(request, place) => {
                 let handled = Arc::clone(self).answer(cx, request, place, None);
                 Accepted::Pending(Exchange::new(handled))
             }
@@ -536,9 +536,9 @@ where
             Some(outbox.clone()),
             Some(Arc::clone(&told)),
         );
-        match self.begin(cx, &method, &params, Some(connection)) {
+        match self.begin(&cx, &method, &params, Some(connection)) {
             Begun::Done(answer) => answer.into(),
-            Begun::Handle(cx, request, place) => {
+            Begun::Handle(request, place) => {
                 let (engine, connection) = (Arc::clone(self), Arc::clone(connection));
                 let handled = engine.answer(cx, request, place, Some(connection));
                 Accepted::Pending(Exchange::registered(handled, told, in_flight))
@@ -549,29 +549,26 @@ where
     /// Decides everything about a request that needs no waiting.
     fn begin(
         self: &Arc<Self>,
-        cx: RequestCx,
+        cx: &RequestCx,
         method: &str,
         params: &RawJson,
         connection: Option<&Arc<Connection>>,
     ) -> Begun<S> {
-        let began = self.observer.0.get().map(|_| Instant::now());
-        match self.settle(&cx, method, params, connection) {
-            Settled::Handle(request, place) => Begun::Handle(cx, request, place),
-            Settled::Done(answer) => {
-                self.tell(&Answered {
-                    principal: &cx.principal,
-                    transport: cx.transport,
-                    session: cx.session.as_deref(),
-                    id: Some(&cx.id),
-                    method: Some(method),
-                    version: Some(cx.version),
-                    trace: cx.trace(),
-                    error: answer.response.outcome.as_ref().err(),
-                    took: began.map(|it| it.elapsed()).unwrap_or_default(),
-                });
-                Begun::Done(answer)
-            }
+        let begun = self.settle(cx, method, params, connection);
+        if let Begun::Done(answer) = &begun {
+            self.tell(&Answered {
+                principal: &cx.principal,
+                transport: cx.transport,
+                session: cx.session.as_deref(),
+                id: Some(&cx.id),
+                method: Some(method),
+                version: Some(cx.version),
+                trace: cx.trace(),
+                error: answer.response.outcome.as_ref().err(),
+                took: cx.began.elapsed(),
+            });
         }
+        begun
     }
 
     fn settle(
@@ -580,14 +577,14 @@ where
         method: &str,
         params: &RawJson,
         connection: Option<&Arc<Connection>>,
-    ) -> Settled<S> {
+    ) -> Begun<S> {
         let era = cx.version.era();
         let offer = &self.identity.capabilities;
         let request = match decode_request_with(cx.version, offer, method, params, &cx.meta) {
             Ok(request) => request,
             Err(error) => {
                 let status = error.http_status(era);
-                return Settled::Done(Answer::error(
+                return Begun::Done(Answer::error(
                     Some(cx.id.clone()),
                     error.to_error_object(),
                     status,
@@ -596,13 +593,13 @@ where
         };
         match request {
             ClientRequest::Initialize(initialize) => {
-                Settled::Done(self.initialize(cx, &initialize, connection))
+                Begun::Done(self.initialize(cx, &initialize, connection))
             }
-            ClientRequest::Discover => Settled::Done(answered(cx, Ok(self.discover.clone()))),
+            ClientRequest::Discover => Begun::Done(answered(cx, Ok(self.discover.clone()))),
             ClientRequest::Ping => {
                 let pong = self.encoder.result(cx.version, &ServerResult::Empty);
                 let pong = pong.map_err(|error| McpError::internal(&error).0);
-                Settled::Done(answered(cx, pong))
+                Begun::Done(answered(cx, pong))
             }
             ClientRequest::SetLevel(level) => {
                 if let Some(connection) = connection {
@@ -610,17 +607,17 @@ where
                 }
                 let done = self.encoder.result(cx.version, &ServerResult::Empty);
                 let done = done.map_err(|error| McpError::internal(&error).0);
-                Settled::Done(answered(cx, done))
+                Begun::Done(answered(cx, done))
             }
             request => match Ticket::take(self, &cx.principal) {
-                Some(place) => Settled::Handle(request, place),
+                Some(place) => Begun::Handle(request, place),
                 None => {
                     let error = ErrorObject::new(
                         ErrorCode::INTERNAL_ERROR,
                         "the server is busy; too many requests are waiting",
                     )
                     .with(&json!({ "retryable": true, "retry_after": 1 }));
-                    Settled::Done(answered(cx, Err(error)))
+                    Begun::Done(answered(cx, Err(error)))
                 }
             },
         }
@@ -711,12 +708,6 @@ const fn kept(most: usize) -> usize {
     reason = "moved once, into the exchange that is boxed anyway"
 )]
 enum Begun<S> {
-    Done(Answer),
-    Handle(RequestCx, ClientRequest, Ticket<S>),
-}
-
-/// Outcome of [`Engine::settle`].
-enum Settled<S> {
     Done(Answer),
     Handle(ClientRequest, Ticket<S>),
 }

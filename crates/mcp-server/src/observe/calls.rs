@@ -244,12 +244,13 @@ impl Called<'_> {
     }
 
     fn ended_as(&mut self, outcome: Ended) {
-        let seconds = self.began.elapsed().as_secs_f64();
+        let began = self.began;
+        let seconds = || began.elapsed().as_secs_f64();
         let metrics = &self.observer.metrics;
         match std::mem::replace(&mut self.numbers, Numbers::None) {
             Numbers::None => {}
             Numbers::Tool(numbers) => {
-                numbers.ended(outcome.numbered(), seconds, self.cost().unwrap_or(0.0));
+                numbers.ended(outcome.numbered(), seconds(), self.cost().unwrap_or(0.0));
             }
             Numbers::Read => metrics.read_ended(outcome),
             Numbers::Prompt => metrics.prompt_ended(outcome),
@@ -264,7 +265,7 @@ impl Called<'_> {
             let severity = fault.map_or(Severity::Info, |fault| fault.severity);
             if self.observer.wants(severity) {
                 let capability = &outliving.capability;
-                log::task_ended(self.cx, &self.report, capability, task, outcome, seconds);
+                log::task_ended(self.cx, &self.report, capability, task, outcome, seconds());
             }
         }
     }

@@ -12,7 +12,7 @@ use mcp_protocol::Method;
 use mcp_protocol::model::{ClientRequest, Page, ServerResult};
 use mcp_service::{Answered, McpError, Observe, RequestCx, Service};
 use serde_json::json;
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 /// Counts and logs every request, refused ones and given up ones too.
 #[derive(Debug)]
@@ -54,7 +54,6 @@ where
             method,
             name,
             params,
-            began: Instant::now(),
             is_over: false,
         };
         self.observer.metrics().in_flight().inc();
@@ -71,7 +70,6 @@ struct Seen<'a> {
     method: Method,
     name: Option<String>,
     params: Option<RawJson>,
-    began: Instant,
     is_over: bool,
 }
 
@@ -85,7 +83,7 @@ impl Seen<'_> {
             Ok(_) => None,
             Err(McpError(error)) => Some(error.code.0),
         };
-        let seconds = self.began.elapsed().as_secs_f64();
+        let seconds = self.cx.began.elapsed().as_secs_f64();
         let metrics = self.observer.metrics();
         metrics.answered(Some(self.method), code.unwrap_or(0), seconds);
         let least = match outcome {
@@ -130,7 +128,7 @@ impl Seen<'_> {
             outcome,
             result,
             error,
-            took: self.began.elapsed(),
+            took: self.cx.began.elapsed(),
         };
         line.write(self.cx, report, self.observer.redactor());
     }
@@ -146,7 +144,7 @@ impl Drop for Seen<'_> {
             self.observer.metrics().answered(
                 Some(self.method),
                 ErrorCode::INTERNAL_ERROR.0,
-                self.began.elapsed().as_secs_f64(),
+                self.cx.began.elapsed().as_secs_f64(),
             );
             ("error", Severity::Error)
         } else {
