@@ -15,6 +15,7 @@ use crate::{
     socket::{Rewound, Socket},
 };
 use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper::{
     rt::Executor,
     server::conn::{http1, http2},
@@ -165,14 +166,21 @@ enum Turn {
 }
 
 impl Life {
-    /// Resolves when the connection is to do something by itself.
+    /// Resolves when the connection is to do something by itself. It is polled with every request of the connection,
+    /// and looks then at nothing that has not woken it.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when this is dropped.
     async fn turn(&mut self) -> Turn {
+        let mut waiting = FuturesUnordered::from_iter([self.next_turn()]);
+        waiting.next().await.unwrap_or(Turn::GiveUp)
+    }
+
+    async fn next_turn(&mut self) -> Turn {
         loop {
             tokio::select! {
+                biased;
                 () = &mut self.look => {
                     if self.activity.has_stalled(&mut self.seen) {
                         tracing::debug!(address = ?self.address, "an idle connection was closed");

@@ -131,6 +131,11 @@ impl<'a> Headers<'a> {
 
 impl Accept {
     fn add(&mut self, value: &[u8]) {
+        // As most clients write it.
+        if value == b"application/json, text/event-stream" {
+            (self.json, self.stream) = (true, true);
+            return;
+        }
         for range in value.split(|byte| *byte == b',') {
             let range = media_type(range);
             let is = |name: &[u8]| range.eq_ignore_ascii_case(name);

@@ -42,8 +42,12 @@ impl Guard {
         headers: &Headers<'a>,
     ) -> Result<Option<&'a [u8]>, Box<PlainResponse>> {
         // A page whose name was made to resolve to our address still sends its own name.
-        if self.check_hosts {
-            let in_target = uri.authority().map(Authority::as_str);
+        let in_target = uri.authority().map(Authority::as_str);
+        let is_usual = match headers.host {
+            Single::One(host) => self.loopback && in_target.is_none() && is_usual_loopback(host),
+            _ => false,
+        };
+        if self.check_hosts && !is_usual {
             // In HTTP/2 it is there alone.
             let named = match headers.host {
                 Single::Missing => in_target,
@@ -73,9 +77,6 @@ impl Guard {
     }
 
     fn allows_host(&self, host: &str) -> bool {
-        if self.loopback && is_usual_loopback(host) {
-            return true;
-        }
         let Some(name) = without_port(host) else {
             return false;
         };
@@ -118,10 +119,10 @@ fn without_port(host: &str) -> Option<&str> {
 }
 
 /// True for the names of loopback that most clients use, with a port or without.
-fn is_usual_loopback(host: &str) -> bool {
+fn is_usual_loopback(host: &[u8]) -> bool {
     let mut names = ["127.0.0.1", "localhost"].iter();
-    let rest = names.find_map(|name| host.strip_prefix(name));
-    rest.is_some_and(|rest| match rest.as_bytes() {
+    let rest = names.find_map(|name| host.strip_prefix(name.as_bytes()));
+    rest.is_some_and(|rest| match rest {
         [] => true,
         [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
         _ => false,
