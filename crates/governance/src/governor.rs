@@ -332,7 +332,7 @@ impl<Q: QuotaStore> Permit<Q> {
         self.settled(actual, ending, now)
     }
 
-    fn settled(mut self, actual: Micros, ending: Ending, now: Timestamp) -> Settlement {
+    fn settled(&mut self, actual: Micros, ending: Ending, now: Timestamp) -> Settlement {
         if let Some(breaker) = self.breaker.take() {
             breaker.end(ending, now);
         }

@@ -507,7 +507,7 @@ where
             deadline: None,
             inner: invocation,
         }));
-        let open = OpenPermit {
+        let mut open = OpenPermit {
             permit: Some(permit),
             report: Arc::clone(&report),
             clock: self.clock,
@@ -546,7 +546,7 @@ impl<Q: QuotaStore> OpenPermit<Q> {
     /// Settles what has run; what was refused after all has used nothing up, and leaves nothing to
     /// tell.
     fn settle(
-        mut self,
+        &mut self,
         outcome: &Result<Invoked, InvocationError>,
     ) -> Option<governance::Remaining> {
         let permit = self.permit.take()?;

@@ -51,8 +51,9 @@ pub(crate) struct Labels<'a> {
 
 impl<'a> Labels<'a> {
     pub(crate) fn of(cx: &RequestCx, invocation: &'a Invocation, redactor: &Redactor) -> Self {
-        let kept = redactor.json(&invocation.capability, invocation.arguments.as_str());
-        Self::keeping(cx, invocation, redactor, kept)
+        let sent = invocation.arguments.as_str();
+        let kept = redactor.json(&invocation.capability, sent);
+        Self::keeping(cx, redactor, sent, kept)
     }
 
     /// Texts for a ledger that keeps no entries, which costs nothing.
@@ -71,17 +72,12 @@ impl<'a> Labels<'a> {
         invocation: &'a Invocation,
         redactor: &Redactor,
     ) -> Self {
-        let kept = redactor.json_for_any(invocation.arguments.as_str());
-        Self::keeping(cx, invocation, redactor, kept)
+        let sent = invocation.arguments.as_str();
+        let kept = redactor.json_for_any(sent);
+        Self::keeping(cx, redactor, sent, kept)
     }
 
-    fn keeping(
-        cx: &RequestCx,
-        invocation: &Invocation,
-        redactor: &Redactor,
-        arguments: Cow<'a, str>,
-    ) -> Self {
-        let sent = invocation.arguments.as_str();
+    fn keeping(cx: &RequestCx, redactor: &Redactor, sent: &str, arguments: Cow<'a, str>) -> Self {
         Self {
             request_id: cx.id.to_shared(),
             trace_id: cx.trace().map(TraceContext::trace_id_text),
