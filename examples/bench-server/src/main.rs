@@ -2,12 +2,17 @@
 //! that a governed call passes, with limits that are counted and never reached.
 //!
 //! ```text
-//! bench-server http --port N [--tools N] [--ledger none|relaxed|strict] [--file PATH] [--threads N]
-//! bench-server stdio [--tools N] [--ledger none|relaxed|strict] [--file PATH]
+//! bench-server http --port N [--threads N] [OPTION...]
+//! bench-server stdio [OPTION...]
 //! ```
+//!
+//! Options: `--tools N`, `--rules N` of every caller and `--principals N` with rules of their own, none of which
+//! are about `echo` and its caller, `--ledger none|relaxed|strict`, `--file PATH` of the ledger.
 
 use adapter_tools::{NoArguments, Tool, ToolSet};
-use governance::{Governor, MemoryQuota, Micros, Policy, PolicySpec, Quota, Rules};
+use governance::{
+    Condition, Effect, Governor, MemoryQuota, Micros, Policy, PolicySpec, Quota, Rules,
+};
 use ledger::{
     Appended, Durability, Group, LedgerStore, Recorder, RecorderOptions, SqliteLedger, StoreError,
     Tail,
@@ -66,6 +71,35 @@ fn tools(count: usize) -> Result<ToolSet, adapter_tools::ToolProblem> {
     ToolSet::new([echo, add].into_iter().chain(others))
 }
 
+/// Limits that are counted and never reached, and `count` patterns and conditions for other tools than those
+/// that are called.
+fn rules(count: usize) -> Rules {
+    let mut rules = Rules {
+        quota: Quota {
+            monthly_budget: Some(Micros::MAX),
+            max_calls_per_minute: Some(u32::MAX),
+            max_calls_per_day: Some(u32::MAX),
+            max_cost_per_call: Some(Micros::MAX),
+        },
+        ..Rules::default()
+    };
+    for n in 0..count {
+        let capability = format!("tool/other_{n}");
+        match n % 4 {
+            0 => rules.hidden.push(format!("{capability}.*")),
+            1 => rules.deny.push(capability),
+            2 => rules.confirm.push(format!("{capability}.*")),
+            _ => rules.conditions.push(Condition {
+                name: format!("condition {n}"),
+                capability,
+                when: "args.amount > 500".to_owned(),
+                effect: Effect::Deny,
+            }),
+        }
+    }
+    rules
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -89,16 +123,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
             record,
         )?,
     };
+    let principals: usize = option("--principals", "0").parse()?;
     let policy = Policy::new(PolicySpec {
-        default: Rules {
-            quota: Quota {
-                monthly_budget: Some(Micros::MAX),
-                max_calls_per_minute: Some(u32::MAX),
-                max_calls_per_day: Some(u32::MAX),
-                max_cost_per_call: Some(Micros::MAX),
-            },
-            ..Rules::default()
-        },
+        default: rules(option("--rules", "0").parse()?),
+        principals: (0..principals)
+            .map(|n| (format!("principal-{n}"), rules(0)))
+            .collect(),
         default_estimated_cost: Micros(1),
         ..PolicySpec::default()
     })?;
