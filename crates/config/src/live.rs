@@ -49,11 +49,12 @@ pub struct Change {
 }
 
 /// Keys that can change while the server runs, with all below them.
-const LIVE: [&str; 4] = [
+const LIVE: [&str; 5] = [
     "governance",
     "logging.level",
     "logging.requests",
     "upstreams",
+    "upstreams_files",
 ];
 /// Of those, keys that cannot: they are handed out once, when serving begins.
 const NOT_LIVE: [&str; 3] = [
@@ -198,6 +199,7 @@ impl Config {
         config.governance.idempotency = governance.idempotency.clone();
         config.governance.max_clients = governance.max_clients;
         config.upstreams = new.upstreams.clone();
+        config.upstreams_files = new.upstreams_files.clone();
         config.logging.level = new.logging.level;
         config.logging.requests = new.logging.requests;
         config

@@ -152,8 +152,8 @@ impl Gateway {
     }
 
     /// Makes these the upstreams: those that are as they were stay connected, and the others are closed,
-    /// added or made anew. Of two with one name the first counts.
-    pub fn apply(&self, specs: Vec<UpstreamSpec>) {
+    /// added or made anew. Of two with one name the first counts. Returns true if anything is other than before.
+    pub fn apply(&self, specs: Vec<UpstreamSpec>) -> bool {
         let with_own = specs
             .iter()
             .filter(|it| it.enabled && it.uris == Uris::AsIs);
@@ -197,6 +197,7 @@ impl Gateway {
             self.0.changes.send_modify(|version| *version += 1);
             self.pass_on_listened();
         }
+        has_changed
     }
 
     /// Makes these, of which others than resources of upstreams are ignored, the resources that clients listen to:
@@ -300,6 +301,22 @@ impl Gateway {
     pub fn figures(&self) -> Vec<Figures> {
         let upstreams = self.0.upstreams();
         upstreams.values().map(|it| it.figures()).collect()
+    }
+
+    /// The beginnings of names of tools, prompts and resources of the upstreams that are known, or of those that
+    /// were never heard of.
+    #[must_use]
+    pub fn beginnings(&self, are_known: bool) -> Vec<String> {
+        let upstreams = self.0.upstreams().into_values();
+        let wanted =
+            upstreams.filter(|it| it.spec.enabled && it.catalogue().is_some() == are_known);
+        wanted
+            .flat_map(|it| {
+                let names = self.template(&it).beginning(&it.spec.name);
+                let key = &it.scheme_key;
+                [names, format!("mcp.{key}+"), format!("ui://mcp.{key}/")]
+            })
+            .collect()
     }
 
     /// Names under which the tools of an upstream are offered, with their own; `None` for one that `allow` and

@@ -69,6 +69,8 @@ pub struct HostFile {
     pub specs: Vec<UpstreamSpec>,
     /// Entries that were left out, and secrets that stand in the file.
     pub warnings: Vec<String>,
+    /// True if the file is there and no list of servers can be read from it.
+    pub is_broken: bool,
 }
 
 /// The file with the servers of a host, by document 002: the first that exists of the one that the variable
@@ -95,6 +97,7 @@ impl HostFile {
         let told = |why: String| Self {
             specs: Vec::new(),
             warnings: vec![format!("{}: {why}", path.display())],
+            is_broken: true,
         };
         let text = match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Self::default(),
@@ -120,6 +123,7 @@ impl HostFile {
             Err(error) => {
                 file.warnings
                     .push(format!("it is no JSON, and has no servers: {error}"));
+                file.is_broken = true;
                 return file;
             }
         };
@@ -129,6 +133,7 @@ impl HostFile {
         let Some(Value::Object(servers)) = servers else {
             file.warnings
                 .push("it has no `mcpServers` and no `servers`".to_owned());
+            file.is_broken = true;
             return file;
         };
         for (name, entry) in servers {

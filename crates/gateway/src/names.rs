@@ -56,6 +56,15 @@ impl NameTemplate {
         Self(format!("{prefix}{{tool}}"))
     }
 
+    /// The text with which all names of `server` begin.
+    #[must_use]
+    pub fn beginning(&self, server: &str) -> String {
+        let before = self.0.split("{tool}").next().unwrap_or_default();
+        let legal = |it: char| if is_legal(it) && it != '-' { it } else { '_' };
+        let server: String = server.chars().map(legal).collect();
+        before.replacen("{server}", &server, 1)
+    }
+
     /// The name that `item` of `server` would have if it were alone. One that cannot be kept as it is has a
     /// suffix, which depends on nothing else.
     fn of(&self, server: &str, item: &str) -> String {

@@ -4,6 +4,7 @@ mod application;
 mod network;
 mod storage;
 mod system;
+mod upstreams;
 
 use serde::Serialize;
 use server::{Finding, State};
@@ -82,6 +83,7 @@ pub fn examine(source: &Source, imports: bool) -> Report {
     if let Some(loaded) = configuration(source, &mut findings) {
         findings.extend(system::files(&loaded));
         findings.extend(application::findings(&loaded, imports));
+        findings.extend(upstreams::findings(&loaded.config));
         findings.extend(storage::findings(&loaded.config));
         findings.extend(network::findings(&loaded.config));
         findings.extend(system::findings(&loaded.config));

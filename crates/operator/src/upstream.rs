@@ -239,7 +239,7 @@ fn explain(loaded: &Loaded, name: &str, told: &mut Value) {
     let declared = server::declared_upstreams(&loaded.config);
     let found = declared
         .ok()
-        .and_then(|(all, _)| all.into_iter().find(|it| it.spec.name == name));
+        .and_then(|all| all.upstreams.into_iter().find(|it| it.spec.name == name));
     let key = config::upstream_key(name);
     told["declared"] = match &found {
         Some(it) => match &it.file {

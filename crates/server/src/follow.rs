@@ -89,8 +89,16 @@ impl Server {
             // Somebody has looked, and means it.
             self.watching.forget();
         }
+        if cause == Cause::HostFile {
+            return self.reload_host_files(rules).await;
+        }
         let changed = match rules.look().await {
-            Found::Same => return rules.same(cause),
+            Found::Same => {
+                if cause == Cause::Signal {
+                    self.reload_host_files(rules).await;
+                }
+                return rules.same(cause);
+            }
             Found::Wrong(problems) => return self.reject(rules, cause, &problems),
             Found::Changed(changed) => changed,
         };
@@ -164,6 +172,43 @@ impl Server {
         rules.accept(*changed);
         self.standing.rules(unmatched);
         self.settle(&offer);
+    }
+
+    /// Uses the upstreams that files of hosts have now. A file that is there and cannot be read changes nothing:
+    /// it may be half written.
+    async fn reload_host_files(&self, rules: &Rules) {
+        let declared = match upstreams::declared_upstreams(rules.config()) {
+            Ok(declared) => declared,
+            Err(error) => {
+                tracing::error!(error = &*error, "upstreams stay as they are");
+                return;
+            }
+        };
+        for warning in &declared.warnings {
+            tracing::warn!(warning, "a part of a host's file is of no use");
+        }
+        if let Some(path) = declared.broken.first() {
+            tracing::error!(path = %path.display(), "a host's file cannot be read; upstreams stay as they are");
+            return;
+        }
+        let gateway = self.sources.gateway();
+        if !gateway.apply(declared.specs()) {
+            return;
+        }
+        let version = self.policy_version();
+        let change = PolicyChange {
+            versions: (version, version),
+            cause: Cause::HostFile.as_str(),
+            file: &rules.path(),
+            changes: &[Change {
+                key: "upstreams_files".to_owned(),
+                from: None,
+                to: None,
+            }],
+        };
+        notes::policy_changed(self.mcp.recorder(), &change);
+        gateway.first_look(Duration::ZERO).await;
+        tracing::info!("the upstreams of a host's file have changed");
     }
 
     fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) {

@@ -87,4 +87,6 @@ pub use store::{
     accept_rollback, compare_counters, continuity, database, database_options, open_reader,
     sealed_every,
 };
-pub use upstreams::{DeclaredUpstream, declared_upstreams, upstreams_stored};
+pub use upstreams::{
+    Declared, DeclaredUpstream, declared_upstreams, unmatched_upstream_rules, upstreams_stored,
+};

@@ -122,6 +122,7 @@ pub(super) fn on_offer(
             filters.iter().cloned().chain(of_upstreams).collect()
         },
         idle_skills,
+        unheard: sources.gateway().beginnings(false),
     }
 }
 

@@ -7,10 +7,12 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::future::select_all;
 use mcp_server::{Component, ComponentState};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::file_watch::FileWatch;
+use super::upstreams;
 use config::{Change, Config, Loaded, Origin, Problem, Rejected, Severity, Source};
 
 /// Name of the component of `/health` for the rules.
@@ -26,6 +28,8 @@ pub(super) struct Rules {
     running: Loaded,
     /// `None` where the configuration is given in code.
     watch: Option<FileWatch>,
+    /// Files of hosts with upstreams.
+    host_files: Vec<FileWatch>,
     hangup: Option<Signal>,
     state: Arc<Mutex<State>>,
 }
@@ -46,6 +50,8 @@ pub(super) enum Cause {
     File,
     /// The process was sent SIGHUP.
     Signal,
+    /// A host's file with upstreams has other content.
+    HostFile,
 }
 
 /// Result of reading the configuration again.
@@ -82,6 +88,7 @@ impl Rules {
         });
         Self {
             watch: source.path().map(FileWatch::start),
+            host_files: watched(&loaded.config),
             source,
             running: loaded,
             hangup: hangup.ok(),
@@ -129,9 +136,18 @@ impl Rules {
                 None => std::future::pending().await,
             }
         };
+        let of_hosts = async {
+            let files = self.host_files.iter_mut();
+            let changes: Vec<_> = files.map(|it| Box::pin(it.changed())).collect();
+            match changes.is_empty() {
+                true => std::future::pending().await,
+                false => drop(select_all(changes).await),
+            }
+        };
         tokio::select! {
             () = written => Cause::File,
             _ = hangup => Cause::Signal,
+            () = of_hosts => Cause::HostFile,
         }
     }
 
@@ -161,6 +177,9 @@ impl Rules {
         }
         let mut loaded = changed.loaded;
         loaded.config = changed.config;
+        if loaded.config.upstreams_files != self.running.config.upstreams_files {
+            self.host_files = watched(&loaded.config);
+        }
         self.running = loaded;
         self.set(None, changed.at_restart);
     }
@@ -225,8 +244,16 @@ impl Cause {
         match self {
             Cause::File => "file",
             Cause::Signal => "signal",
+            Cause::HostFile => "host_file",
         }
     }
+}
+
+/// Watches over the files of hosts.
+fn watched(config: &Config) -> Vec<FileWatch> {
+    let files = upstreams::host_files(config).into_iter();
+    let files = files.filter_map(|it| std::path::absolute(it).ok());
+    files.map(FileWatch::start).collect()
 }
 
 fn compare(source: &Source, running: Loaded) -> Found {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use config::{Config, Environment};
+use config::{Config, Environment, Loaded, OnOffer, Problem};
 use gateway::{Gateway, GatewayOptions, HostFile, NameTemplate, Reach, UpstreamSpec};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_client::HttpTransport;
@@ -56,11 +56,39 @@ pub(super) fn directory(config: &Config) -> PathBuf {
 ///
 /// When one of them refers to something that is not there.
 pub(super) fn specs(config: &Config) -> Result<Vec<UpstreamSpec>, Failure> {
-    let (declared, warnings) = declared_upstreams(config)?;
-    for warning in warnings {
-        tracing::warn!(warning, "a part of `upstreams_files` is of no use");
+    let declared = declared_upstreams(config)?;
+    for warning in &declared.warnings {
+        tracing::warn!(warning, "a part of a host's file is of no use");
     }
-    Ok(declared.into_iter().map(|it| it.spec).collect())
+    Ok(declared.specs())
+}
+
+/// The files of hosts whose upstreams are used: those that are configured, and the one that is found.
+pub(super) fn host_files(config: &Config) -> Vec<PathBuf> {
+    let mut files = config.upstreams_files.clone();
+    if config.gateway.find_hosts_file {
+        let variable = |name: &str| std::env::var(name).ok();
+        let base = &config.resources.base;
+        files.extend(gateway::hosts::find(None, Some(base), variable));
+    }
+    files
+}
+
+/// The configured upstreams, with those of the files of hosts.
+#[derive(Debug, Default)]
+pub struct Declared {
+    /// The upstreams.
+    pub upstreams: Vec<DeclaredUpstream>,
+    /// Reasons why parts of the files of hosts are not used.
+    pub warnings: Vec<String>,
+    /// Files of hosts that are there and cannot be read.
+    pub broken: Vec<PathBuf>,
+}
+
+impl Declared {
+    pub(super) fn specs(self) -> Vec<UpstreamSpec> {
+        self.upstreams.into_iter().map(|it| it.spec).collect()
+    }
 }
 
 /// An upstream as it is configured.
@@ -77,12 +105,13 @@ pub struct DeclaredUpstream {
 /// # Errors
 ///
 /// When an upstream of the configuration refers to something that is not there.
-pub fn declared_upstreams(
-    config: &Config,
-) -> Result<(Vec<DeclaredUpstream>, Vec<String>), Failure> {
+pub fn declared_upstreams(config: &Config) -> Result<Declared, Failure> {
     let environment = Environment::of_process();
-    let mut declared: Vec<DeclaredUpstream> = Vec::new();
-    let mut warnings = Vec::new();
+    let Declared {
+        upstreams: mut declared,
+        mut warnings,
+        mut broken,
+    } = Declared::default();
     let mut problems = Vec::new();
     for (name, upstream) in &config.upstreams {
         match spec(name, upstream, &environment) {
@@ -93,12 +122,13 @@ pub fn declared_upstreams(
     if !problems.is_empty() {
         return Err(problems.join("\n").into());
     }
-    for path in &config.upstreams_files {
+    for path in &host_files(config) {
         if !path.is_file() {
             warnings.push(format!("{}: it is not there", path.display()));
         }
         let file = HostFile::read(path, |name| std::env::var(name).ok());
         warnings.extend(file.warnings);
+        broken.extend(file.is_broken.then(|| path.clone()));
         for spec in file.specs {
             if declared.iter().any(|it| it.spec.name == spec.name) {
                 let (name, path) = (&spec.name, path.display());
@@ -111,7 +141,41 @@ pub fn declared_upstreams(
             }
         }
     }
-    Ok((declared, warnings))
+    Ok(Declared {
+        upstreams: declared,
+        warnings,
+        broken,
+    })
+}
+
+/// The rules that begin like names of tools of upstreams that are known, and match nothing there; rules about an
+/// upstream that was never heard of are not among them. Nothing is connected.
+///
+/// # Errors
+///
+/// When an upstream cannot be used as it is configured.
+pub fn unmatched_upstream_rules(loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
+    if loaded.config.upstreams.is_empty() && host_files(&loaded.config).is_empty() {
+        return Ok(Vec::new());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let gateway = upstreams_stored(&loaded.config)?;
+        let status = gateway.status().into_iter();
+        let offered = status.flat_map(|it| gateway.tools_named(&it.name));
+        let names = offered.filter_map(|(_, name)| name);
+        let known = OnOffer {
+            tools: names.map(|it| (it.clone(), it)).collect(),
+            unheard: gateway.beginnings(false),
+            ..OnOffer::default()
+        };
+        let beginnings = gateway.beginnings(true);
+        let found = loaded.unmatched_upstreams(&known, &beginnings);
+        gateway.shut_down().await;
+        Ok(found)
+    })
 }
 
 fn spec(

@@ -31,6 +31,17 @@ pub(super) fn carry_out(command: ConfigCommand) -> Result<ExitCode, Stop> {
 fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<ExitCode, Stop> {
     let result = match try_load(settings, Needs::Everything)? {
         Ok(loaded) if import => with_offer(loaded)?,
+        Ok(mut loaded) => {
+            let unmatched = server::unmatched_upstream_rules(&loaded).map_err(Stop::Failed)?;
+            loaded.warnings.extend(unmatched);
+            let mut all = loaded.warnings.iter();
+            match all.any(|it| it.severity == Severity::Error) {
+                true => Err(Rejected {
+                    problems: loaded.warnings,
+                }),
+                false => Ok(loaded),
+            }
+        }
         result => result,
     };
     match format {

@@ -1,7 +1,9 @@
 //! Other servers behind this one: children and HTTP servers, by configuration alone.
 
 use serde_json::{Value, json};
-use testkit::{HttpConnection, HttpRequest, free_port, Conversation, GENEROUS, MODERN, StdioServer, wait_until};
+use testkit::{
+    Conversation, GENEROUS, HttpConnection, HttpRequest, MODERN, StdioServer, free_port, wait_until,
+};
 
 use crate::{
     crash_loop::exchange,
@@ -495,7 +497,11 @@ async fn twenty_clients_of_a_shared_upstream_make_one_child() {
     assert_eq!(site.read("up/started"), children);
     server.process().signal("TERM").await;
     server.wait_exit(GENEROUS).await;
-    let mut principals: Vec<_> = site.calls().into_iter().map(|it| it.started.principal).collect();
+    let mut principals: Vec<_> = site
+        .calls()
+        .into_iter()
+        .map(|it| it.started.principal)
+        .collect();
     principals.sort();
     principals.dedup();
     assert_eq!(principals.len(), 20);

@@ -286,3 +286,124 @@ async fn a_hosts_file_is_imported_without_its_secrets() {
         again.messages
     );
 }
+
+#[tokio::test]
+async fn doctor_tries_each_upstream_and_says_what_helps() {
+    let site = site(
+        json!({
+            "dead": {"command": "/no/such/program"},
+            "ends": {"command": "python3", "args": ["-c", "raise SystemExit('no licence')"]},
+            "off": {"command": "/no/such/program", "enabled": false},
+            "refused": {"url": "http://127.0.0.1:9/mcp"},
+            "up": child("up"),
+        }),
+        json!({}),
+    );
+    let told = run(site.command(&["doctor", "--format", "json"])).await;
+    assert_eq!(told.code, Some(1), "{}", told.messages);
+    let told = parsed(&told);
+    let findings = told["findings"].as_array().unwrap().iter();
+    let found: Vec<(&str, &str, &str)> = findings
+        .filter(|it| it["area"] == "upstream")
+        .map(|it| {
+            (
+                it["state"].as_str().unwrap(),
+                it["message"].as_str().unwrap(),
+                it["hint"].as_str().unwrap_or_default(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("error", "dead", "install"),
+        ("error", "no licence", "upstreams.ends.args"),
+        ("ok", "off is switched off", ""),
+        (
+            "error",
+            "refused",
+            "start the server at http://127.0.0.1:9/mcp",
+        ),
+        ("ok", "up: ", ""),
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (found, (state, message, hint)) in found.iter().zip(expected) {
+        assert!(
+            found.0 == state && found.1.contains(message) && found.2.contains(hint),
+            "{found:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn rules_that_match_no_tool_of_a_known_upstream_are_told_and_others_are_not() {
+    let rules = json!({"tools": {"deny": ["mcp_up_ecko", "mcp_up_d*", "mcp_new_delete"]}});
+    let site = site(
+        json!({"up": child("up"), "new": {"command": "/no/such/program"}}),
+        json!({"governance": {"default": rules}}),
+    );
+    let validated = run(site.command(&["config", "validate"])).await;
+    assert_eq!(validated.code, Some(0), "{}", validated.messages);
+    assert!(
+        !validated.messages.contains("mcp_up_ecko"),
+        "{}",
+        validated.messages
+    );
+    let server = site.http().await;
+    let log = server.process().stderr();
+    assert!(!log.contains("mcp_new_delete"), "{log}");
+    drop(server);
+    let validated = run(site.command(&["config", "validate"])).await;
+    assert_eq!(validated.code, Some(0), "{}", validated.messages);
+    for part in [
+        "`mcp_up_ecko` matches no tool",
+        "did you mean `mcp_up_echo`?",
+    ] {
+        assert!(
+            validated.messages.contains(part),
+            "{part}: {}",
+            validated.messages
+        );
+    }
+    for part in ["`mcp_up_d*` matches", "`mcp_new_delete` matches"] {
+        assert!(
+            !validated.messages.contains(part),
+            "{part}: {}",
+            validated.messages
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_hosts_file_that_changes_is_read_again_and_a_broken_one_changes_nothing() {
+    let site = site(json!({}), json!({"upstreams_files": ["mcp.json"]}));
+    let write = |servers: Value| {
+        let text = json!({ "mcpServers": servers }).to_string();
+        site.write("new.json", text);
+        std::fs::rename(site.path("new.json"), site.path("mcp.json")).unwrap();
+    };
+    write(json!({}));
+    let server = site.http().await;
+    let becomes = async |is_there: bool| {
+        for _ in 0..300 {
+            let mut client = server.client();
+            client.initialize("2025-11-25").await;
+            let listed = client.post_legacy("tools/list", json!({})).await;
+            if listed.result().to_string().contains("mcp_up_echo") == is_there {
+                return true;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        false
+    };
+    let up = json!({"command": "python3", "args": [UPSTREAM, "stdio", site.path("up")]});
+    write(json!({ "up": up }));
+    assert!(becomes(true).await, "{}", server.stderr());
+    site.write("mcp.json", "{\"mcpServers\": {");
+    testkit::wait_until("it is told", testkit::GENEROUS, || {
+        server.stderr().contains("upstreams stay as they are")
+    })
+    .await;
+    assert!(becomes(true).await);
+    write(json!({}));
+    assert!(becomes(false).await, "{}", server.stderr());
+    assert!(site.notes().contains(&"policy_changed".to_owned()));
+}

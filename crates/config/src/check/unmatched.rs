@@ -22,6 +22,9 @@ pub struct OnOffer {
     pub unmatched_filters: Vec<UnmatchedFilter>,
     /// Skills that state rules and are about no tool: the path of each, and its name.
     pub idle_skills: Vec<(String, String)>,
+    /// Beginnings of names of which it is not known yet what there is, since an upstream was never heard of.
+    /// Rules that begin so are not looked at.
+    pub unheard: Vec<String>,
 }
 
 /// A pattern that matches nothing where tools come from.
@@ -64,13 +67,37 @@ enum Kind {
 impl Loaded {
     /// The rules that match nothing of what is `offered`, as errors if the configuration has it so.
     pub fn unmatched(&self, offered: &OnOffer) -> Vec<Problem> {
+        self.unmatched_of(offered, |_| true)
+    }
+
+    /// The rules about tools that match nothing of what upstreams are known to offer, and whose patterns begin
+    /// like names of theirs, as `beginnings` has them.
+    pub fn unmatched_upstreams(&self, known: &OnOffer, beginnings: &[String]) -> Vec<Problem> {
+        self.unmatched_of(known, |rule| {
+            let begins = |it: &String| !it.is_empty() && rule.pattern.starts_with(it.as_str());
+            matches!(rule.kind, Kind::Tool) && beginnings.iter().any(begins)
+        })
+    }
+
+    fn unmatched_of(
+        &self,
+        offered: &OnOffer,
+        is_looked_at: impl Fn(&Rule<'_>) -> bool,
+    ) -> Vec<Problem> {
         let config = &self.config;
         let severity = match config.governance.unmatched_rules {
             UnmatchedRules::Warn => Severity::Warning,
             UnmatchedRules::Error => Severity::Error,
         };
         let rules = rules(&config.governance.rules, &config.redaction);
-        let unmatched = rules.into_iter().filter_map(|rule| {
+        let is_unheard = |rule: &Rule<'_>| {
+            let mut beginnings = offered.unheard.iter();
+            beginnings.any(|it| rule.pattern.starts_with(it.as_str()))
+        };
+        let rules = rules
+            .into_iter()
+            .filter(|it| is_looked_at(it) && !is_unheard(it));
+        let unmatched = rules.filter_map(|rule| {
             let (severity, message, hint) = match rule.kind {
                 Kind::Resource | Kind::Prompt => {
                     let names = match rule.kind {

@@ -157,6 +157,9 @@ pub struct Gateway {
     /// Seconds that the start of the server waits for the lists of upstreams of which none are stored.
     #[schemars(range(max = 600))]
     pub first_start_seconds: u64,
+    /// Read the first of these files that exists besides `upstreams_files`: the one that the variable
+    /// `OWLCLAW_MCP_CONFIG` names, `mcp.json` beside the configuration file, `~/.owlclaw/mcp.json`.
+    pub find_hosts_file: bool,
     /// The directory in which lists of upstreams are stored. Without one, `upstreams` beside the ledger.
     #[schemars(extend("format" = "path"))]
     pub directory: Option<PathBuf>,
@@ -168,6 +171,7 @@ impl Default for Gateway {
             names: "mcp_{server}_{tool}".to_owned(),
             describe_origin: true,
             first_start_seconds: 5,
+            find_hosts_file: false,
             directory: None,
         }
     }

@@ -1,0 +1,84 @@
+//! Checks of upstreams: each is connected, all at once.
+
+use std::time::Duration;
+
+use config::Config;
+use gateway::{Gateway, GatewayOptions, State, Status};
+use server::Finding;
+
+const AREA: &str = "upstream";
+/// Time that all upstreams have together for connecting and telling their lists.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) fn findings(config: &Config) -> Vec<Finding> {
+    let declared = match server::declared_upstreams(config) {
+        Ok(declared) => declared,
+        Err(failure) => {
+            let finding = |line: &str| {
+                Finding::error(AREA, line)
+                    .hint("set the variable that it names, for the server too")
+            };
+            return failure.to_string().lines().map(finding).collect();
+        }
+    };
+    let warnings = declared.warnings.iter();
+    let mut findings: Vec<_> = warnings
+        .map(|it| Finding::warning(AREA, it.clone()))
+        .collect();
+    let specs = declared.upstreams.into_iter().map(|it| it.spec);
+    match tried(specs.collect()) {
+        Ok(status) => findings.extend(status.into_iter().map(finding)),
+        Err(error) => findings.push(Finding::error(AREA, error.to_string())),
+    }
+    findings
+}
+
+/// The states of upstreams that were connected for this alone; nothing of them is stored.
+fn tried(specs: Vec<gateway::UpstreamSpec>) -> std::io::Result<Vec<Status>> {
+    if specs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    Ok(runtime.block_on(async {
+        let gateway = Gateway::new(GatewayOptions::default(), specs);
+        gateway.connect_all(PATIENCE).await;
+        let status = gateway.status();
+        gateway.shut_down().await;
+        status
+    }))
+}
+
+fn finding(status: Status) -> Finding {
+    let name = &status.name;
+    match status.state {
+        State::Off => Finding::ok(AREA, format!("{name} is switched off")),
+        State::Ready | State::Known => {
+            let server = status
+                .server
+                .as_deref()
+                .unwrap_or("a server without a name");
+            let revision = status.revision.unwrap_or("an unknown revision");
+            let tools = status.tools;
+            Finding::ok(
+                AREA,
+                format!("{name}: {server} speaks {revision}, {tools} tools are offered"),
+            )
+        }
+        State::Configured | State::Connecting => {
+            let seconds = PATIENCE.as_secs();
+            Finding::warning(AREA, format!("{name}: no answer within {seconds} s")).hint(format!(
+                "a first start may take long, as programs are fetched: try `owlclaw-mcp upstream recheck {name}`"
+            ))
+        }
+        State::Degraded | State::LoginNeeded | State::Held => {
+            let why = status.error.unwrap_or(status.reason);
+            let finding = Finding::error(AREA, format!("{name} ({}): {why}", status.place));
+            match status.cure {
+                Some(cure) => finding.hint(cure),
+                None => finding,
+            }
+        }
+    }
+}
