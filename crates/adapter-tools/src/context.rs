@@ -22,9 +22,20 @@ pub type LogSink = Arc<dyn Fn(LogLevel, Option<&str>, &Value) + Send + Sync>;
 /// panic.
 pub type StreamReleaseSink = Arc<dyn Fn() + Send + Sync>;
 
-/// Callback that makes a task of the call. Called on the tool's own path, so it must neither block
-/// nor panic.
-pub type TaskSink = Arc<dyn Fn() + Send + Sync>;
+/// The way of a call to become a task. Called on the tool's own path, so nothing of it may block or panic.
+pub trait TaskHandle: Send + Sync {
+    /// Makes a task of the call.
+    fn begin(&self);
+
+    /// Has another process that takes the task over, once it is one, go on with the call by `resume`.
+    fn keep(&self, resume: Value);
+
+    /// The value that an earlier process has given to [`keep`](Self::keep), if this call goes on with a call of it.
+    fn resume(&self) -> Option<&Value>;
+
+    /// True if the call is given up here because another process goes on with it.
+    fn is_left(&self) -> bool;
+}
 
 /// Context of a call for its executor: facts about the call, and ways to report to the caller.
 ///
@@ -53,7 +64,7 @@ pub struct ToolCx {
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
-    task: Option<TaskSink>,
+    task: Option<Arc<dyn TaskHandle>>,
     errands: Option<Arc<dyn TraceErrands>>,
     askable: Askable,
     answers: Option<Arc<Answers>>,
@@ -198,8 +209,8 @@ impl ToolCx {
 
     /// Sets what makes a task of the call; without it the call stays a call.
     #[must_use]
-    pub fn with_task(mut self, sink: TaskSink) -> Self {
-        self.task = Some(sink);
+    pub fn with_task(mut self, task: Arc<dyn TaskHandle>) -> Self {
+        self.task = Some(task);
         self
     }
 
@@ -279,9 +290,34 @@ impl ToolCx {
     /// What is asked before this, by [`ToolError::NeedsInput`](crate::ToolError::NeedsInput), is asked
     /// while the caller waits, and what is asked after it by the task.
     pub fn continue_as_task(&self) {
-        if let Some(sink) = &self.task {
-            sink();
+        if let Some(task) = &self.task {
+            task.begin();
         }
+    }
+
+    /// True if the call is a task, or can become one.
+    pub fn can_be_task(&self) -> bool {
+        self.task.is_some()
+    }
+
+    /// Says where the call is carried out, so that a server that takes the task over, if the call becomes one, goes on
+    /// waiting for it: `resume` is the [`resume`](Self::resume) of that call.
+    pub fn keep_elsewhere(&self, resume: Value) {
+        if let Some(task) = &self.task {
+            task.keep(resume);
+        }
+    }
+
+    /// The place where the call is carried out already, if it was begun by a server that has ended: it must not be
+    /// begun again.
+    pub fn resume(&self) -> Option<&Value> {
+        self.task.as_ref()?.resume()
+    }
+
+    /// True if the call is dropped because another server goes on waiting for it: what is carried out elsewhere must
+    /// not be cancelled.
+    pub fn is_left(&self) -> bool {
+        self.task.as_ref().is_some_and(|it| it.is_left())
     }
 
     /// Kinds of questions that the client can be asked.

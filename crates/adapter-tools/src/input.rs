@@ -95,7 +95,7 @@ pub enum Question {
 }
 
 /// Kinds of questions that the client can be asked. Others are refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Askable {
     /// Forms.
     pub form: bool,

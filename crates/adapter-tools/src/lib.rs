@@ -65,7 +65,7 @@ pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
     content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
     context::{
-        CallMeter, LogSink, Progress, ProgressSink, ReadResources, StreamReleaseSink, TaskSink,
+        CallMeter, LogSink, Progress, ProgressSink, ReadResources, StreamReleaseSink, TaskHandle,
         ToolCx,
     },
     errand::{Errand, Hop, OpenErrand, TraceErrands},
@@ -77,6 +77,6 @@ pub use crate::{
         MAX_PATTERN_LENGTH, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_PATTERNS, SchemaError,
     },
     set::{ToolProblem, ToolProblemReason, ToolSet},
-    tool::{Annotations, Executor, TaskSupport, Tool, ToolKind},
+    tool::{Annotations, Executor, RiskClass, TaskSupport, Tool, ToolKind},
     violation::Violation,
 };

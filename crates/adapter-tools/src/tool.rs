@@ -52,6 +52,7 @@ pub struct Tool {
     meta: Map<String, Value>,
     /// Rules that its code states.
     rules: Vec<Value>,
+    risk: Option<RiskClass>,
     /// Reason why the tool cannot be offered, found by its maker.
     refused: Option<Cow<'static, str>>,
     held: Option<Arc<str>>,
@@ -92,6 +93,19 @@ impl fmt::Display for ToolKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
+}
+
+/// Class of the effects that a call may have, the gravest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RiskClass {
+    /// None: it reads.
+    ReadOnly,
+    /// It changes something.
+    Mutating,
+    /// It reaches systems of others, and may change something there.
+    External,
+    /// It moves money.
+    Financial,
 }
 
 /// Support for calls as tasks: answered at once, with their results fetched later.
@@ -195,6 +209,7 @@ impl Tool {
             source: None,
             meta: Map::new(),
             rules: Vec::new(),
+            risk: None,
             refused: None,
             held: None,
             executor: Arc::new(executor),
@@ -342,6 +357,13 @@ impl Tool {
     #[must_use]
     pub fn with_rules(mut self, rules: Vec<Value>) -> Self {
         self.rules = rules;
+        self
+    }
+
+    /// Sets what a call may do, as the operator has it.
+    #[must_use]
+    pub fn with_risk(mut self, risk: RiskClass) -> Self {
+        self.risk = Some(risk);
         self
     }
 
@@ -535,6 +557,11 @@ impl Tool {
     /// Rules that its code states, each an object as the `owlclaw:` block of a skill.
     pub fn rules(&self) -> &[Value] {
         &self.rules
+    }
+
+    /// Effect that a call may have, as the operator has it.
+    pub fn risk(&self) -> Option<RiskClass> {
+        self.risk
     }
 
     /// Reason why the tool cannot be offered, according to its maker.

@@ -53,7 +53,10 @@ pub use self::sections::services::{Mode, OpenApi, Operations, RetryRule, Service
 pub use self::sections::shutdown::Shutdown;
 pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
 pub use self::sections::tls::{ForwardedHeader, Tls};
-pub use self::sections::upstreams::{Gateway, Isolation, Trust, Upstream, UpstreamTransport, Uris};
+pub use self::sections::upstreams::{
+    Gateway, Isolation, RiskClass, RiskPatterns, Trust, Upstream, UpstreamAuth, UpstreamTransport,
+    Uris,
+};
 pub use self::sections::websocket::WebSocket;
 pub use self::sections::{
     BrokenPrompt, BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel,

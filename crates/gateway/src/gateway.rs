@@ -562,7 +562,16 @@ impl Gateway {
             .with_kind(ToolKind::Upstream)
             .with_source(format!("upstreams.{}", spec.name))
             .with_timeout(spec.timeout)
-            .with_task_support(TaskSupport::Optional);
+            .with_task_support(TaskSupport::Optional)
+            .with_risk(spec.risk_of(&tool.name, hints));
+        if let Some(pattern) = spec.holds(&tool.name) {
+            let place = format!("upstreams.{}.hold", spec.name);
+            made = made.with_hold(format!(
+                "its operator holds it back: `{place}` has `{pattern}`"
+            ));
+        }
+        let icons = tool.icons.iter().map(|it| json!(it));
+        made = made.with_icons(icons.collect());
         let title = tool.title.as_ref().or_else(|| hints?.title.as_ref());
         if let Some(title) = title {
             made = made.with_title(title.clone());
@@ -696,7 +705,7 @@ impl ToolSource for Gateway {
         });
         let wrong: Vec<_> = status
             .iter()
-            .filter(|it| matches!(it.state, State::Degraded | State::LoginNeeded | State::Held))
+            .filter(|it| matches!(it.state, State::Degraded | State::LoginNeeded))
             .map(|it| {
                 format!(
                     "{} {}: {}",

@@ -52,7 +52,7 @@ pub use crate::{
         ChangeKind, Difference, HeldDefinition, Pin, PinApproval, PinError, PinEvent, PinKind,
         PinnedItem, Pins, differences,
     },
-    spec::{Isolation, Reach, UpstreamSpec, Uris},
+    spec::{Isolation, Reach, Tokens, UpstreamSpec, Uris},
     upstream::{
         State, Status,
         meter::{Figures, SECONDS},

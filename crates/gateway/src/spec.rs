@@ -1,7 +1,12 @@
 use crate::{ChangeKind, names::digits};
+use adapter_tools::RiskClass;
 use http::HeaderMap;
-use mcp_client::{ChildProgram, Dial, HttpTransport, UrlDial};
-use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, time::Duration};
+use mcp_client::{Authorize, ChildProgram, Dial, HttpTransport, UrlDial};
+use mcp_protocol::model::ToolAnnotations;
+use oauth_client::{
+    AuthorizationError, Authorizer, ClientIdentity, FileStore, Grant, Options, Secret, TokenStore,
+};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 /// An upstream: another MCP server whose tools, resources and prompts are offered.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +26,8 @@ pub struct UpstreamSpec {
     pub prefix: Option<String>,
     /// Form of the URIs of its resources.
     pub uris: Uris,
+    /// Tokens for requests to an address.
+    pub tokens: Tokens,
     /// Clients that share a connection.
     pub isolation: Isolation,
     /// Time without calls after which the connection is closed; zero: never.
@@ -33,6 +40,13 @@ pub struct UpstreamSpec {
     pub accept_changes: BTreeSet<ChangeKind>,
     /// True if its word on what its tools do (`readOnlyHint` and so on) is believed.
     pub trust_annotations: bool,
+    /// Class of its tools of which neither `risks` nor trusted annotations say another.
+    pub risk: RiskClass,
+    /// Patterns of tools, by their own names, with their class; of several that fit, the gravest counts.
+    pub risks: Vec<(String, RiskClass)>,
+    /// Patterns of tools whose calls are refused, by their own names. `*` is the whole upstream, with its resources
+    /// and prompts.
+    pub hold: Vec<String>,
 }
 
 /// The way to an upstream.
@@ -74,6 +88,25 @@ fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or_default()
 }
 
+/// Tokens for requests to an address (OAuth).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tokens {
+    /// None.
+    #[default]
+    None,
+    /// Those that are kept in this directory since somebody has signed in; they are renewed.
+    Kept(PathBuf),
+    /// Those that an authorization server gives to this client (client credentials).
+    Client {
+        /// Identifier of the client.
+        id: String,
+        /// Secret of the client.
+        secret: Secret,
+        /// Scopes to ask for.
+        scopes: Vec<String>,
+    },
+}
+
 /// Form of the URIs under which resources of an upstream are offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Uris {
@@ -91,8 +124,10 @@ pub enum Isolation {
     /// All clients.
     #[default]
     Shared,
-    /// The connections and requests of one client.
+    /// The connections and requests of one client, as far as the same can be asked of it.
     PerClient,
+    /// The requests of one session of a client. Where there are no sessions, in revision 2026-07-28, as `PerClient`.
+    PerSession,
 }
 
 impl UpstreamSpec {
@@ -107,13 +142,47 @@ impl UpstreamSpec {
             deny: Vec::new(),
             prefix: None,
             uris: Uris::default(),
+            tokens: Tokens::default(),
             isolation: Isolation::default(),
             idle: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(60),
             timeout: Duration::from_secs(60),
             accept_changes: [ChangeKind::New].into(),
             trust_annotations: false,
+            risk: RiskClass::Mutating,
+            risks: Vec::new(),
+            hold: Vec::new(),
         }
+    }
+
+    /// Class of a tool that says this of itself.
+    #[must_use]
+    pub fn risk_of(&self, tool: &str, hints: Option<&ToolAnnotations>) -> RiskClass {
+        let fitting = self.risks.iter().filter(|(it, _)| fits(it, tool));
+        let configured = fitting.map(|(_, class)| *class).max();
+        let trusted = hints.filter(|_| self.trust_annotations);
+        let said = trusted.and_then(|it| match it.read_only_hint {
+            _ if it.open_world_hint == Some(true) => Some(RiskClass::External),
+            Some(true) if it.destructive_hint != Some(true) => Some(RiskClass::ReadOnly),
+            Some(_) => Some(RiskClass::Mutating),
+            None => None,
+        });
+        configured.or(said).unwrap_or(self.risk)
+    }
+
+    /// The pattern by which a tool is held back.
+    #[must_use]
+    pub fn holds(&self, tool: &str) -> Option<&str> {
+        self.hold
+            .iter()
+            .map(String::as_str)
+            .find(|it| fits(it, tool))
+    }
+
+    /// True if the whole upstream is held back.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.iter().any(|it| it == "*")
     }
 
     /// True if a tool or prompt of this name, or a resource or template of this URI, is offered.
@@ -133,7 +202,43 @@ impl UpstreamSpec {
         }
     }
 
-    pub(crate) fn dial(&self) -> Dial {
+    /// What gets tokens for it; `None` if there are none to be got.
+    pub(crate) async fn authorizer(&self) -> Result<Option<Authorizer>, AuthorizationError> {
+        let Reach::Url { url, .. } = &self.reach else {
+            return Ok(None);
+        };
+        match &self.tokens {
+            Tokens::None => Ok(None),
+            Tokens::Kept(directory) => {
+                let store = Arc::new(FileStore::at(directory));
+                let options = Options {
+                    grant: Grant::Stored,
+                    store: Arc::clone(&store) as Arc<dyn TokenStore>,
+                    ..Options::default()
+                };
+                let authorizer = Authorizer::new(url, options)?;
+                let kept = store.load(authorizer.server()).await;
+                let kept = kept.map_err(|error| AuthorizationError::Store(error.to_string()))?;
+                let has_tokens = kept.iter().any(|it| it.tokens.is_some());
+                Ok(has_tokens.then_some(authorizer))
+            }
+            Tokens::Client { id, secret, scopes } => {
+                let options = Options {
+                    grant: Grant::ClientCredentials,
+                    client: ClientIdentity {
+                        id: Some(id.clone()),
+                        secret: Some(secret.clone()),
+                        ..ClientIdentity::default()
+                    },
+                    scopes: scopes.clone(),
+                    ..Options::default()
+                };
+                Authorizer::new(url, options).map(Some)
+            }
+        }
+    }
+
+    pub(crate) fn dial(&self, authorizer: Option<Authorizer>) -> Dial {
         match &self.reach {
             Reach::Child {
                 program,
@@ -156,6 +261,7 @@ impl UpstreamSpec {
             } => Dial::Url(UrlDial {
                 headers: headers.clone(),
                 transport: *transport,
+                authorize: authorizer.map(|it| Arc::new(it) as Arc<dyn Authorize>),
                 ..UrlDial::new(url)
             }),
         }
@@ -247,6 +353,39 @@ mod tests {
         ] {
             assert_eq!(fits(pattern, text), is_fit, "{pattern} {text}");
         }
+    }
+
+    #[test]
+    fn the_gravest_pattern_goes_before_trusted_annotations_and_these_before_the_default() {
+        let reach = Reach::Child {
+            program: "x".to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: None,
+        };
+        let mut spec = UpstreamSpec::new("s", reach);
+        let reads = ToolAnnotations {
+            read_only_hint: Some(true),
+            ..ToolAnnotations::default()
+        };
+        let reaches = ToolAnnotations {
+            open_world_hint: Some(true),
+            ..reads.clone()
+        };
+        assert_eq!(spec.risk_of("get", Some(&reads)), RiskClass::Mutating);
+        spec.trust_annotations = true;
+        assert_eq!(spec.risk_of("get", Some(&reads)), RiskClass::ReadOnly);
+        assert_eq!(spec.risk_of("get", Some(&reaches)), RiskClass::External);
+        assert_eq!(spec.risk_of("get", None), RiskClass::Mutating);
+        spec.risks = vec![
+            ("pay*".to_owned(), RiskClass::Financial),
+            ("*".to_owned(), RiskClass::ReadOnly),
+        ];
+        assert_eq!(spec.risk_of("pay_all", Some(&reads)), RiskClass::Financial);
+        assert_eq!(spec.risk_of("get", None), RiskClass::ReadOnly);
+        spec.hold = vec!["pay*".to_owned()];
+        assert_eq!(spec.holds("pay_all"), Some("pay*"));
+        assert!(spec.holds("get").is_none() && !spec.is_held());
     }
 
     #[test]

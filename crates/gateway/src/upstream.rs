@@ -11,14 +11,15 @@ use self::{
     watched::Watched,
 };
 use crate::{
-    Isolation, Reach, UpstreamSpec, Uris,
+    Isolation, Reach, Tokens, UpstreamSpec, Uris,
     catalogue::Catalogue,
     names::{offered_uri, original_uri, scheme_key},
     store::Store,
 };
-use adapter_tools::Askable;
+use adapter_tools::{Askable, ToolCx};
 use arc_swap::ArcSwapOption;
 use mcp_server::SourceTools;
+use oauth_client::Authorizer;
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -180,7 +181,7 @@ pub(crate) struct Upstream {
     changes: watch::Sender<u64>,
     record: Mutex<Record>,
     shared: OnceLock<Slot>,
-    of_clients: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
+    of_clients: Mutex<HashMap<ClientKey, Arc<Slot>>>,
     /// The catalogue that was read, and what is offered of it.
     pub(crate) judged: Mutex<Option<(Arc<Catalogue>, Arc<Catalogue>)>>,
     pub(crate) parked: Parked,
@@ -190,6 +191,8 @@ pub(crate) struct Upstream {
     pub(crate) made: Mutex<Option<(Arc<Catalogue>, SourceTools)>>,
     /// Told when the lists were read for the first time, or it was found out that they cannot be.
     pub(crate) heard: watch::Sender<bool>,
+    /// What gets tokens, for all connections, so that many calls have a token renewed once.
+    authorizer: tokio::sync::Mutex<Option<Authorizer>>,
     calls: AtomicU64,
     lost: AtomicU64,
     pub(crate) meter: Meter,
@@ -232,6 +235,7 @@ impl Upstream {
             is_closed: AtomicBool::new(false),
             made: Mutex::default(),
             judged: Mutex::default(),
+            authorizer: tokio::sync::Mutex::default(),
             calls: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             meter: Meter::default(),
@@ -256,41 +260,37 @@ impl Upstream {
         offered_as(self.spec.uris, &self.scheme_key, uri)
     }
 
-    /// The slot for calls of `principal`, who can be asked this.
-    pub(crate) fn slot(
-        self: &Arc<Self>,
-        principal: &Arc<str>,
-        askable: Askable,
-    ) -> Result<SlotRef<'_>, Down> {
+    /// The slot for this call.
+    pub(crate) fn slot(self: &Arc<Self>, cx: &ToolCx) -> Result<SlotRef<'_>, Down> {
         let Some(shared) = self.shared.get() else {
             return Err(switched_off());
         };
-        if self.spec.isolation == Isolation::Shared {
+        let Some(key) = ClientKey::of(self.spec.isolation, cx) else {
             return Ok(SlotRef::Shared(shared));
-        }
+        };
         let mut slots = locked(&self.of_clients);
-        if let Some(slot) = slots.get(principal) {
+        if let Some(slot) = slots.get(&key) {
             return Ok(SlotRef::Own(Arc::clone(slot)));
         }
         if MAX_CLIENTS <= slots.len() {
             slots.retain(|_, slot| slot.live().is_some());
         }
         if MAX_CLIENTS <= slots.len() {
-            let why = format!("{MAX_CLIENTS} clients have connections to it already");
             return Err(Down {
-                reason: why,
+                reason: format!("{MAX_CLIENTS} clients have connections to it already"),
                 retry_after: Some(Duration::from_secs(5)),
                 wants_login: false,
             });
         }
-        let slot = Arc::new(Slot::start(self, Some(askable)));
-        slots.insert(Arc::clone(principal), Arc::clone(&slot));
+        let slot = Arc::new(Slot::start(self, Some(key.askable)));
+        slots.insert(key, Arc::clone(&slot));
         Ok(SlotRef::Own(slot))
     }
 
     /// Leaves a connection that is of no use any more.
-    pub(crate) fn leave(&self, principal: &Arc<str>, live: &Arc<Live>) {
-        let own = locked(&self.of_clients).get(principal).cloned();
+    pub(crate) fn leave(&self, cx: &ToolCx, live: &Arc<Live>) {
+        let own = ClientKey::of(self.spec.isolation, cx)
+            .and_then(|key| locked(&self.of_clients).get(&key).cloned());
         if let Some(slot) = own.as_deref().or_else(|| self.shared.get()) {
             slot.leave(live);
         }
@@ -320,6 +320,19 @@ impl Upstream {
             Some(slot) => slot.connected().await,
             None => Err(switched_off()),
         }
+    }
+
+    /// What gets tokens for requests; somebody may have signed in since it was asked for the last time.
+    pub(crate) async fn authorizer(&self) -> Result<Option<Authorizer>, mcp_client::Error> {
+        let mut authorizer = self.authorizer.lock().await;
+        if authorizer.is_none() || locked(&self.record).wants_login {
+            let made = self.spec.authorizer().await;
+            *authorizer = made.map_err(|error| mcp_client::Error::Address {
+                url: self.spec.place(),
+                reason: crate::store::with_causes(&error),
+            })?;
+        }
+        Ok(authorizer.clone())
     }
 
     /// True if the upstream is configured no more, or differently.
@@ -381,6 +394,13 @@ impl Upstream {
     pub(crate) fn failed(&self, reason: &str, wants_login: bool) {
         let mut record = locked(&self.record);
         let reason: String = reason.chars().take(MAX_ERROR).collect();
+        let reason = match (&self.spec.tokens, wants_login) {
+            (Tokens::Kept(_), true) => format!(
+                "{reason}; sign in with `owlclaw-mcp client login --url {}`",
+                self.spec.place()
+            ),
+            _ => reason,
+        };
         if record.error.as_ref() != Some(&reason) {
             tracing::warn!(
                 upstream = self.spec.name,
@@ -506,6 +526,8 @@ impl Upstream {
     fn state(&self, record: &mut Record) -> (State, u64) {
         let state = if !self.spec.enabled {
             State::Off
+        } else if self.spec.is_held() {
+            State::Held
         } else if record.wants_login {
             State::LoginNeeded
         } else if record.error.is_some() || self.lesser(record).is_some() {
@@ -606,9 +628,8 @@ fn reason(
         }
         State::Connecting => "it is being connected".to_owned(),
         State::Ready => "it is connected".to_owned(),
-        State::Degraded | State::LoginNeeded | State::Held => {
-            error.unwrap_or("no reason is known").to_owned()
-        }
+        State::Degraded | State::LoginNeeded => error.unwrap_or("no reason is known").to_owned(),
+        State::Held => format!("upstreams.{}.hold has `*`", spec.name),
         State::Off => format!("upstreams.{}.enabled is false", spec.name),
     }
 }
@@ -626,6 +647,9 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
         Error::Start { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
             format!("make `{place}` executable for the user of the server")
         }
+        Error::Unauthorized { .. } if matches!(spec.tokens, Tokens::Kept(_)) => format!(
+            "sign in with `owlclaw-mcp client login --url {place}`, or set upstreams.{name}.headers.Authorization"
+        ),
         Error::Unauthorized { .. } => {
             format!("set upstreams.{name}.headers.Authorization to a credential that is good")
         }
@@ -666,6 +690,30 @@ fn switched_off() -> Down {
         reason: "it is switched off".to_owned(),
         retry_after: None,
         wants_login: false,
+    }
+}
+
+/// Owner of a connection that is not all clients'.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ClientKey {
+    principal: Arc<str>,
+    session: Option<Arc<str>>,
+    /// A legacy upstream is told once for a connection what can be asked.
+    askable: Askable,
+}
+
+impl ClientKey {
+    fn of(isolation: Isolation, cx: &ToolCx) -> Option<Self> {
+        let session = match isolation {
+            Isolation::Shared => return None,
+            Isolation::PerClient => None,
+            Isolation::PerSession => cx.session.clone(),
+        };
+        Some(Self {
+            principal: Arc::clone(&cx.principal),
+            session,
+            askable: cx.askable(),
+        })
     }
 }
 

@@ -9,11 +9,12 @@ use adapter_tools::{
 use bytes::Bytes;
 use gateway::{
     Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager, PinApproval, PinEvent, Pins,
-    Reach, State, ToolDef, UpstreamSpec, offered_uri, scheme_key,
+    Reach, State, Tokens, ToolDef, UpstreamSpec, offered_uri, scheme_key,
 };
 use http::HeaderMap;
 use mcp_client::HttpTransport;
 use mcp_server::ToolSource;
+use oauth_client::{Credentials, FileStore, Secret, TokenStore};
 use serde_json::{Value, json, value::RawValue};
 use std::{
     fs,
@@ -195,6 +196,10 @@ async fn tools_have_names_of_the_document_and_are_called_by_their_own() {
     let echo = tool(&gateway, "mcp_up_one_echo");
     assert_eq!(echo.description(), "[MCP:up-one] Does echo.");
     assert_eq!(echo.title(), Some("T echo"));
+    assert_eq!(
+        echo.icons(),
+        [json!({"src": "https://example.com/echo.png"})]
+    );
     let origin = &echo.meta()["io.owlclaw/upstream"];
     assert_eq!(
         (&origin["name"], &origin["tool"]),
@@ -403,6 +408,36 @@ async fn a_client_of_its_own_has_a_child_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_session_of_its_own_has_a_child_of_its_own_and_so_has_what_else_can_be_asked() {
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    spec.isolation = Isolation::PerSession;
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let pid = async |session: Option<&str>, askable| {
+        let cx = asking(askable, None).with_session(session.map(Into::into));
+        let answer = call_as(&gateway, cx, "mcp_up_pid", json!({})).await;
+        text(&answer.unwrap()).to_owned()
+    };
+    let none = Askable::default();
+    let one = pid(Some("one"), none).await;
+    assert_eq!(pid(Some("one"), none).await, one);
+    let two = pid(Some("two"), none).await;
+    let without = pid(None, none).await;
+    let asked = pid(Some("one"), ALL).await;
+    let pids = [one, two, without, asked];
+    let different: std::collections::HashSet<_> = pids.iter().collect();
+    assert_eq!(different.len(), 4, "{pids:?}");
+    // What each upstream was told is what its client can be asked.
+    for (askable, is_told) in [(none, false), (ALL, true)] {
+        let cx = asking(askable, None).with_session(Some("one".into()));
+        let told = call_as(&gateway, cx, "mcp_up_who_asks", json!({})).await;
+        assert_eq!(text(&told.unwrap()).contains("sampling"), is_told);
+    }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
 async fn an_idle_child_is_ended_and_started_on_use() {
     let site = Site::new();
     let mut spec = spec("up", site.upstream.path());
@@ -516,6 +551,69 @@ async fn a_server_that_wants_authorization_says_so() {
     gateway.apply(vec![with_token]);
     gateway.first_look(GENEROUS).await;
     assert_eq!(state(&gateway, "up"), State::Ready);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn tokens_that_are_kept_are_used_as_soon_as_somebody_has_signed_in() {
+    let site = Site::new();
+    site.set("login", true);
+    let (_server, url) = site.http().await;
+    let tokens = site.gateway.path().join("tokens");
+    let mut spec = url_spec("up", &url);
+    spec.tokens = Tokens::Kept(tokens.clone());
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    assert_eq!(state(&gateway, "up"), State::LoginNeeded);
+    let health = gateway.health().unwrap().detail.unwrap();
+    let advice = format!("owlclaw-mcp client login --url {url}");
+    assert!(health.contains(&advice), "{health}");
+    let kept = Credentials {
+        server: url.clone(),
+        issuer: "http://127.0.0.1".to_owned(),
+        tokens: Some(oauth_client::Tokens {
+            access_token: Secret::new("right"),
+            refresh_token: None,
+            issued_at: 0,
+            expires_in: None,
+            requested: Vec::new(),
+            client_id: "c".to_owned(),
+            dpop_key: None,
+        }),
+        ..Credentials::default()
+    };
+    FileStore::at(&tokens).save(&kept).await.unwrap();
+    gateway.recheck("up").await.unwrap();
+    let answer = call(&gateway, "mcp_up_echo", json!({"text": "hi"})).await;
+    assert_eq!(text(&answer.unwrap()), "hi");
+    assert_eq!(state(&gateway, "up"), State::Ready);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_client_with_a_secret_gets_a_token_once_for_many_calls() {
+    let site = Site::new();
+    site.set("login", true);
+    let (_server, url) = site.http().await;
+    let mut spec = url_spec("up", &url);
+    spec.tokens = Tokens::Client {
+        id: "gateway".to_owned(),
+        secret: Secret::new("hunter2"),
+        scopes: vec!["tools".to_owned()],
+    };
+    assert!(!format!("{spec:?}").contains("hunter2"));
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let calls = (0..10).map(|_| call(&gateway, "mcp_up_echo", json!({"text": "hi"})));
+    for answer in futures_util::future::join_all(calls).await {
+        assert_eq!(text(&answer.unwrap()), "hi");
+    }
+    let asked = site.read("tokens");
+    assert_eq!(asked.lines().count(), 1, "{asked}");
+    assert!(
+        asked.contains("client_credentials") && asked.contains("tools"),
+        "{asked}"
+    );
     gateway.shut_down().await;
 }
 

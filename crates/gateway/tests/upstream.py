@@ -47,6 +47,8 @@ def list_of_tools():
     for name in NAMES + grown:
         tool = {"name": name, "description": "Does " + name + ".", "inputSchema": SCHEMA,
                 "annotations": {"readOnlyHint": True, "title": "T " + name}}
+        if name == "echo":
+            tool["icons"] = [{"src": "https://example.com/echo.png"}]
         if name == "slow" and REVISION == "2025-11-25":
             tool["execution"] = {"taskSupport": "optional"}
         if name == "echo" and exists("words"):
@@ -124,6 +126,7 @@ def call(params, out):
             task = "task-" + str(len(tasks) + 1)
             tasks[task] = time.monotonic() + arguments.get("n", 1)
         note("tasks", "created " + task)
+        note("begun", "x")
         return {"task": told_of(task)}
     if name == "slow":
         with open(path("begun"), "a") as file:
@@ -233,6 +236,7 @@ def answer(message, out):
     if method == "tasks/cancel":
         tasks[params["taskId"]] = 0
         note("tasks", "cancelled " + params["taskId"])
+        note("cancelled", "x")
         return told_of(params["taskId"], "cancelled")
     if method == "resources/subscribe" and not IS_MODERN:
         if params["uri"] == "file:///deaf.txt":
@@ -339,13 +343,29 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        self.plain(405)
+        base = "http://127.0.0.1:" + str(self.server.server_port)
+        found = None
+        if self.path.startswith("/.well-known/oauth-protected-resource") and exists("login"):
+            found = {"resource": base + "/mcp", "authorization_servers": [base]}
+        elif self.path == "/.well-known/oauth-authorization-server":
+            found = {"issuer": base, "token_endpoint": base + "/token",
+                     "grant_types_supported": ["client_credentials"], "response_types_supported": [],
+                     "token_endpoint_auth_methods_supported": ["client_secret_post"]}
+        elif self.path.startswith("/.well-known/"):
+            return self.plain(404)
+        if found is None:
+            return self.plain(405)
+        self.plain(200, json.dumps(found).encode(), [("Content-Type", "application/json")])
 
     def do_DELETE(self):
         self.plain(200)
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/token":
+            note("tokens", body.decode())
+            token = {"access_token": "right", "token_type": "Bearer", "expires_in": 3600}
+            return self.plain(200, json.dumps(token).encode(), [("Content-Type", "application/json")])
         while exists("hang"):
             time.sleep(0.05)
         if exists("login") and self.headers.get("Authorization") != "Bearer right":

@@ -158,6 +158,17 @@ impl Error {
         }
     }
 
+    /// True if the connection has failed, which says nothing about what the server does meanwhile: a task that it has made
+    /// may run on.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Self::Closed { .. } | Self::NotSent { .. } | Self::Http(_) | Self::SessionLost => true,
+            Self::Status { status, .. } => 500 <= *status,
+            _ => false,
+        }
+    }
+
     /// True if the server may be one that speaks another revision than it was spoken to in.
     pub(crate) fn is_disagreement(&self) -> bool {
         matches!(

@@ -50,7 +50,7 @@ pub use crate::{
     dial::{Dial, HttpTransport, Pair, UrlDial},
     error::Error,
     handlers::{Handlers, NoHandlers, OnlyRoots},
-    options::{CallOptions, Options, Progress, Speak},
+    options::{CallOptions, OnTask, Options, Progress, Speak},
     wire::{
         child::{ChildProgram, INHERITED},
         shared::Agreed,

@@ -1,7 +1,9 @@
 use crate::{Bounds, Handlers, NoHandlers};
 use mcp_protocol::{
     ProtocolVersion,
-    model::{ClientCapabilities, Implementation, LoggingLevel, ResultMeta, ServerNotification},
+    model::{
+        ClientCapabilities, Implementation, LoggingLevel, ResultMeta, ServerNotification, Task,
+    },
 };
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -94,6 +96,45 @@ impl fmt::Debug for Progress {
     }
 }
 
+/// Follows the task that a call has become.
+#[derive(Clone)]
+pub struct OnTask {
+    tell: Arc<dyn Fn(&Task) + Send + Sync>,
+    is_left: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl OnTask {
+    /// Calls `tell` with the task when the server has made it, and with each state of it that is heard of. It must
+    /// not wait.
+    pub fn new(tell: impl Fn(&Task) + Send + Sync + 'static) -> Self {
+        Self {
+            tell: Arc::new(tell),
+            is_left: Arc::new(|| false),
+        }
+    }
+
+    /// Leaves the task running, instead of cancelling it, if the call is given up and `is_left` is true then.
+    #[must_use]
+    pub fn left_if(mut self, is_left: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.is_left = Arc::new(is_left);
+        self
+    }
+
+    pub(crate) fn tell(&self, task: &Task) {
+        (self.tell)(task);
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        (self.is_left)()
+    }
+}
+
+impl fmt::Debug for OnTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnTask")
+    }
+}
+
 /// Options of one request.
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
@@ -109,4 +150,9 @@ pub struct CallOptions {
     /// True if questions that are a result ([`Answer::InputRequired`](mcp_protocol::client::Answer)) are the
     /// answer of [`Connection::request`](crate::Connection::request), instead of being put to the handlers.
     pub hands_over_questions: bool,
+    /// True if a server of 2025-11-25 is to make a task of the call; the tool must support that. Such a server does not
+    /// decide it by itself.
+    pub as_task: bool,
+    /// Follows the task that the call becomes, if it becomes one.
+    pub on_task: Option<OnTask>,
 }

@@ -73,5 +73,6 @@ pub use crate::{
     secret::Secret,
     store::{
         Credentials, FileStore, MemoryStore, Pending, Registration, StoreError, TokenStore, Tokens,
+        usual_directory,
     },
 };

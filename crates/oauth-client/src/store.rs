@@ -116,6 +116,18 @@ pub trait TokenStore: Send + Sync + fmt::Debug + 'static {
     ) -> Pending<'a, Result<(), StoreError>>;
 }
 
+/// The directory in which programs of one user share their tokens; `None` if there is no home.
+#[must_use]
+pub fn usual_directory() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let state = || absolute("HOME").map(|home| home.join(".local/state"));
+    let state = absolute("XDG_STATE_HOME").or_else(state)?;
+    Some(state.join("owlclaw-mcp/tokens"))
+}
+
 /// Keeps credentials as long as the process lives.
 #[derive(Debug, Default)]
 pub struct MemoryStore(Mutex<HashMap<(String, String), Credentials>>);

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use adapter_tools::RiskClass;
 use config::{Config, Environment, Loaded, OnOffer, Problem};
-use gateway::{Gateway, GatewayOptions, HostFile, NameTemplate, Reach, UpstreamSpec};
+use gateway::{Gateway, GatewayOptions, HostFile, NameTemplate, Reach, Tokens, UpstreamSpec};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_client::HttpTransport;
+use oauth_client::Secret;
 
 use crate::Failure;
 
@@ -211,6 +213,7 @@ fn spec(
     };
     let seconds = Duration::from_secs;
     Ok(UpstreamSpec {
+        tokens: tokens(upstream)?,
         enabled: upstream.enabled,
         allow: upstream.allow.clone(),
         deny: upstream.deny.clone(),
@@ -222,14 +225,60 @@ fn spec(
         isolation: match upstream.isolation {
             config::Isolation::Shared => gateway::Isolation::Shared,
             config::Isolation::PerClient => gateway::Isolation::PerClient,
+            config::Isolation::PerSession => gateway::Isolation::PerSession,
         },
         idle: seconds(upstream.idle_seconds),
         connect_timeout: seconds(upstream.connect_timeout_seconds),
         timeout: seconds(upstream.timeout_seconds),
         accept_changes: upstream.accept_changes.clone(),
         trust_annotations: upstream.trust == config::Trust::Annotations,
+        risk: risk(upstream.risk),
+        risks: risks(&upstream.risks),
+        hold: upstream.hold.clone(),
         ..UpstreamSpec::new(name, reach)
     })
+}
+
+fn tokens(upstream: &config::Upstream) -> Result<Tokens, String> {
+    let is_authorization = |name: &String| name.eq_ignore_ascii_case("authorization");
+    match &upstream.auth {
+        Some(auth) => {
+            let path = &auth.client_secret_file;
+            let secret = std::fs::read_to_string(path)
+                .map_err(|error| format!("auth.client_secret_file: {}: {error}", path.display()))?;
+            let scopes = auth.scope.as_deref().unwrap_or_default();
+            Ok(Tokens::Client {
+                id: auth.client_id.clone(),
+                secret: Secret::new(secret.trim_end().to_owned()),
+                scopes: scopes.split_whitespace().map(str::to_owned).collect(),
+            })
+        }
+        None if upstream.headers.keys().any(is_authorization) => Ok(Tokens::None),
+        None => Ok(oauth_client::usual_directory().map_or(Tokens::None, Tokens::Kept)),
+    }
+}
+
+fn risks(patterns: &config::RiskPatterns) -> Vec<(String, RiskClass)> {
+    let of_class = |patterns: &[String], class| {
+        let patterns = patterns.iter().cloned();
+        patterns.map(|it| (it, class)).collect::<Vec<_>>()
+    };
+    [
+        of_class(&patterns.read_only, RiskClass::ReadOnly),
+        of_class(&patterns.mutating, RiskClass::Mutating),
+        of_class(&patterns.external, RiskClass::External),
+        of_class(&patterns.financial, RiskClass::Financial),
+    ]
+    .concat()
+}
+
+fn risk(class: config::RiskClass) -> RiskClass {
+    match class {
+        config::RiskClass::ReadOnly => RiskClass::ReadOnly,
+        config::RiskClass::Mutating => RiskClass::Mutating,
+        config::RiskClass::External => RiskClass::External,
+        config::RiskClass::Financial => RiskClass::Financial,
+    }
 }
 
 fn headers(upstream: &config::Upstream, environment: &Environment) -> Result<HeaderMap, String> {

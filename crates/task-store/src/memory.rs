@@ -192,6 +192,7 @@ impl MemoryTaskStore {
             (run.lease.until_us <= now_us).then(|| Lapsed {
                 record: known.record.clone(),
                 attempt: run.attempt,
+                has_call: run.call.is_some(),
             })
         });
         let mut lapsed: Vec<_> = lapsed.collect();
@@ -253,6 +254,13 @@ impl TaskStore for MemoryTaskStore {
         now_us: u64,
     ) -> BoxFuture<'_, Result<Option<Claimed>, StoreError>> {
         ready(self.claim_now(task, lease, now_us)).boxed()
+    }
+
+    fn keep_call(&self, id: TaskId, call: String) -> BoxFuture<'_, Result<(), StoreError>> {
+        if let Some(run) = self.tasks().get_mut(&id).and_then(|it| it.run.as_mut()) {
+            run.call = Some(call);
+        }
+        ready(Ok(())).boxed()
     }
 
     fn renew(&self, lease: Lease) -> BoxFuture<'_, Result<Vec<TaskId>, StoreError>> {

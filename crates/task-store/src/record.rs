@@ -141,6 +141,8 @@ pub struct Lapsed {
     pub record: TaskRecord,
     /// Number of times it was begun.
     pub attempt: u64,
+    /// True if it is stored what it takes to go on with it.
+    pub has_call: bool,
 }
 
 /// A task that was taken over.

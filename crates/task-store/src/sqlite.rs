@@ -163,6 +163,11 @@ impl TaskStore for SqliteTaskStore {
         .boxed()
     }
 
+    fn keep_call(&self, id: TaskId, call: String) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.ask(move |connection| table::keep_call(connection, &id, &call))
+            .boxed()
+    }
+
     fn renew(&self, lease: Lease) -> BoxFuture<'_, Result<Vec<TaskId>, StoreError>> {
         self.ask(move |connection| table::renew(connection, &lease))
             .boxed()

@@ -125,6 +125,14 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
         now_us: u64,
     ) -> BoxFuture<'_, Result<Option<Claimed>, StoreError>>;
 
+    /// Replaces what it takes to go on with a task that is not over; does nothing of any other. Durable when it
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    fn keep_call(&self, id: TaskId, call: String) -> BoxFuture<'_, Result<(), StoreError>>;
+
     /// Has the leases of all tasks of the owner of `lease` last until then, which may be the past:
     /// then they are given up. Returns these tasks, in no order. A task that is not among them is
     /// over, or another owner's. It is durable when this returns.

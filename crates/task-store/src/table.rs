@@ -159,6 +159,15 @@ pub(crate) fn claim(
     Ok(Some(Claimed { attempt, call }))
 }
 
+/// Replaces what it takes to go on with a task that is not over.
+pub(crate) fn keep_call(connection: &Connection, id: &TaskId, call: &str) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO task_call SELECT id, ?2 FROM task_run WHERE id = ?1
+               ON CONFLICT (id) DO UPDATE SET call = excluded.call";
+    let id = id.as_str();
+    connection.prepare_cached(sql)?.execute(params![id, call])?;
+    Ok(())
+}
+
 pub(crate) fn renew(connection: &Connection, lease: &Lease) -> rusqlite::Result<Vec<TaskId>> {
     connection
         .prepare_cached("UPDATE task_run SET lease_until_us = ?2 WHERE owner = ?1 RETURNING id")?
@@ -232,13 +241,15 @@ pub(crate) fn lapsed(connection: &Connection, now_us: u64) -> rusqlite::Result<V
         .prepare_cached(concat!(
             "SELECT ",
             columns!("text"),
-            ", attempt FROM task JOIN task_run USING (id)
+            ", attempt, EXISTS (SELECT 1 FROM task_call WHERE task_call.id = task.id)
+             FROM task JOIN task_run USING (id)
              WHERE lease_until_us <= ?1 ORDER BY created_us, id"
         ))?
         .query_map([signed(now_us)], |row| {
             Ok(Lapsed {
                 record: record(row)?,
                 attempt: unsigned(row, 12)?,
+                has_call: row.get(13)?,
             })
         })?
         .collect()

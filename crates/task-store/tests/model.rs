@@ -167,6 +167,7 @@ impl Model {
             let run = self.run(&record.id)?;
             (run.until_us <= now_us).then_some(Lapsed {
                 attempt: run.attempt,
+                has_call: run.call.is_some(),
                 record,
             })
         });

@@ -244,6 +244,52 @@ async fn rules_budgets_and_the_ledger_hold_for_tools_of_upstreams() {
 }
 
 #[tokio::test]
+async fn classes_of_an_upstreams_tools_are_governed_and_what_is_held_is_refused() {
+    let mut upstream = child("up");
+    upstream["risks"] =
+        json!({"external": ["echo"], "financial": ["*n*"], "read_only": ["pro*", "count"]});
+    upstream["hold"] = json!(["d*"]);
+    let mut held = child("other");
+    held["hold"] = json!(["*"]);
+    let site = site(json!({"up": upstream, "other": held}), json!({}));
+    site.write("up/.keep", "");
+    site.write("other/.keep", "");
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    for tool in ["mcp_up_die", "mcp_other_echo"] {
+        let refused = server.request("tools/call", call(tool, json!({}))).await;
+        assert_eq!(refused.failure()["data"]["reason"], "held", "{refused:?}");
+    }
+    let read = json!({"uri": "mcp.other+file:///a.txt"});
+    let refused = server.request("resources/read", read).await;
+    assert!(
+        refused.failure().to_string().contains("error"),
+        "{refused:?}"
+    );
+    // A client that cannot be asked moves no money.
+    let refused = server
+        .request("tools/call", call("mcp_up_count", json!({})))
+        .await;
+    let reason = &refused.failure()["data"]["reason"];
+    assert!(reason.to_string().contains("confirm"), "{refused:?}");
+    assert_eq!(site.read("up/count"), "");
+    for _ in 0..60 {
+        let echo = call("mcp_up_echo", json!({"text": "hi"}));
+        ask(&mut server, "tools/call", echo).await;
+    }
+    let refused = server
+        .request("tools/call", call("mcp_up_echo", json!({})))
+        .await;
+    assert_eq!(refused.failure()["data"]["reason"], "rate_minute");
+    ask(
+        &mut server,
+        "tools/call",
+        call("mcp_up_progress", json!({})),
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn a_call_whose_upstream_dies_is_unknown_on_record_and_not_made_again() {
     let site = with_child(json!({}));
     let mut server = site.stdio();

@@ -77,7 +77,11 @@ async fn a_task_is_cancelled_at_its_upstream_and_one_that_is_lost_there_is_unkno
     let address = listening.address();
     listening.process().signal("KILL").await;
     listening.wait_exit(GENEROUS).await;
-    for file in ["ledger-tasks.db", "ledger-tasks.db-wal", "ledger-tasks.db-shm"] {
+    for file in [
+        "ledger-tasks.db",
+        "ledger-tasks.db-wal",
+        "ledger-tasks.db-shm",
+    ] {
         let _ = std::fs::remove_file(shop.path(file));
     }
     let port = address.port().to_string();
@@ -101,7 +105,12 @@ async fn a_task_of_an_upstream_outlives_its_connection() {
     shop.skill("c", "look-up", "owlclaw: {idempotent: true}\n");
     let gateway = site.http().await;
     let mut client = knowing(gateway.client());
-    let id = created(&mut client, "mcp_shop_look-up", json!({"what": "her order"})).await;
+    let id = created(
+        &mut client,
+        "mcp_shop_look-up",
+        json!({"what": "her order"}),
+    )
+    .await;
     let address = listening.address();
     listening.process().signal("KILL").await;
     listening.wait_exit(GENEROUS).await;
@@ -128,7 +137,8 @@ async fn a_call_of_a_legacy_upstream_is_its_task_where_the_client_knows_tasks() 
     site.write("up/.keep", "");
     let gateway = site.http().await;
     let mut client = knowing(gateway.client());
-    let call = async |client: &mut _, n: Value| created(client, "mcp_up_slow", json!({ "n": n })).await;
+    let call =
+        async |client: &mut _, n: Value| created(client, "mcp_up_slow", json!({ "n": n })).await;
     let id = call(&mut client, json!(0.1)).await;
     let done = ended(&mut client, &id).await;
     assert_eq!(text(&done["result"]), "done", "{done}");

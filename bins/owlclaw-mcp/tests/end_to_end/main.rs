@@ -21,6 +21,8 @@ mod gateway;
 mod gateway_kills;
 mod gateway_matrix;
 mod gateway_subscriptions;
+mod gateway_tasks;
+
 mod governed;
 mod health;
 mod held;

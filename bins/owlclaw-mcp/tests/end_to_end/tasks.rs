@@ -8,13 +8,13 @@ use crate::support::{END, Site, call, run, text};
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// A client that knows tasks.
-fn knowing(mut client: HttpClient) -> HttpClient {
+pub(super) fn knowing(mut client: HttpClient) -> HttpClient {
     client.speak(MODERN);
     client.voice.capabilities = json!({"extensions": {EXTENSION: {}}});
     client
 }
 
-async fn created(client: &mut HttpClient, tool: &str, arguments: Value) -> String {
+pub(super) async fn created(client: &mut HttpClient, tool: &str, arguments: Value) -> String {
     let answer = client
         .post_modern("tools/call", call(tool, arguments))
         .await;
@@ -24,13 +24,13 @@ async fn created(client: &mut HttpClient, tool: &str, arguments: Value) -> Strin
     result["taskId"].as_str().unwrap().to_owned()
 }
 
-async fn task(client: &mut HttpClient, id: &str) -> Value {
+pub(super) async fn task(client: &mut HttpClient, id: &str) -> Value {
     let answer = client.post_modern("tasks/get", json!({"taskId": id})).await;
     answer.result().clone()
 }
 
 /// Waits for the end of a task as the server tells of it, which is what asking for it says as well.
-async fn ended(client: &mut HttpClient, id: &str) -> Value {
+pub(super) async fn ended(client: &mut HttpClient, id: &str) -> Value {
     let wanted = json!({"notifications": {"taskIds": [id]}});
     let listen = client.voice.request("subscriptions/listen", wanted);
     let mut stream = client.stream(&client.post_of(&listen)).await;

@@ -40,6 +40,9 @@ pub struct Upstream {
     /// Sent with each request. `${NAME}` refers to the server's environment.
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub headers: BTreeMap<String, String>,
+    /// A client of the server's authorization server, which gives it tokens. Without one, tokens are used that
+    /// `owlclaw-mcp client login` keeps for the address, unless `headers` has `Authorization`.
+    pub auth: Option<UpstreamAuth>,
     /// The transport behind an `http` address.
     pub transport: UpstreamTransport,
     /// Use it.
@@ -72,6 +75,14 @@ pub struct Upstream {
     /// Changes of what the server says about its tools, prompts and templates that are accepted. Any other change holds the item,
     /// which cannot be used then, until `owlclaw-mcp upstream approve`.
     pub accept_changes: BTreeSet<ChangeKind>,
+    /// Class of its tools, where nothing else says it.
+    pub risk: RiskClass,
+    /// Tools of each class. Of several that fit a tool, the gravest counts.
+    pub risks: RiskPatterns,
+    /// Tools whose calls are refused, by the server's own names, in which `*` stands for any text. `*` alone holds
+    /// its resources and prompts, too.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub hold: Vec<String>,
 }
 
 impl Default for Upstream {
@@ -83,6 +94,7 @@ impl Default for Upstream {
             cwd: None,
             url: None,
             headers: BTreeMap::new(),
+            auth: None,
             transport: UpstreamTransport::default(),
             enabled: true,
             allow: Vec::new(),
@@ -95,8 +107,27 @@ impl Default for Upstream {
             timeout_seconds: 60,
             trust: Trust::default(),
             accept_changes: [ChangeKind::New].into(),
+            risk: RiskClass::default(),
+            risks: RiskPatterns::default(),
+            hold: Vec::new(),
         }
     }
+}
+
+/// A client that is registered at the authorization server of an upstream (client credentials).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpstreamAuth {
+    /// Identifier of the client.
+    #[schemars(extend("format" = "word"))]
+    pub client_id: String,
+    /// The file with the client's secret.
+    #[schemars(extend("format" = "path"))]
+    pub client_secret_file: PathBuf,
+    /// Scopes to ask for, separated by spaces.
+    #[serde(default)]
+    #[schemars(extend("format" = "word"))]
+    pub scope: Option<String>,
 }
 
 /// The transport behind an `http` address.
@@ -132,6 +163,8 @@ pub enum Isolation {
     Shared,
     /// The requests of one client, by its name in `governance`.
     PerClient,
+    /// The requests of one session of a client; of a client of 2026-07-28, which has no sessions, all.
+    PerSession,
 }
 
 /// Statements of an upstream about its tools that are believed.
@@ -143,6 +176,39 @@ pub enum Trust {
     Nothing,
     /// Annotations, such as `readOnlyHint`.
     Annotations,
+}
+
+/// Class of the effects that a call of an upstream's tool may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RiskClass {
+    /// None: it reads.
+    ReadOnly,
+    /// It changes something: its start is on disk before it runs.
+    #[default]
+    Mutating,
+    /// It reaches systems of others: calls have a limit per minute.
+    External,
+    /// It moves money: each call is confirmed.
+    Financial,
+}
+
+/// Tools of each class of effects, by the server's own names, in which `*` stands for any text.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RiskPatterns {
+    /// Tools that read.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub read_only: Vec<String>,
+    /// Tools that change something.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub mutating: Vec<String>,
+    /// Tools that reach systems of others.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub external: Vec<String>,
+    /// Tools that move money.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub financial: Vec<String>,
 }
 
 /// The form in which upstreams are offered.
@@ -182,6 +248,9 @@ impl Upstream {
     pub(crate) fn begin_at(&mut self, base: &Path) {
         let directory = self.cwd.as_deref().unwrap_or(Path::new("."));
         self.cwd = Some(environment::absolute(base, directory));
+        if let Some(auth) = &mut self.auth {
+            auth.client_secret_file = environment::absolute(base, &auth.client_secret_file);
+        }
         if let Some(program) = &mut self.command
             && program.contains('/')
         {
@@ -249,6 +318,7 @@ pub(crate) fn check(
             ),
             (Some(_), None) => {
                 for (key, is_set) in [
+                    ("auth", upstream.auth.is_some()),
                     ("headers", !upstream.headers.is_empty()),
                     ("transport", upstream.transport != UpstreamTransport::Auto),
                 ] {

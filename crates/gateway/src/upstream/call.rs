@@ -14,27 +14,30 @@ use adapter_tools::{
     Needed, OpenErrand, Question, ResourceBody, ResourceLink, ToolCx, ToolError, ToolOutput,
 };
 use futures_util::future::BoxFuture;
-use mcp_client::{CallOptions, Error, Progress};
+use mcp_client::{CallOptions, Error, OnTask, Progress};
 use mcp_protocol::{
-    Era, Method, RawJson,
+    Era, Method, ProtocolVersion, RawJson,
     client::{Answer, ServerError},
     model::{
         self, CallTool, CallToolResult, ClientCapabilities, ClientRequest, InputRequest,
-        InputRequired, InputResponse, InputRetry, ResultMeta,
+        InputRequired, InputResponse, InputRetry, ResultMeta, TASKS_EXTENSION, Task,
     },
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep};
 
 /// Time that a call waits for answers of its client, and is forgotten after.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Beginning of the names that are the server's to use.
 const OURS: &str = "io.owlclaw/";
+/// The shortest pause between two attempts to reach the upstream that carries out a task.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 /// Most calls of one upstream that wait for answers.
 const MAX_PARKED: usize = 1024;
 
@@ -79,8 +82,27 @@ pub(crate) struct Item<'a> {
     pub(crate) kind: &'static str,
 }
 
+/// A request to an upstream.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and never kept")]
+enum Work {
+    Request(ClientRequest),
+    /// Wait for a task that the upstream has made of a call.
+    Task(String),
+}
+
+/// The task that an upstream has made of a call, as the task of ours keeps it.
+#[derive(Serialize, Deserialize)]
+struct Elsewhere {
+    upstream: String,
+    task: String,
+}
+
 /// A request that is under way, with what the upstream asks meanwhile.
 struct Flight {
+    /// The upstream's task that the call has become.
+    task: Arc<OnceLock<String>>,
+    /// True if the upstream is asked for a task that it has made before, and may know no more.
+    is_resumed: bool,
     reply: BoxFuture<'static, Result<Answer, Error>>,
     questions: mpsc::UnboundedReceiver<Asked>,
     place: Place,
@@ -147,6 +169,12 @@ impl Item<'_> {
 
     async fn asked(&self, cx: &ToolCx, request: ClientRequest) -> Result<Answer, ToolError> {
         let upstream = self.upstream;
+        if upstream.spec.is_held() {
+            let name = &upstream.spec.name;
+            return Err(ToolError::failed(format!(
+                "upstream `{name}` is held back by its operator (`upstreams.{name}.hold`)"
+            )));
+        }
         let answers = cx.answers().clone();
         let mut retry = InputRetry::default();
         let mut resumed = None;
@@ -172,9 +200,45 @@ impl Item<'_> {
         }
         let flight = match resumed {
             Some(waiting) => resume(waiting, &answers, cx),
-            None => self.begin(request, retry, cx).await?,
+            None => match cx.resume() {
+                Some(resume) => self.resume(resume, cx).await?,
+                None => self.begin(request, retry, cx).await?,
+            },
         };
         self.drive(flight, cx).await
+    }
+
+    /// Goes on with a call that was begun before this process: it is not made again.
+    async fn resume(&self, resume: &Value, cx: &ToolCx) -> Result<Flight, ToolError> {
+        match Elsewhere::deserialize(resume) {
+            Ok(Elsewhere { upstream, task }) if upstream == self.upstream.spec.name => {
+                self.rejoin(task, cx).await
+            }
+            _ => Err(self.lost("where the call is carried out is not known any more", "")),
+        }
+    }
+
+    /// Waits for a task of the upstream on whichever connection there is next, for as long as the call has time.
+    async fn rejoin(&self, task: String, cx: &ToolCx) -> Result<Flight, ToolError> {
+        loop {
+            let slot = self.upstream.slot(cx);
+            let slot = slot.map_err(|down| self.unreachable(&down))?;
+            match slot.connected().await {
+                Ok(live) => return Ok(self.fly(live, Work::Task(task), cx)),
+                Err(down) => match down.retry_after {
+                    Some(pause) => sleep(pause.max(SHORTEST_PAUSE)).await,
+                    None => return Err(self.unreachable(&down)),
+                },
+            }
+        }
+    }
+
+    /// Error of a call that has begun elsewhere, whose outcome cannot be asked for.
+    fn unreachable(&self, down: &Down) -> ToolError {
+        self.lost(
+            "it cannot be asked for the result of its task",
+            &down.reason,
+        )
     }
 
     async fn begin(
@@ -184,7 +248,7 @@ impl Item<'_> {
         cx: &ToolCx,
     ) -> Result<Flight, ToolError> {
         let upstream = self.upstream;
-        let slot = upstream.slot(&cx.principal, cx.askable());
+        let slot = upstream.slot(cx);
         let slot = slot.map_err(|down| self.unavailable(&down))?;
         let live = slot.connected().await;
         let live = live.map_err(|down| self.unavailable(&down))?;
@@ -198,6 +262,13 @@ impl Item<'_> {
                 _ => {}
             }
         }
+        upstream.called();
+        Ok(self.fly(live, Work::Request(request), cx))
+    }
+
+    fn fly(&self, live: Arc<Live>, work: Work, cx: &ToolCx) -> Flight {
+        let upstream = self.upstream;
+        let version = live.connection.agreed().version;
         cx.meter().note_place(&format!(
             "upstream {}, {} {}, revision {}",
             upstream.spec.name,
@@ -205,12 +276,14 @@ impl Item<'_> {
             self.name,
             version.as_str()
         ));
-        upstream.called();
         let (caller, questions) = Caller::new(cx.clone());
         let place = live.desk.enter(Arc::clone(&caller));
         let mut meta = ResultMeta::default();
         let span = cx.begin_hop(&Hop {
-            method: Method::of(&request).name(),
+            method: match &work {
+                Work::Request(request) => Method::of(request).name(),
+                Work::Task(_) => Method::GetTask.name(),
+            },
             upstream: &upstream.spec.name,
             // Addresses of resources may hold anything.
             item: (self.kind != "resource").then_some(self.name),
@@ -230,6 +303,12 @@ impl Item<'_> {
         if let Some(state) = state {
             meta.insert("tracestate", &state);
         }
+        let task = Arc::<OnceLock<String>>::default();
+        // A server without tasks makes none of a call.
+        let agreed = live.connection.agreed();
+        let (is_tool, has_legacy_tasks) = (self.kind == "tool", agreed.offer.has_legacy_tasks());
+        let has_tasks = has_legacy_tasks || agreed.offer.extensions.contains_key(TASKS_EXTENSION);
+        let on_task = (is_tool && has_tasks).then(|| self.on_task(&caller, &task, version));
         let reports = Progress::new(move |progress, total, message| {
             caller.progress(progress, total, message);
         });
@@ -245,37 +324,109 @@ impl Item<'_> {
             meta,
             capabilities: Some(capabilities_of(askable)),
             hands_over_questions: true,
+            // A server of 2025-11-25 does not make a task of a call by itself.
+            as_task: is_tool && has_legacy_tasks && cx.can_be_task() && self.can_be_task(),
+            on_task,
         };
         let connection = live.connection.clone();
+        let is_resumed = matches!(work, Work::Task(_));
         let reply = Box::pin(async move {
-            match request {
-                ClientRequest::CallTool(call) => connection.call_or_ask(call, &options).await,
-                request => connection.request(request, &options).await,
+            match work {
+                Work::Request(ClientRequest::CallTool(call)) => {
+                    connection.call_or_ask(call, &options).await
+                }
+                Work::Request(request) => connection.request(request, &options).await,
+                Work::Task(id) => {
+                    let resumed = connection.resume_task(id, &options).await;
+                    resumed.map(Answer::CallTool)
+                }
             }
         });
-        Ok(Flight {
+        Flight {
+            task,
+            is_resumed,
             reply,
             questions,
             place,
             live,
             span,
+        }
+    }
+
+    /// Makes a task of ours of what becomes a task of the upstream, and passes on what it tells of it.
+    fn on_task(
+        &self,
+        caller: &Arc<Caller>,
+        known: &Arc<OnceLock<String>>,
+        version: ProtocolVersion,
+    ) -> OnTask {
+        let (left, caller, known) = (Arc::clone(caller), Arc::clone(caller), Arc::clone(known));
+        let upstream = self.upstream.spec.name.clone();
+        let told = Mutex::new((0.0, None));
+        let tell = move |task: &Task| {
+            if known.set(task.id.clone()).is_ok() {
+                let elsewhere = json!(Elsewhere {
+                    upstream: upstream.clone(),
+                    task: task.id.clone(),
+                });
+                caller.with(|cx| {
+                    cx.keep_elsewhere(elsewhere);
+                    // A modern upstream says by it that the call takes long; a legacy one was asked for it.
+                    if version.era() == Era::Modern {
+                        cx.continue_as_task();
+                    }
+                });
+            }
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.1 != task.status_message {
+                told.0 += 1.0;
+                told.1.clone_from(&task.status_message);
+                caller.progress(told.0, None, task.status_message.as_deref());
+            }
+        };
+        OnTask::new(tell).left_if(move || left.with(ToolCx::is_left).unwrap_or_default())
+    }
+
+    /// True if the tool is one of 2025-11-25 that can be called as a task.
+    fn can_be_task(&self) -> bool {
+        self.upstream.catalogue().is_some_and(|known| {
+            let tool = known.tools.iter().find(|it| it.name == self.name);
+            tool.is_some_and(|it| it.task_support == model::TaskSupport::Optional)
         })
     }
 
     /// Waits until the upstream has answered, or asks.
     async fn drive(&self, mut flight: Flight, cx: &ToolCx) -> Result<Answer, ToolError> {
-        let asked = tokio::select! {
-            biased;
-            reply = &mut flight.reply => {
-                if let Some(span) = flight.span.take() {
-                    match &reply {
-                        Ok(_) => span.answered(0),
-                        Err(error) => span.failed(kind_of(error)),
-                    }
+        let asked = loop {
+            let reply = tokio::select! {
+                biased;
+                reply = &mut flight.reply => reply,
+                Some(asked) = flight.questions.recv() => break asked,
+            };
+            if let Some(span) = flight.span.take() {
+                match &reply {
+                    Ok(_) => span.answered(0),
+                    Err(error) => span.failed(kind_of(error)),
                 }
-                return self.replied(reply, &flight, cx);
             }
-            Some(asked) = flight.questions.recv() => asked,
+            match (reply, flight.task.get()) {
+                // The connection is gone, and the task may not be.
+                (Err(error), Some(task)) if error.is_loss() => {
+                    let task = task.clone();
+                    self.upstream.failed(&with_causes(&error), false);
+                    self.upstream.leave(cx, &flight.live);
+                    // Until it is left, the connection seems to be open.
+                    sleep(SHORTEST_PAUSE).await;
+                    flight = self.rejoin(task, cx).await?;
+                }
+                // It has begun, whatever became of the question for it.
+                (Err(error), Some(_)) if !is_outcome(&error) => {
+                    self.upstream.failed(&with_causes(&error), false);
+                    let why = "it cannot be asked for the result of its task";
+                    return Err(self.lost(why, &with_causes(&error)));
+                }
+                (reply, _) => return self.replied(reply, &flight, cx),
+            }
         };
         let mut asked = vec![("question".to_owned(), asked)];
         while let Ok(another) = flight.questions.try_recv() {
@@ -346,6 +497,14 @@ impl Item<'_> {
         let name = &upstream.spec.name;
         let text = with_causes(&error);
         match error {
+            // A task that it has forgotten may have ended in any way.
+            Error::Server {
+                meaning: ServerError::InvalidParams,
+                error,
+            } if flight.is_resumed => {
+                upstream.answered();
+                self.lost("it does not know its task any more", &error.message)
+            }
             Error::Server { meaning, error } => {
                 upstream.answered();
                 match meaning {
@@ -384,6 +543,8 @@ impl Item<'_> {
             Error::Unanswered(_) => ToolError::failed(format!("upstream `{name}`: {text}")),
             Error::Unauthorized { .. } => {
                 upstream.failed(&text, true);
+                // The next connection uses what somebody has signed in for meanwhile.
+                upstream.leave(cx, &flight.live);
                 self.unavailable(&Down {
                     reason: "it wants authorization".to_owned(),
                     retry_after: None,
@@ -400,12 +561,12 @@ impl Item<'_> {
             }
             Error::Status { status, .. } if (400..500).contains(&status) => {
                 // Some answer 400 for a session that they have forgotten: the next call has a new one.
-                upstream.leave(&cx.principal, &flight.live);
+                upstream.leave(cx, &flight.live);
                 ToolError::failed(format!("upstream `{name}`: {text}"))
             }
             _ => {
                 upstream.failed(&text, false);
-                upstream.leave(&cx.principal, &flight.live);
+                upstream.leave(cx, &flight.live);
                 self.lost(
                     "the connection was lost, or the answer cannot be used",
                     &text,
@@ -449,6 +610,14 @@ fn kind_of(error: &Error) -> &'static str {
         Error::Closed { .. } => "closed",
         _ => "failed",
     }
+}
+
+/// True if an error says what became of a task, and not of the question for it.
+fn is_outcome(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Server { .. } | Error::TimedOut { .. } | Error::Unanswered(_)
+    )
 }
 
 /// Gives the upstream the answers that a call was waiting for.

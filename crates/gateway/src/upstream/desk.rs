@@ -48,6 +48,11 @@ impl Caller {
         *locked(&self.cx) = cx;
     }
 
+    /// Has `tell` told of the call's context, unless the call waits for answers of its client.
+    pub(crate) fn with<T>(&self, tell: impl FnOnce(&ToolCx) -> T) -> Option<T> {
+        locked(&self.cx).as_ref().map(tell)
+    }
+
     pub(crate) fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         if let Some(cx) = &*locked(&self.cx) {
             cx.progress(progress, total, message.map(str::to_owned));

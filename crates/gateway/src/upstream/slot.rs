@@ -311,10 +311,13 @@ impl Actor {
             log_level: Some(mcp_protocol::model::LoggingLevel::Info),
             ..Options::default()
         };
-        let dial = upstream.spec.dial();
         let within = upstream.spec.connect_timeout;
         self.attempt = Some(Box::pin(async move {
-            let opening = Connection::open(&dial, options);
+            let opening = async {
+                let authorizer = upstream.authorizer().await?;
+                let dial = upstream.spec.dial(authorizer);
+                Connection::open(&dial, options).await
+            };
             let opened = tokio::time::timeout(within, opening).await;
             let connection = opened.unwrap_or(Err(Error::TimedOut {
                 method: "initialize",

@@ -80,7 +80,7 @@ impl Connection {
             true => {
                 let as_task = |call: &CallTool| {
                     let listed = self.listed();
-                    let is_task = listed.tasks.contains(&call.name);
+                    let is_task = options.as_task || listed.tasks.contains(&call.name);
                     is_task.then(TaskRequest::default)
                 };
                 call.task = as_task(&call);

@@ -1,13 +1,16 @@
 //! Calls that go on as tasks.
 
-use crate::{CallOptions, Connection, Error, connection::requests::Deadline};
+use crate::{CallOptions, Connection, Error, OnTask, connection::requests::Deadline};
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use mcp_protocol::{
     Era, Method,
     client::{Answer, ServerError, decode_input_requests, decode_result},
-    model::{CallToolResult, ClientRequest, InputRetry, Task, TaskState, UpdateTask},
+    model::{
+        CallToolResult, ClientRequest, InputRetry, ServerNotification, SubscriptionFilter, Task,
+        TaskState, UpdateTask,
+    },
 };
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, future::pending, time::Duration};
 use tokio::time::{sleep, timeout_at};
 
 /// The pause between two questions for a task, if the server does not name one.
@@ -26,6 +29,7 @@ struct Told {
 struct Cancels {
     connection: Connection,
     task: Option<String>,
+    on_task: Option<OnTask>,
 }
 
 impl Drop for Cancels {
@@ -34,6 +38,9 @@ impl Drop for Cancels {
         else {
             return;
         };
+        if self.on_task.as_ref().is_some_and(OnTask::is_left) {
+            return;
+        }
         let connection = self.connection.clone();
         runtime.spawn(async move {
             let cancel = ClientRequest::CancelTask(id);
@@ -45,6 +52,33 @@ impl Drop for Cancels {
 }
 
 impl Connection {
+    /// Goes on waiting for the result of a call that the server has made a task of, on this connection or an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when there is no result; [`Error::Server`] also if the server does not know the task.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the task, unless [`OnTask::left_if`] says otherwise.
+    pub async fn resume_task(
+        &self,
+        id: impl Into<String>,
+        options: &CallOptions,
+    ) -> Result<CallToolResult, Error> {
+        let task = Task {
+            id: id.into(),
+            state: TaskState::Working,
+            status_message: None,
+            created_at: String::new(),
+            last_updated_at: String::new(),
+            ttl_ms: None,
+            poll_interval_ms: None,
+        };
+        self.wait_for_task(task, options, self.deadline(options))
+            .await
+    }
+
     /// Waits for the result of a call that the server has answered with a task. What the task asks is
     /// answered by the handlers. Giving up cancels the task.
     pub(crate) async fn wait_for_task(
@@ -56,12 +90,23 @@ impl Connection {
         let mut cancels = Cancels {
             connection: self.clone(),
             task: Some(task.id.clone()),
+            on_task: options.on_task.clone(),
         };
+        if let Some(on_task) = &options.on_task {
+            on_task.tell(&task);
+        }
         let waiting = match self.shared().version().era() {
             // The server answers when there is a result, and asks by requests of its own meanwhile.
             Era::Legacy => {
+                let told = self.legacy_statuses(&task.id, options).await;
                 let request = ClientRequest::AwaitTask(task.id);
-                match self.request_until(request, options, deadline).await {
+                let answer = self.request_until(request, options, deadline);
+                let answer = tokio::select! {
+                    biased;
+                    answer = answer => answer,
+                    never = told => match never {},
+                };
+                match answer {
                     Ok(Answer::CallTool(result)) => Ok(result),
                     Ok(_) => Err(Error::Protocol(
                         "a task has a result of another kind".to_owned(),
@@ -73,10 +118,43 @@ impl Connection {
                 .await
                 .unwrap_or_else(|_| Err(self.timed_out(Method::GetTask, deadline))),
         };
-        if matches!(waiting, Ok(_) | Err(Error::Server { .. })) {
+        // Whoever follows the task can ask for it on another connection.
+        let is_followed = |error: &Error| options.on_task.is_some() && error.is_loss();
+        let is_over = match &waiting {
+            Ok(_) | Err(Error::Server { .. }) => true,
+            Err(error) => is_followed(error),
+        };
+        if is_over {
             cancels.task = None;
         }
         waiting
+    }
+
+    /// Passes on what a legacy server tells of a task without being asked.
+    async fn legacy_statuses(
+        &self,
+        id: &str,
+        options: &CallOptions,
+    ) -> impl Future<Output = Infallible> + use<> {
+        let on_task = options.on_task.clone();
+        let filter = SubscriptionFilter {
+            task_ids: vec![id.to_owned()],
+            ..SubscriptionFilter::default()
+        };
+        let heard = match on_task {
+            Some(_) => self.listen(filter).await.ok(),
+            None => None,
+        };
+        async move {
+            if let (Some(on_task), Some(mut heard)) = (on_task, heard) {
+                while let Ok(Some(told)) = heard.next().await {
+                    if let ServerNotification::TaskChanged(task) = told {
+                        on_task.tell(&task);
+                    }
+                }
+            }
+            pending().await
+        }
     }
 
     async fn poll(
@@ -105,6 +183,9 @@ impl Connection {
                 ));
             }
             task = now;
+            if let Some(on_task) = &options.on_task {
+                on_task.tell(&task);
+            }
             match &task.state {
                 TaskState::Working => {}
                 TaskState::Cancelled => {

@@ -1,6 +1,7 @@
 //! The handover of a call to a task.
 
-use adapter_tools::Progress;
+use adapter_tools::{Progress, TaskHandle};
+use serde_json::Value;
 use std::{
     fmt,
     sync::{Arc, OnceLock},
@@ -14,6 +15,12 @@ pub(crate) trait TaskStatus: fmt::Debug + Send + Sync + 'static {
 
     /// Makes its status say how far the call has come.
     fn say(&self, progress: &Progress);
+
+    /// Has whoever takes the task over go on with the call by `resume`, instead of beginning it again.
+    fn keep(&self, resume: &Value);
+
+    /// True if the task is left for another process to go on with.
+    fn is_left(&self) -> bool;
 }
 
 /// The way of a call to a caller that no longer waits for it.
@@ -22,6 +29,31 @@ pub(crate) struct Handover {
     stage: watch::Sender<Stage>,
     /// The task that it has become.
     task: OnceLock<Box<dyn TaskStatus>>,
+    /// How another process can go on with the call.
+    resume: OnceLock<Value>,
+    /// How this call goes on with one that another process has begun.
+    given: Option<Value>,
+}
+
+impl TaskHandle for Handover {
+    fn begin(&self) {
+        self.ask();
+    }
+
+    fn keep(&self, resume: Value) {
+        let resume = self.resume.get_or_init(|| resume);
+        if let Some(task) = self.task.get() {
+            task.keep(resume);
+        }
+    }
+
+    fn resume(&self) -> Option<&Value> {
+        self.given.as_ref()
+    }
+
+    fn is_left(&self) -> bool {
+        self.task.get().is_some_and(|it| it.is_left())
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,9 +70,13 @@ enum Stage {
 }
 
 impl Handover {
-    /// The handover of a call whose caller does not wait from the beginning.
-    pub(crate) fn of(task: impl TaskStatus) -> Arc<Self> {
-        let handover = Self::default();
+    /// The handover of a call whose caller does not wait from the beginning, and which goes on by `given` with one
+    /// that was begun before.
+    pub(crate) fn of(task: impl TaskStatus, given: Option<Value>) -> Arc<Self> {
+        let handover = Self {
+            given,
+            ..Self::default()
+        };
         handover.became(task);
         Arc::new(handover)
     }
@@ -49,6 +85,9 @@ impl Handover {
     pub(crate) fn became(&self, task: impl TaskStatus) {
         // A call becomes one task.
         let _ = self.task.set(Box::new(task));
+        if let (Some(task), Some(resume)) = (self.task.get(), self.resume.get()) {
+            task.keep(resume);
+        }
     }
 
     /// The task, if it is one by now.

@@ -2,7 +2,7 @@
 
 use crate::names::tool_capability;
 use adapter_skills::{BadField, Hold, OwlclawBlock, RiskLevel, Skill, SkillCatalog, ToolHints};
-use adapter_tools::{Tool, ToolSet};
+use adapter_tools::{RiskClass, Tool, ToolSet};
 use governance::{CapabilityFacts, Confirmation, Micros, RateLimits, Risk, TimeWindows};
 
 use std::{
@@ -53,6 +53,9 @@ pub fn capability_facts(
         let of_tool = || tool_capability(tool.name());
         if let Some(cost) = tool.estimated_cost_micros() {
             facts.entry(of_tool()).or_default().estimated_cost = Some(Micros(cost));
+        }
+        if let Some(risk) = tool.risk() {
+            facts.entry(of_tool()).or_default().risk = risk_of_class(risk);
         }
         if let Some(why) = tool.held() {
             facts.entry(of_tool()).or_default().held = Some(Arc::clone(why));
@@ -185,6 +188,15 @@ fn facts_of(block: &OwlclawBlock, trading_hours: &TimeWindows) -> CapabilityFact
 }
 
 /// Risk of a tool. Of contradictory hints the worse one holds.
+fn risk_of_class(class: RiskClass) -> Risk {
+    Risk {
+        read_only: class == RiskClass::ReadOnly,
+        mutating: class != RiskClass::ReadOnly,
+        external: class == RiskClass::External,
+        financial: class == RiskClass::Financial,
+    }
+}
+
 fn risk_of(hints: ToolHints) -> Risk {
     let destructive = hints.destructive == Some(true);
     Risk {

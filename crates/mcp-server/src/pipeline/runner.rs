@@ -60,8 +60,7 @@ impl Runner {
             tool_cx = tool_cx.with_stream_release(Arc::new(move || release.close_stream()));
         }
         if let Some(handover) = &invocation.handover {
-            let handover = Arc::clone(handover);
-            tool_cx = tool_cx.with_task(Arc::new(move || handover.ask()));
+            tool_cx = tool_cx.with_task(Arc::clone(handover) as Arc<dyn adapter_tools::TaskHandle>);
         }
         let span = HandlerSpan::begin(
             cx,

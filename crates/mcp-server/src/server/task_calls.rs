@@ -196,6 +196,7 @@ impl<Q: QuotaStore> Server<Q> {
             tool: name.clone(),
             arguments: arguments.clone(),
             answers,
+            resume: None,
             visible: {
                 let governor = Arc::clone(&self.governor);
                 let capability = tool_capability(&name);

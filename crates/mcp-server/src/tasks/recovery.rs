@@ -24,6 +24,10 @@ use task_store::{Lapsed, StoreError, TaskRecord, TaskState as Stored};
 /// The most tasks that are being taken up at the same time.
 const MAX_TAKEN_UP_AT_ONCE: usize = 64;
 
+/// Reason for not beginning a task again.
+const NOT_IDEMPOTENT: &str =
+    "its tool does not say that it is idempotent, so it is not begun again";
+
 /// Takes up tasks whose lease has run out, and renews the leases of those that run here.
 #[derive(Debug)]
 pub(crate) struct Recovery<Q: QuotaStore> {
@@ -108,7 +112,11 @@ impl<Q: QuotaStore> Recovery<Q> {
     }
 
     async fn take_up(&self, task: Lapsed) -> Result<Taken, StoreError> {
-        let Lapsed { record, attempt } = task;
+        let Lapsed {
+            record,
+            attempt,
+            has_call,
+        } = task;
         let now_us = (self.tasks.clock)();
         // What runs here was let go of only because the store could not be told otherwise.
         if self.tasks.live(&record.id).is_some() || record.expires_us <= now_us {
@@ -119,12 +127,13 @@ impl<Q: QuotaStore> Recovery<Q> {
         let name = name.to_owned();
         let tool = offer.tools().get(&name);
         let most = u64::from(self.tasks.options.max_attempts);
+        let may_be_called = tool.is_none_or(stored_call::can_be_called_again);
         let given_up = if most <= attempt {
             Some(format!(
                 "it was begun {attempt} times, as often as it may be"
             ))
-        } else if tool.is_some_and(|it| !stored_call::can_be_called_again(it)) {
-            Some("its tool does not say that it is idempotent, so it is not begun again".to_owned())
+        } else if !may_be_called && !has_call {
+            Some(NOT_IDEMPOTENT.to_owned())
         } else {
             // Of a tool that is gone, the call itself says so.
             None
@@ -159,8 +168,13 @@ impl<Q: QuotaStore> Recovery<Q> {
         let call = claimed.call.as_deref().filter(|_| given_up.is_none());
         let again =
             call.and_then(|text| stored_call::read(&live.record, claimed.attempt, text, now_us));
+        // One that is carried out elsewhere is not called again, but waited for.
+        let again = again.filter(|it| may_be_called || it.resume.is_some());
         let Some(again) = again else {
-            let why = given_up.unwrap_or_else(|| "what was called is not on record".to_owned());
+            let why = given_up.unwrap_or_else(|| match may_be_called {
+                true => "what was called is not on record".to_owned(),
+                false => NOT_IDEMPOTENT.to_owned(),
+            });
             tracing::warn!(task = ?live.record.id, tool = name, why, "a task was cut short");
             let (state, message) = stored_call::cut_short(&why, None);
             self.tasks.end(&live, state, message).await;
@@ -186,6 +200,7 @@ impl<Q: QuotaStore> Recovery<Q> {
             tool: name,
             arguments: again.arguments,
             answers: again.answers,
+            resume: again.resume,
             visible: Arc::clone(&live.visible),
         });
         let under_way = self.tasks.under_way();

@@ -36,7 +36,7 @@ use mcp_protocol::{
     model::{CallToolResult, Content, RELATED_TASK, ServerResult, Task, TaskState},
 };
 use mcp_service::{McpError, RequestCx, Service, panic_text};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{any::Any, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
@@ -70,6 +70,8 @@ pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) tool: String,
     pub(crate) arguments: RawJson,
     pub(crate) answers: Option<Arc<Answers>>,
+    /// How to go on with the call that an earlier process has begun, if it is carried out elsewhere.
+    pub(crate) resume: Option<Value>,
     /// Test if the client may still know of the task.
     pub(crate) visible: Visible,
 }
@@ -134,7 +136,7 @@ impl<Q: QuotaStore> Run<Q> {
             }
             Begun::Gone => return,
         };
-        handover.became(StatusMessages::of(&self.tasks, &live));
+        handover.became(self.status_of(&live));
         if !wanted.at_once {
             self.note_task(&live, &report);
         }
@@ -154,7 +156,7 @@ impl<Q: QuotaStore> Run<Q> {
         // What was confirmed was the call that was cut short.
         let answers = self.answers.as_deref();
         let mut invocation = self.invocation(answers.map(|it| Arc::new(state::forget(it))));
-        invocation.handover = Some(Handover::of(StatusMessages::of(&self.tasks, live)));
+        invocation.handover = Some(Handover::of(self.status_of(live), self.resume.clone()));
         invocation.is_rerun = true;
         let report = Arc::clone(&invocation.report);
         let call = self.call(invocation, Some(live));
@@ -182,9 +184,13 @@ impl<Q: QuotaStore> Run<Q> {
                     self.note_panic("a task could not be carried on", &*panic);
                     failed(&internal())
                 }
-                Either::Right((Ok(Stop::Lost), _)) => return self.tasks.lose(live),
-                // The next process begins it again.
-                Either::Right((Ok(Stop::Shutdown), _)) if live.can_be_begun_again => {
+                Either::Right((Ok(Stop::Lost), _)) => {
+                    live.leave();
+                    return self.tasks.lose(live);
+                }
+                // The next process begins it again, or goes on with it.
+                Either::Right((Ok(Stop::Shutdown), _)) if live.can_be_begun_again() => {
+                    live.leave();
                     return self.tasks.lose(live);
                 }
                 Either::Right((stopped, _)) => cut_short_by(stopped.ok(), report.call()),
@@ -324,7 +330,7 @@ impl<Q: QuotaStore> Run<Q> {
                 responses,
                 state: needed.state,
             })));
-            invocation.handover = Some(Handover::of(StatusMessages::of(&self.tasks, live)));
+            invocation.handover = Some(Handover::of(self.status_of(live), self.resume.clone()));
             invocation.is_rerun = 1 < live.attempt;
             report = Arc::clone(&invocation.report);
             called = self.call(invocation, Some(live)).await;
@@ -362,6 +368,13 @@ impl<Q: QuotaStore> Run<Q> {
             Ok(result) => (TaskState::Completed { result, is_error }, message),
             Err(error) => failed(&McpError::internal(&error)),
         }
+    }
+
+    /// The status of a task of this call, by which it can be gone on with.
+    fn status_of(&self, live: &Arc<RunningTask>) -> StatusMessages {
+        let (cx, arguments) = (self.cx.fork(), self.arguments.clone());
+        let text = move |resume: &Value| stored_call::text_to_resume(&cx, &arguments, resume);
+        StatusMessages::of(&self.tasks, live, Box::new(text))
     }
 
     fn invocation(&self, answers: Option<Arc<Answers>>) -> Invocation {

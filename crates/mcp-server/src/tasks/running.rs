@@ -11,7 +11,10 @@ use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use task_store::TaskRecord;
 use tokio::sync::{oneshot, watch};
@@ -40,7 +43,9 @@ pub(crate) struct RunningTask {
     /// Number of times the task was begun.
     pub(crate) attempt: u64,
     /// True if the next process can begin the task again if this one does not end it.
-    pub(crate) can_be_begun_again: bool,
+    can_be_begun_again: AtomicBool,
+    /// True once it is left for another process to go on with.
+    is_left: AtomicBool,
     now: Mutex<Now>,
     /// Number of its changes.
     changes: watch::Sender<u64>,
@@ -94,7 +99,8 @@ impl RunningTask {
             poll_interval_ms,
             visible,
             attempt,
-            can_be_begun_again,
+            can_be_begun_again: AtomicBool::new(can_be_begun_again),
+            is_left: AtomicBool::new(false),
             now: Mutex::new(Now {
                 state: TaskState::Working,
                 message: record.message.clone(),
@@ -111,6 +117,26 @@ impl RunningTask {
             stop: watch::Sender::new(None),
             _slot: slot,
         })
+    }
+
+    /// True if the next process can begin the task again, or go on with it, if this one does not end it.
+    pub(crate) fn can_be_begun_again(&self) -> bool {
+        self.can_be_begun_again.load(Ordering::Acquire)
+    }
+
+    /// Notes that it is stored where its call is carried out.
+    pub(crate) fn can_go_on_elsewhere(&self, max_attempts: u32) {
+        let can = self.attempt < u64::from(max_attempts);
+        self.can_be_begun_again.store(can, Ordering::Release);
+    }
+
+    /// Leaves it for another process: what carries it out is not cancelled.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
     }
 
     /// The task as clients see it, and the number of its changes.

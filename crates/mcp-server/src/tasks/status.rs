@@ -5,6 +5,7 @@ use crate::{
     tasks::{registry::Tasks, running::RunningTask},
 };
 use adapter_tools::Progress;
+use serde_json::Value;
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
@@ -22,13 +23,19 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct StatusMessages {
     tasks: Arc<Tasks>,
     live: Arc<RunningTask>,
+    /// Makes the text of a call that goes on with this one.
+    text: TextOf,
     /// Time of the last report that was passed on.
     last: Mutex<Option<Instant>>,
 }
 
+/// Text that is stored of a call, which goes on by a value.
+pub(crate) type TextOf = Box<dyn Fn(&Value) -> Option<String> + Send + Sync>;
+
 impl StatusMessages {
-    pub(crate) fn of(tasks: &Arc<Tasks>, live: &Arc<RunningTask>) -> Self {
+    pub(crate) fn of(tasks: &Arc<Tasks>, live: &Arc<RunningTask>, text: TextOf) -> Self {
         Self {
+            text,
             tasks: Arc::clone(tasks),
             live: Arc::clone(live),
             last: Mutex::new(None),
@@ -55,6 +62,28 @@ impl TaskStatus for StatusMessages {
         if self.live.say(in_words(progress), (self.tasks.clock)()) {
             self.tasks.publish(&self.live);
         }
+    }
+
+    fn keep(&self, resume: &Value) {
+        let Some(text) = (self.text)(resume) else {
+            return;
+        };
+        let (tasks, live) = (Arc::clone(&self.tasks), Arc::clone(&self.live));
+        self.tasks.runtime.spawn(async move {
+            let id = live.record.id.clone();
+            match tasks.store.keep_call(id, text).await {
+                Ok(()) => live.can_go_on_elsewhere(tasks.options().max_attempts),
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    task = ?live.record.id,
+                    "it could not be stored where a task is carried out; it ends with this process"
+                ),
+            }
+        });
+    }
+
+    fn is_left(&self) -> bool {
+        self.live.is_left()
     }
 }
 

@@ -45,6 +45,9 @@ pub(crate) struct StoredCall {
     roles_until_us: Option<u64>,
     #[serde(default)]
     capabilities: ClientCapabilities,
+    /// The place where it is carried out: it is gone on with, and not begun again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resume: Option<Value>,
 }
 
 /// True if a tool says that calling it twice does no more than calling it once.
@@ -59,6 +62,24 @@ pub(crate) fn text_of(
     arguments: &RawJson,
     answers: Option<&Answers>,
 ) -> Option<String> {
+    text(cx, arguments, answers, None)
+}
+
+/// The text of a call that is carried out elsewhere; `None` if it is too large.
+pub(crate) fn text_to_resume(
+    cx: &RequestCx,
+    arguments: &RawJson,
+    resume: &Value,
+) -> Option<String> {
+    text(cx, arguments, None, Some(resume.clone()))
+}
+
+fn text(
+    cx: &RequestCx,
+    arguments: &RawJson,
+    answers: Option<&Answers>,
+    resume: Option<Value>,
+) -> Option<String> {
     let trace = cx.trace();
     let roles = cx.principal.roles();
     let saved = StoredCall {
@@ -72,6 +93,7 @@ pub(crate) fn text_of(
         roles: roles.iter().map(|role| (**role).to_owned()).collect(),
         roles_until_us: cx.principal.expires().map(micros_of),
         capabilities: cx.capabilities.clone(),
+        resume,
     };
     let text = serde_json::to_string(&saved).ok()?;
     (text.len() <= MAX_SAVED_BYTES).then_some(text)
@@ -88,6 +110,7 @@ pub(crate) struct Again {
     pub(crate) cx: RequestCx,
     pub(crate) arguments: RawJson,
     pub(crate) answers: Option<Arc<Answers>>,
+    pub(crate) resume: Option<Value>,
 }
 
 /// Reads a call back at `now_us`, for the `attempt`-th time that `record` is begun; `None` if it
@@ -117,6 +140,7 @@ pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -
     let has_answers = !saved.responses.is_empty() || saved.state.is_some();
     Some(Again {
         cx,
+        resume: saved.resume,
         arguments: RawJson::from_serialized(String::from(Box::<str>::from(saved.arguments)).into()),
         answers: has_answers.then(|| {
             Arc::new(Answers {

@@ -113,6 +113,10 @@ impl TaskStore for Moody {
         self.inner.get(id)
     }
 
+    fn keep_call(&self, id: TaskId, call: String) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.keep_call(id, call)
+    }
+
     fn update(&self, task: TaskRecord) -> BoxFuture<'_, Result<bool, StoreError>> {
         match self.fail() {
             Ok(()) => self.inner.update(task),

@@ -125,16 +125,10 @@ pub(super) fn options(
 
 /// The directory with the tokens of all servers.
 fn directory(identity: &Identity) -> Result<PathBuf, Failure> {
-    let absolute = |name: &str| {
-        let path = std::env::var_os(name).map(PathBuf::from);
-        path.filter(|path| path.is_absolute())
-    };
-    let state = || absolute("HOME").map(|home| home.join(".local/state"));
-    match &identity.tokens {
-        Some(directory) => Ok(directory.clone()),
-        None => match absolute("XDG_STATE_HOME").or_else(state) {
-            Some(state) => Ok(state.join("owlclaw-mcp/tokens")),
-            None => Err("there is no place for tokens: name one with --tokens, or set HOME".into()),
-        },
-    }
+    let directory = identity
+        .tokens
+        .clone()
+        .or_else(oauth_client::usual_directory);
+    directory
+        .ok_or_else(|| "there is no place for tokens: name one with --tokens, or set HOME".into())
 }
