@@ -100,11 +100,11 @@ impl fmt::Display for ToolKind {
 pub enum RiskClass {
     /// None: it reads.
     ReadOnly,
-    /// It changes something.
+    /// Changes something.
     Mutating,
-    /// It reaches systems of others, and may change something there.
+    /// Reaches systems of others, and may change something there.
     External,
-    /// It moves money.
+    /// Moves money.
     Financial,
 }
 

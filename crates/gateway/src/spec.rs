@@ -94,9 +94,9 @@ pub enum Tokens {
     /// None.
     #[default]
     None,
-    /// Those that are kept in this directory since somebody has signed in; they are renewed.
+    /// Tokens that are kept in this directory since somebody has signed in; they are renewed.
     Kept(PathBuf),
-    /// Those that an authorization server gives to this client (client credentials).
+    /// Tokens that an authorization server gives to this client (client credentials).
     Client {
         /// Identifier of the client.
         id: String,
@@ -202,7 +202,7 @@ impl UpstreamSpec {
         }
     }
 
-    /// What gets tokens for it; `None` if there are none to be got.
+    /// Source of its tokens; `None` if there are none to be got.
     pub(crate) async fn authorizer(&self) -> Result<Option<Authorizer>, AuthorizationError> {
         let Reach::Url { url, .. } = &self.reach else {
             return Ok(None);

@@ -191,7 +191,7 @@ pub(crate) struct Upstream {
     pub(crate) made: Mutex<Option<(Arc<Catalogue>, SourceTools)>>,
     /// Told when the lists were read for the first time, or it was found out that they cannot be.
     pub(crate) heard: watch::Sender<bool>,
-    /// What gets tokens, for all connections, so that many calls have a token renewed once.
+    /// Source of tokens, for all connections, so that many calls have a token renewed once.
     authorizer: tokio::sync::Mutex<Option<Authorizer>>,
     calls: AtomicU64,
     lost: AtomicU64,
@@ -322,7 +322,7 @@ impl Upstream {
         }
     }
 
-    /// What gets tokens for requests; somebody may have signed in since it was asked for the last time.
+    /// Source of tokens for requests; somebody may have signed in since it was asked for the last time.
     pub(crate) async fn authorizer(&self) -> Result<Option<Authorizer>, mcp_client::Error> {
         let mut authorizer = self.authorizer.lock().await;
         if authorizer.is_none() || locked(&self.record).wants_login {

@@ -184,12 +184,12 @@ pub enum Trust {
 pub enum RiskClass {
     /// None: it reads.
     ReadOnly,
-    /// It changes something: its start is on disk before it runs.
+    /// Changes something: its start is on disk before it runs.
     #[default]
     Mutating,
-    /// It reaches systems of others: calls have a limit per minute.
+    /// Reaches systems of others: calls have a limit per minute.
     External,
-    /// It moves money: each call is confirmed.
+    /// Moves money: each call is confirmed.
     Financial,
 }
 
