@@ -29,9 +29,9 @@ pub(crate) struct Handover {
     stage: watch::Sender<Stage>,
     /// The task that it has become.
     task: OnceLock<Box<dyn TaskStatus>>,
-    /// How another process can go on with the call.
+    /// Means by which another process can go on with the call.
     resume: OnceLock<Value>,
-    /// How this call goes on with one that another process has begun.
+    /// Means to go on with a call that another process has begun.
     given: Option<Value>,
 }
 

@@ -144,7 +144,7 @@ impl Line {
         self.push_bytes(text.as_bytes());
     }
 
-    /// What does not fit is left out.
+    /// Appends text; as much of it as does not fit is left out.
     fn push_bytes(&mut self, text: &[u8]) {
         let end = self.length + text.len();
         if let Some(room) = self.bytes.get_mut(self.length..end) {

@@ -70,7 +70,7 @@ pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) tool: String,
     pub(crate) arguments: RawJson,
     pub(crate) answers: Option<Arc<Answers>>,
-    /// How to go on with the call that an earlier process has begun, if it is carried out elsewhere.
+    /// Means to go on with the call that an earlier process has begun, if it is carried out elsewhere.
     pub(crate) resume: Option<Value>,
     /// Test if the client may still know of the task.
     pub(crate) visible: Visible,
