@@ -86,42 +86,32 @@ impl Catalogue {
             prompts: Vec::new(),
             held: BTreeMap::new(),
         };
-        if offer.tools.is_some() {
-            match connection.tools().await {
-                Ok(tools) => catalogue.tools = tools,
-                Err(error) => {
-                    told("tools", error);
-                    catalogue.tools = before.map(|it| it.tools.clone()).unwrap_or_default();
-                }
+        let (tools, resources, templates, prompts) = tokio::join!(
+            asked(offer.tools.is_some(), connection.tools()),
+            asked(offer.resources.is_some(), connection.resources()),
+            asked(offer.resources.is_some(), connection.resource_templates()),
+            asked(offer.prompts.is_some(), connection.prompts()),
+        );
+        catalogue.tools = tools.unwrap_or_else(|error| {
+            told("tools", error);
+            before.map(|it| it.tools.clone()).unwrap_or_default()
+        });
+        catalogue.resources = resources.unwrap_or_else(|error| {
+            told("resources", error);
+            before.map(|it| it.resources.clone()).unwrap_or_default()
+        });
+        catalogue.templates = templates.unwrap_or_else(|error| match error {
+            // Not every server with resources has the method.
+            Error::Server { .. } => Vec::new(),
+            error => {
+                told("templates", error);
+                before.map(|it| it.templates.clone()).unwrap_or_default()
             }
-        }
-        if offer.resources.is_some() {
-            match connection.resources().await {
-                Ok(resources) => catalogue.resources = resources,
-                Err(error) => {
-                    told("resources", error);
-                    catalogue.resources = before.map(|it| it.resources.clone()).unwrap_or_default();
-                }
-            }
-            match connection.resource_templates().await {
-                Ok(templates) => catalogue.templates = templates,
-                // Not every server with resources has the method.
-                Err(Error::Server { .. }) => {}
-                Err(error) => {
-                    told("templates", error);
-                    catalogue.templates = before.map(|it| it.templates.clone()).unwrap_or_default();
-                }
-            }
-        }
-        if offer.prompts.is_some() {
-            match connection.prompts().await {
-                Ok(prompts) => catalogue.prompts = prompts,
-                Err(error) => {
-                    told("prompts", error);
-                    catalogue.prompts = before.map(|it| it.prompts.clone()).unwrap_or_default();
-                }
-            }
-        }
+        });
+        catalogue.prompts = prompts.unwrap_or_else(|error| {
+            told("prompts", error);
+            before.map(|it| it.prompts.clone()).unwrap_or_default()
+        });
         (catalogue, problem)
     }
 
@@ -344,6 +334,17 @@ impl Catalogue {
         }
         judged.held = held;
         Ok(judged)
+    }
+}
+
+/// A list, if the upstream has it; else an empty one.
+async fn asked<T>(
+    has: bool,
+    list: impl Future<Output = Result<Vec<T>, Error>>,
+) -> Result<Vec<T>, Error> {
+    match has {
+        true => list.await,
+        false => Ok(Vec::new()),
     }
 }
 

@@ -87,7 +87,7 @@ struct Inner {
     listened: Mutex<BTreeSet<String>>,
     upstreams: RwLock<BTreeMap<String, Arc<Upstream>>>,
     names: Mutex<Names>,
-    pins: Mutex<Pins>,
+    pins: Arc<Mutex<Pins>>,
 }
 
 /// Names that were given, under the form that they were given in.
@@ -144,7 +144,7 @@ impl Gateway {
             listened: Mutex::default(),
             upstreams: RwLock::default(),
             names: Mutex::new(names.unwrap_or_default()),
-            pins: Mutex::new(Pins::new(options.directory.clone())),
+            pins: Arc::new(Mutex::new(Pins::new(options.directory.clone()))),
             options,
         }));
         gateway.apply(specs);
@@ -182,8 +182,8 @@ impl Gateway {
                         inner.close_later(other);
                     }
                     let (runtime, changes) = (inner.runtime.clone(), inner.changes.clone());
-                    let updates = inner.updates.clone();
-                    Upstream::start(spec, inner.store.clone(), runtime, changes, updates)
+                    let (updates, pins) = (inner.updates.clone(), Arc::clone(&inner.pins));
+                    Upstream::start(spec, inner.store.clone(), pins, runtime, changes, updates)
                 }
             };
             upstreams.insert(name, upstream);
@@ -415,37 +415,9 @@ impl Gateway {
             return;
         }
         for upstream in self.0.upstreams().values() {
-            *locked(&upstream.judged) = None;
+            upstream.judge_anew();
         }
         self.0.changes.send_modify(|version| *version += 1);
-    }
-
-    /// Lists of an upstream without what its pins hold.
-    fn judged(&self, upstream: &Upstream, known: Arc<Catalogue>) -> Arc<Catalogue> {
-        let mut judged = locked(&upstream.judged);
-        if let Some((of, judged)) = &*judged
-            && Arc::ptr_eq(of, &known)
-        {
-            return Arc::clone(judged);
-        }
-        let spec = &upstream.spec;
-        let mut pins = locked(&self.0.pins);
-        let offered = known.judged(&mut pins, &spec.name, &spec.accept_changes);
-        let offered = Arc::new(offered.unwrap_or_else(|error| {
-            tracing::error!(
-                upstream = spec.name,
-                error,
-                "the lists of an upstream cannot be compared with their pins, and are not offered"
-            );
-            Catalogue {
-                tools: Vec::new(),
-                prompts: Vec::new(),
-                templates: Vec::new(),
-                ..(*known).clone()
-            }
-        }));
-        *judged = Some((known, Arc::clone(&offered)));
-        offered
     }
 
     /// Each upstream that is known, in order of the names.
@@ -456,8 +428,7 @@ impl Gateway {
             .into_values()
             .filter(|it| it.spec.enabled);
         upstreams.filter_map(|it| {
-            let known = it.catalogue()?;
-            let offered = self.judged(&it, known);
+            let offered = it.offered()?;
             Some((it, offered))
         })
     }

@@ -49,8 +49,8 @@ pub use crate::{
     },
     names::{MAX_NAME, NameTable, NameTemplate, Origin, offered_uri, original_uri, scheme_key},
     pins::{
-        ChangeKind, Difference, HeldDefinition, Pin, PinApproval, PinError, PinEvent, PinKind,
-        PinnedItem, Pins, differences,
+        Approved, ChangeKind, Difference, HeldDefinition, Pin, PinApproval, PinError, PinEvent,
+        PinKind, PinnedItem, Pins, Severity, differences,
     },
     spec::{Isolation, Reach, Tokens, UpstreamSpec, Uris},
     upstream::{

@@ -21,6 +21,9 @@ const FILE: &str = "pins.json";
 /// The file that is locked while the pins are changed.
 const LOCK: &str = "pins.lock";
 
+/// Digits of a digest that name a definition well enough.
+const MIN_DIGEST: usize = 8;
+
 /// Kind of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -58,6 +61,16 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
+    /// Weight of such a change.
+    #[must_use]
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::Icons => Severity::Low,
+            Self::New | Self::Renamed | Self::Output => Severity::Medium,
+            Self::Words | Self::Input | Self::Annotations | Self::Meta => Severity::High,
+        }
+    }
+
     /// Name, as in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -84,6 +97,44 @@ impl PinKind {
             Self::Template => "template",
         }
     }
+}
+
+/// Weight of a change, by what it can make a model or a host do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// People see it: icons.
+    Low,
+    /// New, renamed, or another form of results.
+    Medium,
+    /// A model reads it, or a client acts on it: texts, parameters, hints, user interfaces.
+    High,
+}
+
+impl Severity {
+    /// Name, as in `upstream diff`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+/// Choice of held definitions that an operator approves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Approved<'a> {
+    /// All that is held of the upstream now.
+    All,
+    /// One definition.
+    Item {
+        /// The item's own name, or its kind and name as in `tool/echo`.
+        name: &'a str,
+        /// Beginning of the digest of the definition that was looked at; at least 8 hexadecimal digits.
+        digest: &'a str,
+    },
 }
 
 /// Decision of an operator on a definition.
@@ -191,6 +242,19 @@ pub enum PinError {
     /// There is nothing to approve.
     #[error("{0}")]
     NothingHeld(String),
+    /// The digest is that of no definition that is held.
+    #[error(
+        "what is held of `{name}` of `{upstream}` has the digest {digest}, which the given one does not begin; look at \
+         it again"
+    )]
+    Another {
+        /// Name of the item.
+        name: String,
+        /// Name of the upstream.
+        upstream: String,
+        /// SHA-256 of what is held, in hexadecimal digits.
+        digest: String,
+    },
 }
 
 /// Pins of one upstream, by kind and name.
@@ -272,46 +336,57 @@ impl Pins {
         read(&path).map_or(true, |file| file != self.known)
     }
 
-    /// Approves what is held of an upstream: the item of this name, or all. The definition that was held is the
-    /// pinned one from now on.
+    /// Approves what is held of an upstream. The definition that was held is the pinned one from now on.
     ///
     /// # Errors
     ///
-    /// [`PinError`], of which `NothingHeld` names what there is.
+    /// [`PinError`]: `NothingHeld` names what there is, and `Another` says that the item was changed again since it
+    /// was looked at.
     pub fn approve(
         &mut self,
         upstream: &str,
-        name: Option<&str>,
+        which: Approved<'_>,
         approval: &PinApproval,
     ) -> Result<Vec<PinnedItem>, PinError> {
         self.change(|file| {
             let mut approved = Vec::new();
             for (key, pin) in file.upstreams.get_mut(upstream).into_iter().flatten() {
-                let is_meant =
-                    |name: &str| key == name || key.split_once('/').is_some_and(|it| it.1 == name);
-                if name.is_none_or(is_meant)
-                    && let Some(held) = pin.held.take()
-                {
-                    *pin = Pin {
-                        definition: Some(held.definition),
-                        digest: Some(held.digest),
-                        since: approval.at,
-                        held: None,
-                        approved: Some(approval.clone()),
-                        is_noted: false,
-                    };
-                    approved.extend(item(upstream, key, pin.clone()));
+                let Some(held) = &pin.held else {
+                    continue;
+                };
+                if let Approved::Item { name, digest } = which {
+                    if key != name && key.split_once('/').is_none_or(|it| it.1 != name) {
+                        continue;
+                    }
+                    if digest.len() < MIN_DIGEST || !held.digest.starts_with(digest) {
+                        return Err(PinError::Another {
+                            name: name.to_owned(),
+                            upstream: upstream.to_owned(),
+                            digest: held.digest.clone(),
+                        });
+                    }
                 }
+                let held = pin.held.take();
+                *pin = Pin {
+                    digest: held.as_ref().map(|it| it.digest.clone()),
+                    definition: held.map(|it| it.definition),
+                    since: approval.at,
+                    held: None,
+                    approved: Some(approval.clone()),
+                    is_noted: false,
+                };
+                approved.extend(item(upstream, key, pin.clone()));
             }
-            approved
-        })
-        .and_then(|approved| match approved.is_empty() {
-            false => Ok(approved),
-            true => Err(PinError::NothingHeld(match name {
-                Some(name) => format!("nothing of `{name}` of `{upstream}` is held"),
-                None => format!("nothing of `{upstream}` is held"),
-            })),
-        })
+            match (which, approved.is_empty()) {
+                (_, false) => Ok(approved),
+                (Approved::All, true) => Err(PinError::NothingHeld(format!(
+                    "nothing of `{upstream}` is held"
+                ))),
+                (Approved::Item { name, .. }, true) => Err(PinError::NothingHeld(format!(
+                    "nothing of `{name}` of `{upstream}` is held"
+                ))),
+            }
+        })?
     }
 
     /// Compares what an upstream lists with the pins, pins what is seen for the first time, and holds what has
@@ -878,9 +953,7 @@ mod tests {
                 at: 1,
             };
             assert_eq!(
-                pins.approve("up", Some("transfer"), &approval)
-                    .unwrap()
-                    .len(),
+                pins.approve("up", Approved::All, &approval).unwrap().len(),
                 1
             );
             assert_eq!(judge_one(&mut pins, changed), Verdict::Good);
@@ -950,9 +1023,20 @@ mod tests {
             at: 1,
         };
         let mut command = open();
-        assert!(command.approve("up", Some("other"), &approval).is_err());
-        assert!(command.approve("other", None, &approval).is_err());
-        command.approve("up", None, &approval).unwrap();
+        assert!(
+            command
+                .approve(
+                    "up",
+                    Approved::Item {
+                        name: "other",
+                        digest: "0123456789"
+                    },
+                    &approval
+                )
+                .is_err()
+        );
+        assert!(command.approve("other", Approved::All, &approval).is_err());
+        command.approve("up", Approved::All, &approval).unwrap();
         assert!(matches!(&server.take_events()[..],
             [PinEvent::Approved(it)] if it.pin.approved.as_ref().unwrap().by == "ana"));
         assert_eq!(judge_one(&mut server, changed.clone()), Verdict::Good);

@@ -14,6 +14,7 @@ use crate::{
     Isolation, Reach, Tokens, UpstreamSpec, Uris,
     catalogue::Catalogue,
     names::{offered_uri, original_uri, scheme_key},
+    pins::Pins,
     store::Store,
 };
 use adapter_tools::{Askable, ToolCx};
@@ -170,6 +171,9 @@ fn now() -> u64 {
     since.map(|it| it.as_secs()).unwrap_or_default()
 }
 
+/// Lists as they were read, and without what their pins hold.
+pub(crate) type Judged = Mutex<Option<(Arc<Catalogue>, Arc<Catalogue>)>>;
+
 /// One upstream, with what is known of it.
 pub(crate) struct Upstream {
     pub(crate) spec: UpstreamSpec,
@@ -183,7 +187,8 @@ pub(crate) struct Upstream {
     shared: OnceLock<Slot>,
     of_clients: Mutex<HashMap<ClientKey, Arc<Slot>>>,
     /// The catalogue that was read, and what is offered of it.
-    pub(crate) judged: Mutex<Option<(Arc<Catalogue>, Arc<Catalogue>)>>,
+    pub(crate) judged: Judged,
+    pins: Arc<Mutex<Pins>>,
     pub(crate) parked: Parked,
     pub(crate) watched: Arc<Watched>,
     is_closed: AtomicBool,
@@ -214,6 +219,7 @@ impl Upstream {
     pub(crate) fn start(
         spec: UpstreamSpec,
         store: Option<Store>,
+        pins: Arc<Mutex<Pins>>,
         runtime: Handle,
         changes: watch::Sender<u64>,
         updates: broadcast::Sender<String>,
@@ -235,6 +241,7 @@ impl Upstream {
             is_closed: AtomicBool::new(false),
             made: Mutex::default(),
             judged: Mutex::default(),
+            pins,
             authorizer: tokio::sync::Mutex::default(),
             calls: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -507,6 +514,59 @@ impl Upstream {
         if !is_same {
             self.changes.send_modify(|version| *version += 1);
         }
+    }
+
+    /// Lists of the upstream without what their pins hold, as far as they are known.
+    pub(crate) fn offered(&self) -> Option<Arc<Catalogue>> {
+        Some(self.judge(&self.judged, self.catalogue()?))
+    }
+
+    /// Reason why an item is held, by what its lists say on this connection.
+    pub(crate) fn holds(&self, live: &Live, kind: &str, name: &str) -> Option<String> {
+        let lists = match live.lists.load_full() {
+            Some(own) => self.judge(&live.judged, own),
+            None => self.offered()?,
+        };
+        match lists.held.is_empty() {
+            true => None,
+            false => lists.held.get(&format!("{kind}/{name}")).cloned(),
+        }
+    }
+
+    /// Compares lists with their pins when they are next looked at, since the pins have changed.
+    pub(crate) fn judge_anew(&self) {
+        *locked(&self.judged) = None;
+        for live in self.all_live() {
+            *locked(&live.judged) = None;
+        }
+    }
+
+    /// Lists without what their pins hold, compared once.
+    fn judge(&self, judged: &Judged, known: Arc<Catalogue>) -> Arc<Catalogue> {
+        let mut judged = locked(judged);
+        if let Some((of, judged)) = &*judged
+            && Arc::ptr_eq(of, &known)
+        {
+            return Arc::clone(judged);
+        }
+        let spec = &self.spec;
+        let mut pins = locked(&self.pins);
+        let offered = known.judged(&mut pins, &spec.name, &spec.accept_changes);
+        let offered = Arc::new(offered.unwrap_or_else(|error| {
+            tracing::error!(
+                upstream = spec.name,
+                error,
+                "the lists of an upstream cannot be compared with their pins, and are not offered"
+            );
+            Catalogue {
+                tools: Vec::new(),
+                prompts: Vec::new(),
+                templates: Vec::new(),
+                ..(*known).clone()
+            }
+        }));
+        *judged = Some((known, Arc::clone(&offered)));
+        offered
     }
 
     /// Connections that are open.

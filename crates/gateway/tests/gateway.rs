@@ -8,8 +8,8 @@ use adapter_tools::{
 };
 use bytes::Bytes;
 use gateway::{
-    Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager, PinApproval, PinEvent, Pins,
-    Reach, State, Tokens, ToolDef, UpstreamSpec, offered_uri, scheme_key,
+    Approved, Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager, PinApproval,
+    PinError, PinEvent, Pins, Reach, State, Tokens, ToolDef, UpstreamSpec, offered_uri, scheme_key,
 };
 use http::HeaderMap;
 use mcp_client::HttpTransport;
@@ -957,7 +957,19 @@ async fn a_definition_that_changes_is_held_until_it_is_approved_over_restarts_to
         reason: "seen".to_owned(),
         at: 1,
     };
-    pins.approve("up", Some("echo"), &approval).unwrap();
+    let held = pins.items().unwrap();
+    let held = held.iter().find_map(|it| it.pin.held.as_ref()).unwrap();
+    let seen_before = Approved::Item {
+        name: "echo",
+        digest: "00000000",
+    };
+    let another = pins.approve("up", seen_before, &approval);
+    assert!(matches!(another, Err(PinError::Another { .. })));
+    let seen = Approved::Item {
+        name: "echo",
+        digest: &held.digest[..8],
+    };
+    pins.approve("up", seen, &approval).unwrap();
     gateway.pins_changed();
     let echo = tool(&gateway, "mcp_up_echo");
     assert!(echo.held().is_none());

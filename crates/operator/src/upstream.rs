@@ -2,6 +2,7 @@
 //! changes of the configuration file.
 
 mod edit;
+mod pins;
 mod shown;
 
 use std::process::ExitCode;
@@ -61,6 +62,19 @@ pub fn upstream(command: UpstreamCommand) -> Result<ExitCode, Stop> {
         UpstreamCommand::Why { one } => why(one),
         UpstreamCommand::Recheck { one } => recheck(one),
         UpstreamCommand::Logs { one } => logs(one),
+        UpstreamCommand::Pins {
+            settings,
+            name,
+            held,
+            format,
+        } => pins::list(settings, name.as_deref(), held, format),
+        UpstreamCommand::Diff {
+            settings,
+            name,
+            item,
+            format,
+        } => pins::diff(settings, &name, item.as_deref(), format),
+        UpstreamCommand::Approve(approve) => pins::approve(approve),
         UpstreamCommand::Add(add) => edit::add(add),
         UpstreamCommand::Remove {
             settings,

@@ -88,5 +88,6 @@ pub use store::{
     sealed_every,
 };
 pub use upstreams::{
-    Declared, DeclaredUpstream, declared_upstreams, unmatched_upstream_rules, upstreams_stored,
+    Declared, DeclaredUpstream, declared_upstreams, unmatched_upstream_rules, upstreams_directory,
+    upstreams_stored,
 };

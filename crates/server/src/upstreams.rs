@@ -38,13 +38,14 @@ pub fn upstreams_stored(config: &Config) -> Result<Gateway, Failure> {
         names: NameTemplate::parse(&config.gateway.names)
             .map_err(|why| format!("gateway.names: {why}"))?,
         describe_origin: config.gateway.describe_origin,
-        directory: Some(directory(config)),
+        directory: Some(upstreams_directory(config)),
     };
     Ok(Gateway::new(options, specs(config)?))
 }
 
-/// The directory in which lists of upstreams are stored.
-pub(super) fn directory(config: &Config) -> PathBuf {
+/// The directory in which lists and pins of upstreams are stored.
+#[must_use]
+pub fn upstreams_directory(config: &Config) -> PathBuf {
     config
         .gateway
         .directory

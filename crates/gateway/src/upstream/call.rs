@@ -252,6 +252,10 @@ impl Item<'_> {
         let slot = slot.map_err(|down| self.unavailable(&down))?;
         let live = slot.connected().await;
         let live = live.map_err(|down| self.unavailable(&down))?;
+        // The call was admitted by what was known before the connection was opened.
+        if let Some(why) = upstream.holds(&live, self.kind, self.name) {
+            return Err(ToolError::failed(why));
+        }
         let version = live.connection.agreed().version;
         // A legacy upstream has asked nothing that a request could answer.
         if version.era() == Era::Modern {

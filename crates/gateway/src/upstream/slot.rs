@@ -4,7 +4,7 @@ use crate::{
     catalogue::Catalogue,
     store::with_causes,
     upstream::{
-        Upstream,
+        Judged, Upstream,
         desk::{Desk, Ears},
     },
 };
@@ -16,7 +16,10 @@ use mcp_protocol::{Era, model::SubscriptionFilter};
 use std::{
     fmt,
     future::pending,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -43,11 +46,21 @@ const MAX_ORDERS: usize = 1024;
 pub(crate) struct Live {
     pub(crate) connection: Connection,
     pub(crate) desk: Arc<Desk>,
+    /// True once the lists were read on it: before, nothing is called, since what is called may be another than what
+    /// is pinned.
+    is_listed: AtomicBool,
+    /// The lists that were read on a connection for one client alone.
+    pub(crate) lists: ArcSwapOption<Catalogue>,
+    pub(crate) judged: Judged,
 }
 
 impl Live {
     pub(crate) fn is_open(&self) -> bool {
         !self.connection.is_closed()
+    }
+
+    fn is_listed(&self) -> bool {
+        self.is_listed.load(Ordering::Acquire)
     }
 }
 
@@ -114,9 +127,9 @@ impl Slot {
         self.live.load_full().filter(|it| it.is_open())
     }
 
-    /// The connection, which is opened if it is not.
+    /// The connection, which is opened if it is not, and on which the lists were read.
     pub(crate) async fn connected(&self) -> Result<Arc<Live>, Down> {
-        match self.live() {
+        match self.live().filter(|it| it.is_listed()) {
             Some(live) => Ok(live),
             None => self.ask(Order::Connect).await,
         }
@@ -256,8 +269,10 @@ impl Actor {
                 if is_look {
                     self.lookers.push(waiter);
                     self.list();
-                } else {
+                } else if live.is_listed() {
                     let _ = waiter.send(Ok(live));
+                } else {
+                    self.waiting.push(waiter);
                 }
                 return;
             }
@@ -324,7 +339,13 @@ impl Actor {
                 within,
                 note: String::new(),
             }))?;
-            Ok(Live { connection, desk })
+            Ok(Live {
+                connection,
+                desk,
+                is_listed: AtomicBool::new(false),
+                lists: ArcSwapOption::empty(),
+                judged: Judged::default(),
+            })
         }));
     }
 
@@ -342,13 +363,10 @@ impl Actor {
                 upstream.connected(&live, self.only_for.is_some());
                 self.live.store(Some(Arc::clone(&live)));
                 upstream.note();
-                for waiter in self.waiting.drain(..) {
-                    let _ = waiter.send(Ok(Arc::clone(&live)));
-                }
                 if self.only_for.is_none() {
                     self.subscribing = Some(Box::pin(subscribed(live)));
-                    self.list();
                 }
+                self.list();
             }
             Err(error) => {
                 let down = down_of(&error, self.failures);
@@ -387,15 +405,24 @@ impl Actor {
 
     fn listed(&mut self, (catalogue, problem): Listed) {
         self.listing = None;
-        if let Some(upstream) = self.upstream.upgrade() {
-            upstream.listed(catalogue, problem);
-        }
-        if let Some(live) = self.live.load_full() {
-            for waiter in self.lookers.drain(..) {
-                let _ = waiter.send(Ok(Arc::clone(&live)));
+        let live = self.live.load_full();
+        match (self.upstream.upgrade(), &live) {
+            (Some(_), Some(live)) if self.only_for.is_some() => {
+                live.lists.store(Some(Arc::new(catalogue)));
             }
+            (Some(upstream), _) => upstream.listed(catalogue, problem),
+            (None, _) => {}
         }
-        self.lookers.clear();
+        let Some(live) = live else {
+            return self.drop_live();
+        };
+        if !live.is_open() {
+            return self.look();
+        }
+        live.is_listed.store(true, Ordering::Release);
+        for waiter in self.lookers.drain(..).chain(self.waiting.drain(..)) {
+            let _ = waiter.send(Ok(Arc::clone(&live)));
+        }
     }
 
     /// Notes a connection that has ended, and closes one that nobody uses.
@@ -434,7 +461,7 @@ impl Actor {
             let connection = live.connection.clone();
             tokio::spawn(connection.close());
         }
-        for waiter in self.lookers.drain(..) {
+        for waiter in self.lookers.drain(..).chain(self.waiting.drain(..)) {
             let _ = waiter.send(Err(Down {
                 reason: "the connection was closed".to_owned(),
                 retry_after: Some(FIRST_PAUSE),

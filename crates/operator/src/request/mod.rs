@@ -28,7 +28,7 @@ pub use inspect::{
 pub use keys::{KeyPlace, KeysCommand};
 pub use prompts::PromptsCommand;
 pub use sessions::{RunningServer, SessionsCommand, Which};
-pub use upstream::{Add, Manner, One, UpstreamCommand};
+pub use upstream::{Add, Approve, Manner, One, UpstreamCommand};
 pub use when::{Lifetime, When};
 
 /// The exit codes of most commands, for their help.

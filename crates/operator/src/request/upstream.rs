@@ -41,6 +41,39 @@ pub enum UpstreamCommand {
         #[command(flatten)]
         one: One,
     },
+    /// Lists definitions of tools, prompts and templates that are pinned, and what of them is held
+    #[command(after_help = EXIT_CODES)]
+    Pins {
+        #[command(flatten)]
+        settings: Settings,
+        /// Only those of this upstream
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        /// Only what is held
+        #[arg(long)]
+        held: bool,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: ListFormat,
+    },
+    /// Shows how held definitions differ from the pinned ones
+    #[command(after_help = EXIT_CODES)]
+    Diff {
+        #[command(flatten)]
+        settings: Settings,
+        /// Name of the upstream
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Only this tool, prompt or template: its own name, or kind and name (tool/echo)
+        #[arg(value_name = "ITEM")]
+        item: Option<String>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
+    /// Approves a held definition, which is the pinned one from now on; a running server takes it up
+    #[command(after_help = APPROVE_HELP)]
+    Approve(Approve),
     /// Shows the last lines that the program of an upstream has written to standard error
     #[command(after_help = EXIT_CODES)]
     Logs {
@@ -91,6 +124,19 @@ Exit codes:
   1  the command failed
   2  wrong usage, or a configuration that is not valid";
 
+const APPROVE_HELP: &str = "\
+`upstream diff` shows what is held, and its digest: what was changed again since then is not approved. The server
+records the approval in its ledger when it takes it up, at once or at its next start.
+
+Examples:
+  owlclaw-mcp upstream diff github
+  owlclaw-mcp upstream approve github search_issues --digest 1f3a5c7e --by ana --reason 'release 2.1'
+
+Exit codes:
+  0  success
+  1  the command failed
+  2  wrong usage, or a configuration that is not valid";
+
 const IMPORT_HELP: &str = "\
 Secrets that stand in the host's file are not copied: the configuration gets ${NAME} in their place, and
 the names are listed. Entries that cannot be used, and names that are taken, are told and left out.
@@ -108,6 +154,37 @@ pub struct One {
     /// Name of the upstream
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct Approve {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Name of the upstream
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The tool, prompt or template: its own name, or kind and name (tool/echo)
+    #[arg(
+        value_name = "ITEM",
+        requires = "digest",
+        required_unless_present = "all"
+    )]
+    pub item: Option<String>,
+    /// Beginning of the digest that `upstream diff` shows; at least 8 digits
+    #[arg(long, value_name = "DIGITS", requires = "item")]
+    pub digest: Option<String>,
+    /// All that is held of the upstream, whatever it is now
+    #[arg(long, conflicts_with = "item")]
+    pub all: bool,
+    /// Name of the person who approves; it goes on record
+    #[arg(long, value_name = "NAME")]
+    pub by: String,
+    /// Reason; it goes on record
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,

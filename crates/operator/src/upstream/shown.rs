@@ -37,7 +37,7 @@ fn age(value: &Value) -> String {
 }
 
 /// A time since the epoch, and how long ago that is.
-fn moment(seconds: &Value) -> String {
+pub(super) fn moment(seconds: &Value) -> String {
     let Some(seconds) = seconds.as_u64() else {
         return "-".to_owned();
     };

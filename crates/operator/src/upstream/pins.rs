@@ -1,0 +1,218 @@
+//! `upstream pins`, `diff` and `approve`: definitions of upstreams that are pinned, and those that are held.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use config::printable;
+use gateway::{Approved, PinApproval, PinnedItem, Pins, differences};
+use serde_json::{Value, json};
+
+use super::shown::{lines, moment};
+use super::{NEEDED, absent};
+use crate::output::{Stop, load_for, print, print_json};
+use crate::request::{Approve, ListFormat, ReportFormat, Settings};
+use crate::table::table;
+
+/// Digits of a digest that are shown where the whole is not needed.
+const SHOWN_DIGITS: usize = 12;
+
+/// The pins of a configuration's upstreams, and those of one of them, or of all.
+fn pinned(settings: Settings, upstream: Option<&str>) -> Result<(Pins, Vec<PinnedItem>), Stop> {
+    let config = load_for(settings, NEEDED)?.config;
+    let pins = Pins::new(Some(server::upstreams_directory(&config)));
+    let mut items = pins.items().map_err(|error| Stop::Failed(error.into()))?;
+    if let Some(name) = upstream {
+        items.retain(|it| it.upstream == name);
+        if items.is_empty() {
+            let declared = server::declared_upstreams(&config).map_err(Stop::Failed)?;
+            let names = declared.upstreams.iter().map(|it| &*it.spec.name);
+            if !names.clone().any(|it| it == name) {
+                return Err(Stop::Failed(absent(name, names)));
+            }
+        }
+    }
+    Ok((pins, items))
+}
+
+fn short(digest: Option<&String>) -> &str {
+    digest.map_or("-", |it| it.get(..SHOWN_DIGITS).unwrap_or(it))
+}
+
+fn is_named(item: &PinnedItem, name: &str) -> bool {
+    item.name == name || name.split_once('/') == Some((item.kind.as_str(), &item.name))
+}
+
+/// Kinds of the changes of what is held, and the weight of the heaviest.
+fn changes(item: &PinnedItem) -> (String, &'static str) {
+    let changes = item.pin.held.iter().flat_map(|it| &it.changes);
+    let names: Vec<_> = changes.clone().map(|it| it.as_str()).collect();
+    let severity = changes.map(|it| it.severity()).max();
+    (names.join(", "), severity.map_or("-", |it| it.as_str()))
+}
+
+pub(super) fn list(
+    settings: Settings,
+    name: Option<&str>,
+    held: bool,
+    format: ListFormat,
+) -> Result<ExitCode, Stop> {
+    let (_, mut items) = pinned(settings, name)?;
+    items.retain(|it| !held || it.pin.held.is_some());
+    if matches!(format, ListFormat::Json) {
+        return print_json(&items);
+    }
+    let rows = items.iter().map(|it| {
+        let state = match (&it.pin.held, &it.pin.definition) {
+            (None, _) => "pinned",
+            (Some(_), Some(_)) => "changed, held",
+            (Some(_), None) => "new, held",
+        };
+        vec![
+            it.upstream.clone(),
+            it.kind.as_str().to_owned(),
+            it.name.clone(),
+            state.to_owned(),
+            short(it.pin.digest.as_ref()).to_owned(),
+            it.pin
+                .approved
+                .as_ref()
+                .map_or_else(String::new, |it| it.by.clone()),
+            changes(it).0,
+        ]
+    });
+    let heads = [
+        "UPSTREAM",
+        "KIND",
+        "NAME",
+        "STATE",
+        "DIGEST",
+        "APPROVED BY",
+        "CHANGES",
+    ];
+    print(&table(&heads, rows.collect()))
+}
+
+pub(super) fn diff(
+    settings: Settings,
+    name: &str,
+    item: Option<&str>,
+    format: ReportFormat,
+) -> Result<ExitCode, Stop> {
+    let (_, mut items) = pinned(settings, Some(name))?;
+    if let Some(item) = item {
+        items.retain(|it| is_named(it, item));
+        if items.is_empty() {
+            let why = format!("nothing of the name `{item}` is pinned of `{name}`");
+            return Err(Stop::Failed(printable(&why).into()));
+        }
+    }
+    items.retain(|it| it.pin.held.is_some());
+    match format {
+        ReportFormat::Json => {
+            let rows: Vec<Value> = items.iter().map(as_json).collect();
+            print_json(&rows)
+        }
+        ReportFormat::Text if items.is_empty() => print("nothing is held"),
+        ReportFormat::Text => {
+            let shown: Vec<String> = items.iter().map(as_text).collect();
+            print(&shown.join("\n\n"))
+        }
+    }
+}
+
+fn as_json(item: &PinnedItem) -> Value {
+    let held = item.pin.held.as_ref();
+    json!({
+        "upstream": item.upstream,
+        "kind": item.kind,
+        "name": item.name,
+        "severity": changes(item).1,
+        "changes": held.map(|it| &it.changes),
+        "digest": item.pin.digest,
+        "held": held.map(|it| &it.digest),
+        "held_since": held.map(|it| it.since),
+        "same_as": held.and_then(|it| it.same_as.as_ref()),
+        "differences": differences(&item.pin),
+    })
+}
+
+fn as_text(item: &PinnedItem) -> String {
+    let Some(held) = &item.pin.held else {
+        return String::new();
+    };
+    let (kinds, severity) = changes(item);
+    let (kind, name) = (item.kind.as_str(), printable(&item.name));
+    let mut out = vec![
+        format!("{kind} {name} of {}: {kinds}", printable(&item.upstream)),
+        format!("  severity  {severity}"),
+        format!("  held      since {}", moment(&json!(held.since))),
+        format!("  pinned    {}", short(item.pin.digest.as_ref())),
+        format!("  now       {}", short(Some(&held.digest))),
+    ];
+    if let Some(same) = &held.same_as {
+        out.push(format!("  as        {}", printable(same)));
+    }
+    for difference in differences(&item.pin) {
+        out.push(format!("  {}", printable(&difference.at)));
+        for (mark, value) in [("-", difference.before), ("+", difference.after)] {
+            if let Some(value) = value {
+                out.push(lines(&written(&value), &format!("    {mark} ")));
+            }
+        }
+    }
+    out.join("\n")
+}
+
+/// A value as people read it: texts without quotation marks, the rest as indented JSON.
+fn written(value: &Value) -> String {
+    match value {
+        Value::String(text) if !text.is_empty() => text.clone(),
+        other => serde_json::to_string_pretty(other).unwrap_or_default(),
+    }
+}
+
+pub(super) fn approve(approve: Approve) -> Result<ExitCode, Stop> {
+    let Approve {
+        settings,
+        name,
+        item,
+        digest,
+        all: _,
+        by,
+        reason,
+        format,
+    } = approve;
+    for (value, what) in [(&by, "--by"), (&reason, "--reason")] {
+        if value.trim().is_empty() {
+            return Err(Stop::Failed(format!("{what} is empty").into()));
+        }
+    }
+    let (mut pins, _) = pinned(settings, Some(&name))?;
+    let which = match (&item, &digest) {
+        (Some(name), Some(digest)) => Approved::Item { name, digest },
+        _ => Approved::All,
+    };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let approval = PinApproval {
+        by,
+        reason,
+        at: since.map(|it| it.as_secs()).unwrap_or_default(),
+    };
+    let approved = pins.approve(&name, which, &approval);
+    let approved = approved.map_err(|error| Stop::Failed(error.into()))?;
+    match format {
+        ReportFormat::Json => print_json(&approved),
+        ReportFormat::Text => {
+            let line = |it: &PinnedItem| {
+                let digest = short(it.pin.digest.as_ref());
+                let (kind, name) = (it.kind.as_str(), printable(&it.name));
+                format!(
+                    "approved: {kind} {name} of {}, {digest}",
+                    printable(&it.upstream)
+                )
+            };
+            let lines: Vec<String> = approved.iter().map(line).collect();
+            print(&lines.join("\n"))
+        }
+    }
+}
