@@ -37,6 +37,9 @@ pub trait TaskHandle: Send + Sync {
     fn is_left(&self) -> bool;
 }
 
+/// Names, in lower case, and values of headers.
+pub type Headers = Arc<Vec<(Arc<str>, Box<str>)>>;
+
 /// Context of a call for its executor: facts about the call, and ways to report to the caller.
 ///
 /// A call is given up by dropping the executor's future; only a function on a blocking thread has to
@@ -60,7 +63,7 @@ pub struct ToolCx {
     pub session: Option<Arc<str>>,
     /// Headers of its request over HTTP that handlers are told, names in lower case. They prove
     /// nothing.
-    pub headers: Option<Arc<Vec<(Arc<str>, Box<str>)>>>,
+    pub headers: Option<Headers>,
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
@@ -253,7 +256,7 @@ impl ToolCx {
 
     /// Sets the headers that handlers are told.
     #[must_use]
-    pub fn with_headers(mut self, headers: Option<Arc<Vec<(Arc<str>, Box<str>)>>>) -> Self {
+    pub fn with_headers(mut self, headers: Option<Headers>) -> Self {
         self.headers = headers;
         self
     }

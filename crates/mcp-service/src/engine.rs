@@ -703,10 +703,6 @@ const fn kept(most: usize) -> usize {
 }
 
 /// Outcome of [`Engine::begin`].
-#[expect(
-    clippy::large_enum_variant,
-    reason = "moved once, into the exchange that is boxed anyway"
-)]
 enum Begun<S> {
     Done(Answer),
     Handle(ClientRequest, Ticket<S>),
