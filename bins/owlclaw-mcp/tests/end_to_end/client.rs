@@ -418,7 +418,7 @@ async fn numbers_go_there_and_come_back_with_each_digit() {
 async fn the_file_of_a_prompt_commands_no_terminal_and_stays_exact_elsewhere() {
     let site = Site::new(json!({"app": null, "prompts": {"dir": "prompts"}}));
     let evil = "\u{1b}[2J\u{1b}]0;pwn\u{7}\u{202e}x";
-    site.write("prompts/esc/1.md", &format!("---\n---\n{evil}\n"));
+    site.write("prompts/esc/1.md", format!("---\n---\n{evil}\n"));
     site.write("prompts/esc/2.md", "---\n---\nharmless\n");
     site.write("typist.py", TYPIST);
     for words in [

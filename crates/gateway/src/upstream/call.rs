@@ -83,7 +83,6 @@ pub(crate) struct Item<'a> {
 }
 
 /// A request to an upstream.
-#[expect(clippy::large_enum_variant, reason = "one at a time, and never kept")]
 enum Work {
     Request(ClientRequest),
     /// Wait for a task that the upstream has made of a call.
