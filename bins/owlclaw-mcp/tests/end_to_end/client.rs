@@ -370,8 +370,19 @@ async fn questions_without_anybody_to_answer_are_refused() {
 }
 
 #[tokio::test]
-async fn forms_and_roots_are_answered_by_the_command_line() {
+async fn forms_roots_and_requests_for_a_model_are_answered_by_the_command_line() {
     let site = with_stranger();
+    let wanted = json!({"messages": [], "maxTokens": 1});
+    site.write("said", "tea");
+    for words in [["--sampled", "tea"], ["--sampled", "@said"]] {
+        let answer = asked(&site, &words, "sampling/createMessage", wanted.clone()).await;
+        assert_eq!(
+            answer["content"],
+            json!({"type": "text", "text": "tea"}),
+            "{answer}"
+        );
+        assert_eq!(answer["role"], "assistant");
+    }
     let words = ["--answers", r#"{"sure": true, "copies": 2, "other": 1}"#];
     let answer = asked(&site, &words, "elicitation/create", form()).await;
     assert_eq!(
@@ -671,6 +682,81 @@ async fn keys_are_read_from_files_and_the_environment() {
         assert!(
             said.messages.contains(why) && !said.messages.contains(&key),
             "{}",
+            said.messages
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_client_without_a_way_to_prove_itself_is_wrong_usage() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let url = format!("http://{}/mcp", server.address());
+    site.write("secret", "hush-hush");
+    let at = |words: &[&str]| [&["ping", "--url", &url], words].concat().join(" ");
+    let id = "--client-credentials --client-id it";
+    for (words, why) in [
+        (at(&["--client-credentials"]), "--client-id"),
+        (at(&[id]), "a secret or a key"),
+        (
+            at(&[id, "--client-key", "secret"]),
+            "-----BEGIN PRIVATE KEY-----",
+        ),
+        (
+            at(&[id, "--client-key", "missing"]),
+            "`missing` cannot be read",
+        ),
+        (
+            at(&[
+                id,
+                "--client-key",
+                "secret",
+                "--client-secret-file",
+                "secret",
+            ]),
+            "cannot be used with",
+        ),
+        (at(&[id, "--token-file", "secret"]), "cannot be used with"),
+        (
+            at(&[
+                id,
+                "--client-secret-file",
+                "secret",
+                "--header",
+                "Authorization:x",
+            ]),
+            "give one of them",
+        ),
+        // It would be passed over where no tokens are kept.
+        (
+            at(&["--client-id", "it", "--client-secret-file", "missing"]),
+            "`missing` cannot be read",
+        ),
+        (at(&["--client-metadata", "http://it"]), "metadata document"),
+        (at(&["--scope", "mcp"]), "--client-credentials"),
+        // A program has no use for them.
+        (format!("ping {id} -- true"), "cannot be used with"),
+        (
+            "ping --token-file secret -- true".to_owned(),
+            "cannot be used with",
+        ),
+        (
+            "ping --header A:b -- true".to_owned(),
+            "cannot be used with",
+        ),
+        (
+            "ping --transport sse -- true".to_owned(),
+            "cannot be used with",
+        ),
+        ("ping --client-id it -- true".to_owned(), "--url"),
+        ("ping --tokens it -- true".to_owned(), "--url"),
+    ] {
+        let words: Vec<_> = words.split(' ').collect();
+        let said = client(&site, &words).await;
+        assert_eq!(said.code, Some(2), "{words:?}: {}", said.messages);
+        assert!(
+            said.messages.contains(why) && !said.messages.contains("hush"),
+            "{words:?}: {}",
             said.messages
         );
     }

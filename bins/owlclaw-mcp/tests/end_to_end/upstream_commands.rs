@@ -239,6 +239,9 @@ async fn a_file_that_cannot_be_edited_or_would_not_be_valid_is_left_as_it_is() {
     assert_eq!(refused.code, Some(2), "{}", refused.messages);
     let refused = upstream(&site, &["add", "up", "--url", "ftp://h/"]).await;
     assert_eq!(refused.code, Some(2), "{}", refused.messages);
+    let of_no_use = ["add", "up", "--header", "A: b", "--", "python3"];
+    let refused = upstream(&site, &of_no_use).await;
+    assert_eq!(refused.code, Some(2), "{}", refused.messages);
     assert_eq!(site.read("mcp-server.yaml"), FILE);
 }
 

@@ -1,7 +1,7 @@
 //! The way to a server: its address or program, the headers and tokens, and what is told when it fails.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use mcp_client::{Bounds, ChildProgram, Dial, Error, HttpTransport, Options, Spea
 use mcp_protocol::ProtocolVersion;
 use mcp_protocol::client::ServerError;
 use mcp_protocol::model::{Implementation, LoggingLevel};
-use oauth_client::{Authorizer, Grant, TokenStore};
+use oauth_client::{Authorizer, FileStore, Grant, TokenStore};
 
 use super::{bad_url, desk::Desk, quoted, sign_in};
 use crate::request::{AnyServer, Identity, Place, Severity, UrlTransport};
@@ -32,7 +32,9 @@ pub(crate) struct Contact {
     /// Advice for a server that wants to know who is asking.
     credentials: String,
     /// Place of tokens that were got by signing in; none where the command line names another proof.
-    tokens: Option<Identity>,
+    tokens: Option<PathBuf>,
+    /// Settings for getting tokens.
+    authorization: oauth_client::Options,
 }
 
 impl Contact {
@@ -44,6 +46,11 @@ impl Contact {
             Place { command, .. } => (&String::new(), command.split_first()),
         };
         if let Some((program, arguments)) = command {
+            if server.identity != Identity::default() {
+                return Err(
+                    "a client and its tokens are for servers with an address: --url".into(),
+                );
+            }
             let child = ChildProgram {
                 program: program.clone(),
                 arguments: arguments.to_vec(),
@@ -56,6 +63,7 @@ impl Contact {
                 name: printable(&program.to_string_lossy()),
                 credentials: String::new(),
                 tokens: None,
+                authorization: oauth_client::Options::default(),
             });
         }
         check_url(url)?;
@@ -81,6 +89,25 @@ impl Contact {
         dial.headers = headers;
         dial.authorities = authorities(server.ca.as_deref())?;
         let name = printable(url);
+        let mut authorization = sign_in::options(&server.identity)?;
+        authorization.authorities.clone_from(&dial.authorities);
+        let mut tokens = None;
+        if server.client_credentials {
+            if has_proof {
+                return Err(
+                    "there is a header Authorization and --client-credentials; give one of them"
+                        .into(),
+                );
+            }
+            authorization.grant = Grant::ClientCredentials;
+            authorization.scopes.clone_from(&server.scopes);
+            let authorizer = Authorizer::new(url, authorization.clone());
+            dial.authorize = Some(Arc::new(authorizer?));
+        } else if !has_proof {
+            Authorizer::new(url, authorization.clone())?;
+            // Where no tokens can be kept, none are.
+            tokens = sign_in::directory(&server.identity).ok();
+        }
         Ok(Self {
             dial: Dial::Url(dial),
             options,
@@ -89,7 +116,8 @@ impl Contact {
                  --token-env or --token-file"
             ),
             name,
-            tokens: (!has_proof).then(|| server.identity.clone()),
+            tokens,
+            authorization,
         })
     }
 
@@ -118,25 +146,22 @@ impl Contact {
             name: printable(url),
             credentials: "put a key or a token into OWLCLAW_API_KEY".to_owned(),
             tokens: None,
+            authorization: oauth_client::Options::default(),
         })
     }
 
     /// The way with the tokens that are kept for the server, if there are any.
     pub(super) async fn dial(&self) -> Result<Dial, Failure> {
-        let (Dial::Url(url), Some(identity)) = (&self.dial, &self.tokens) else {
+        let (Dial::Url(url), Some(directory)) = (&self.dial, &self.tokens) else {
             return Ok(self.dial.clone());
         };
-        let options =
-            sign_in::options(identity, Grant::Stored, url.authorities.clone(), Vec::new());
-        // Where no tokens can be kept, none are.
-        let Ok((options, store)) = options else {
-            return Ok(self.dial.clone());
+        let store = Arc::new(FileStore::at(directory));
+        let options = oauth_client::Options {
+            store: Arc::clone(&store) as Arc<dyn TokenStore>,
+            ..self.authorization.clone()
         };
         let mut url = url.clone();
-        let Ok(authorizer) = Authorizer::new(&url.url, options) else {
-            // The client has better words for an address that is none.
-            return Ok(Dial::Url(url));
-        };
+        let authorizer = Authorizer::new(&url.url, options)?;
         let kept = store.load(authorizer.server()).await;
         let kept = kept.map_err(|error| format!("the kept tokens cannot be used: {error}"))?;
         if kept.iter().any(|it| it.tokens.is_some()) {
@@ -166,11 +191,11 @@ impl Contact {
             Error::NoCommonVersion { .. } => {
                 "--revision names the one to speak; a newer version of this program may know theirs"
             }
-            Error::Closed { .. } if matches!(self.dial, Dial::Child(_)) => {
+            Error::Closed { .. } | Error::NotSent { .. } if matches!(self.dial, Dial::Child(_)) => {
                 "the program must speak MCP over its standard streams until its input ends; run it by hand \
                  to see what it prints"
             }
-            Error::Closed { .. } => {
+            Error::Closed { .. } | Error::NotSent { .. } => {
                 "the log of the server, or of a proxy in front of it, may say why it has ended the connection"
             }
             Error::Server {
@@ -187,8 +212,8 @@ impl Contact {
 }
 
 /// Advice for a question of the server's that nobody answered.
-const UNANSWERED: &str =
-    "forms are answered on a terminal or by --answers, addresses on a terminal, roots by --root";
+const UNANSWERED: &str = "forms are answered on a terminal or by --answers, addresses on a terminal, roots by --root, requests for \
+     a model's text by --sampled";
 
 fn check_url(url: &str) -> Result<(), Failure> {
     let read = http_client::parse_url(url, &["http", "https", "ws", "wss"]);
@@ -216,13 +241,20 @@ fn options(server: &AnyServer) -> Result<Options, Failure> {
         Some(words) => Some(crate::arguments::members(Some(words), "--answers")?),
         None => None,
     };
+    let sampled = match &server.sampled {
+        Some(words) => Some(match words.strip_prefix('@') {
+            Some(path) => text(Path::new(path))?,
+            None => words.clone(),
+        }),
+        None => None,
+    };
     Ok(Options {
         client_info: Implementation {
             name: "owlclaw-mcp client".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..Implementation::default()
         },
-        handlers: Arc::new(Desk::new(roots(&server.roots)?, answers)),
+        handlers: Arc::new(Desk::new(roots(&server.roots)?, answers).sampling(sampled)),
         bounds: bounds(server.timeout),
         speak: version,
         log_level: server.log.map(level),
@@ -352,7 +384,7 @@ pub(super) fn secret(
     }
 }
 
-fn text(path: &Path) -> Result<String, Failure> {
+pub(super) fn text(path: &Path) -> Result<String, Failure> {
     let place = path.display();
     let unfit = |why: &dyn std::fmt::Display| format!("`{place}` cannot be read: {why}");
     let about = std::fs::metadata(path).map_err(|error| unfit(&error))?;

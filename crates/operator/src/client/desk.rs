@@ -5,8 +5,9 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use futures_util::future::BoxFuture;
 use mcp_client::Handlers;
 use mcp_protocol::model::{
-    Choices, ClientCapabilities, ElicitAction, ElicitResult, ElicitationCapability, Form,
-    FormField, FormKind, FormValue, InputRequest, InputResponse, ListRootsResult, ResultMeta, Root,
+    Choices, ClientCapabilities, Content, CreateMessageResult, ElicitAction, ElicitResult,
+    ElicitationCapability, Form, FormField, FormKind, FormValue, InputRequest, InputResponse,
+    ListRootsResult, ResultMeta, Role, Root, SamplingCapability, SamplingContent,
     ServerNotification,
 };
 use oauth_client::Browser;
@@ -22,6 +23,8 @@ use config::{nearest, printable};
 pub(super) struct Desk {
     roots: Vec<Root>,
     answers: Option<Map<String, Value>>,
+    /// Text that stands in for a model's.
+    sampled: Option<String>,
     has_terminal: bool,
     /// Held while a person is asked: one question after the other.
     turn: Mutex<()>,
@@ -33,8 +36,17 @@ impl Desk {
         Self {
             roots,
             answers,
+            sampled: None,
             has_terminal: io::stdin().is_terminal() && io::stderr().is_terminal(),
             turn: Mutex::default(),
+        }
+    }
+
+    /// The same desk, which answers requests for a model's text with `text`, if there is one.
+    pub(super) fn sampling(self, text: Option<String>) -> Self {
+        Self {
+            sampled: text,
+            ..self
         }
     }
 }
@@ -44,6 +56,7 @@ impl Handlers for Desk {
         let form = self.has_terminal || self.answers.is_some();
         ClientCapabilities {
             roots: !self.roots.is_empty(),
+            sampling: self.sampled.is_some().then(SamplingCapability::default),
             elicitation: form.then_some(ElicitationCapability {
                 form,
                 url: self.has_terminal,
@@ -59,7 +72,10 @@ impl Handlers for Desk {
                     roots: self.roots.clone(),
                     ..ListRootsResult::default()
                 })),
-                InputRequest::CreateMessage(_) => Err("this client has no model".to_owned()),
+                InputRequest::CreateMessage(_) => match &self.sampled {
+                    Some(text) => Ok(written(text.clone())),
+                    None => Err("this client has no model".to_owned()),
+                },
                 InputRequest::ElicitForm {
                     message,
                     requested_schema,
@@ -93,6 +109,17 @@ impl Handlers for Desk {
             remark(&shown::log(*level, logger.as_deref(), data));
         }
     }
+}
+
+/// The text of the command line, in the place of a model's.
+fn written(text: String) -> InputResponse {
+    InputResponse::CreateMessage(CreateMessageResult {
+        role: Role::Assistant,
+        content: vec![SamplingContent::Content(Content::text(text))],
+        model: "none".to_owned(),
+        stop_reason: Some("endTurn".to_owned()),
+        meta: ResultMeta::default(),
+    })
 }
 
 fn accepted(content: Option<std::collections::BTreeMap<String, FormValue>>) -> InputResponse {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use oauth_client::{
     AuthorizationError, Authorizer, Browser, ClientIdentity, FileStore, Grant, Login, Options,
-    Secret, ShownUrl, SystemBrowser,
+    Secret, ShownUrl, SigningKey, SystemBrowser,
 };
 
-use super::contact::{authorities, secret};
+use super::contact::{authorities, secret, text};
 use super::quoted;
 use crate::output::{Stop, print};
 use crate::request::Identity;
@@ -43,9 +43,15 @@ pub(super) fn login(
     };
     let grant = Grant::Login(login);
     let authorities = authorities(ca).map_err(Stop::Failed)?;
-    let (options, _) = options(identity, grant, authorities, scopes).map_err(Stop::Failed)?;
-    with_authorizer(url, options, async |authorizer| authorizer.login().await)?;
     let place = directory(identity).map_err(Stop::Failed)?;
+    let options = Options {
+        grant,
+        scopes,
+        store: Arc::new(FileStore::at(&place)),
+        authorities,
+        ..options(identity).map_err(Stop::Failed)?
+    };
+    with_authorizer(url, options, async |authorizer| authorizer.login().await)?;
     print(&format!(
         "signed in at {}; the tokens are kept in {}",
         printable(url),
@@ -63,8 +69,10 @@ fn with(browser: impl Browser, way: &Way) -> Login {
 
 /// Forgets the tokens.
 pub(super) fn logout(url: &str, identity: &Identity) -> Result<ExitCode, Stop> {
-    let options = options(identity, Grant::Stored, Vec::new(), Vec::new());
-    let (options, _) = options.map_err(Stop::Failed)?;
+    let options = Options {
+        store: Arc::new(FileStore::at(directory(identity).map_err(Stop::Failed)?)),
+        ..options(identity).map_err(Stop::Failed)?
+    };
     with_authorizer(url, options, async |authorizer| authorizer.logout().await)?;
     print(&format!(
         "no tokens are kept for {} any more",
@@ -94,37 +102,39 @@ fn with_authorizer(
     })
 }
 
-/// Settings for the client that the command line describes, and the store of its tokens.
-pub(super) fn options(
-    identity: &Identity,
-    grant: Grant,
-    authorities: Vec<u8>,
-    scopes: Vec<String>,
-) -> Result<(Options, Arc<FileStore>), Failure> {
+/// Settings for the client that the command line describes. They keep nothing and ask for nothing.
+pub(super) fn options(identity: &Identity) -> Result<Options, Failure> {
     let secret = secret(
         identity.client_secret_env.as_deref(),
         identity.client_secret_file.as_deref(),
         "--client-secret-env",
     )?;
-    let store = Arc::new(FileStore::at(directory(identity)?));
-    let options = Options {
+    let key = match &identity.client_key {
+        None => None,
+        Some(path) => {
+            let key = SigningKey::from_pem(&text(path)?)
+                .map_err(|why| format!("--client-key {} cannot be used: {why}", path.display()))?;
+            Some(Arc::new(match &identity.client_key_id {
+                Some(name) => key.named(name),
+                None => key,
+            }))
+        }
+    };
+    Ok(Options {
         client: ClientIdentity {
             id: identity.client_id.clone(),
             secret: secret.map(Secret::new),
+            key,
+            issuer: identity.issuer.clone(),
             metadata_url: identity.client_metadata.clone(),
             ..ClientIdentity::default()
         },
-        grant,
-        scopes,
-        store: Arc::clone(&store) as Arc<dyn oauth_client::TokenStore>,
-        authorities,
         ..Options::default()
-    };
-    Ok((options, store))
+    })
 }
 
 /// The directory with the tokens of all servers.
-fn directory(identity: &Identity) -> Result<PathBuf, Failure> {
+pub(super) fn directory(identity: &Identity) -> Result<PathBuf, Failure> {
     let directory = identity
         .tokens
         .clone()

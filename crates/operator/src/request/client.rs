@@ -143,26 +143,29 @@ pub struct AnyServer {
     #[command(flatten)]
     pub place: Place,
     /// Transport behind an address of http or https
-    #[arg(long, value_enum, default_value_t, requires = "url")]
+    #[arg(long, value_enum, default_value_t, conflicts_with = "command")]
     pub transport: UrlTransport,
     /// Header of each request, or @FILE with one on each line; may be repeated
     ///
     /// Other users of the machine see what stands on a command line: put secrets into a file.
-    #[arg(long = "header", value_name = "NAME: VALUE|@FILE", requires = "url")]
+    #[arg(
+        long = "header",
+        value_name = "NAME: VALUE|@FILE",
+        conflicts_with = "command"
+    )]
     pub headers: Vec<String>,
     /// Environment variable with a key or token, which is sent as a bearer token
-    #[arg(long, value_name = "VARIABLE", requires = "url")]
+    #[arg(long, value_name = "VARIABLE", conflicts_with = "command")]
     pub token_env: Option<String>,
     /// File with a key or token, which is sent as a bearer token
     #[arg(
         long,
         value_name = "PATH",
-        requires = "url",
-        conflicts_with = "token_env"
+        conflicts_with_all = ["command", "token_env"]
     )]
     pub token_file: Option<PathBuf>,
     /// Authorities, PEM, that certificates may come from besides the system's
-    #[arg(long, value_name = "PATH", requires = "url")]
+    #[arg(long, value_name = "PATH", conflicts_with = "command")]
     pub ca: Option<PathBuf>,
     /// Environment variable for the program, with the value it has here unless there is another; may be
     /// repeated
@@ -178,6 +181,10 @@ pub struct AnyServer {
     /// Log messages of the server from this severity on, to standard error [default: none]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub log: Option<Severity>,
+    /// Text, or @FILE with one, that answers the server's requests for a model's text (sampling); they are refused
+    /// without it
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub sampled: Option<String>,
     /// Revision to speak, such as 2025-06-18 [default: the newest that the server speaks]
     #[arg(long, value_name = "DATE")]
     pub revision: Option<String>,
@@ -185,6 +192,22 @@ pub struct AnyServer {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
+    /// Get a token for the client itself by its secret or key; no person signs in, and no token is kept
+    #[arg(
+        long,
+        requires = "client_id",
+        conflicts_with_all = ["command", "token_env", "token_file"],
+        help_heading = "Authorization"
+    )]
+    pub client_credentials: bool,
+    /// Ask for this scope too; may be repeated
+    #[arg(
+        long = "scope",
+        value_name = "SCOPE",
+        requires = "client_credentials",
+        help_heading = "Authorization"
+    )]
+    pub scopes: Vec<String>,
     #[command(flatten)]
     pub identity: Identity,
 }
@@ -202,7 +225,7 @@ pub struct Place {
 }
 
 /// Client as authorization servers know it, and the place of its tokens.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Authorization")]
 pub struct Identity {
     /// Identifier of a client that is registered beforehand [default: one that is registered on demand]
@@ -219,6 +242,21 @@ pub struct Identity {
         conflicts_with = "client_secret_env"
     )]
     pub client_secret_file: Option<PathBuf>,
+    /// File with the private key of that client, PEM in PKCS #8: P-256, P-384, Ed25519 or RSA (private_key_jwt)
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "client_id",
+        conflicts_with_all = ["client_secret_env", "client_secret_file"]
+    )]
+    pub client_key: Option<PathBuf>,
+    /// Identifier of that key at the authorization server (kid)
+    #[arg(long, value_name = "KID", requires = "client_key")]
+    pub client_key_id: Option<String>,
+    /// Authorization server where that client is registered, which may be on a private network; its secret goes
+    /// to no other [default: the one that the server names]
+    #[arg(long, value_name = "URL", requires = "client_id")]
+    pub issuer: Option<String>,
     /// Address of a client ID metadata document, where the authorization server takes those
     #[arg(long, value_name = "URL", conflicts_with = "client_id")]
     pub client_metadata: Option<String>,

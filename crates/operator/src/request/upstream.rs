@@ -213,7 +213,7 @@ pub struct Add {
     #[arg(long, value_name = "URL", conflicts_with = "command")]
     pub url: Option<String>,
     /// A header of each request, as `Name: value`
-    #[arg(long = "header", value_name = "HEADER", requires = "url")]
+    #[arg(long = "header", value_name = "HEADER", conflicts_with = "command")]
     pub headers: Vec<String>,
     /// A variable of the program's environment, as NAME=value
     #[arg(long, value_name = "VARIABLE", conflicts_with = "url")]
