@@ -2,6 +2,8 @@
 // Everybody signs in as `ana`, and whoever asks is registered. Tokens are JWTs (RFC 9068) for the
 // resource that was asked for (RFC 8707).
 //
+// ROBOT is the public key, a JWK, of a client `robot` that proves itself with it; SECONDS is how long a token lasts.
+//
 // Prints its address, then a line for each line that it reads: `rotate` has it sign with a new key
 // from then on and forget the one before.
 
@@ -14,6 +16,20 @@ import { Provider } from "oidc-provider";
 const MOUNT = "/tenants/bank";
 const SIGNS_IN = "ana";
 const SCOPES = "mcp";
+
+const SECONDS = Number(process.env.SECONDS ?? 300);
+const ROBOTS = process.env.ROBOT
+  ? [
+      {
+        client_id: "robot",
+        token_endpoint_auth_method: "private_key_jwt",
+        jwks: { keys: [JSON.parse(process.env.ROBOT)] },
+        grant_types: ["client_credentials"],
+        redirect_uris: [],
+        response_types: [],
+      },
+    ]
+  : [];
 
 // What it notes of its configuration is for people.
 console.info = console.error;
@@ -42,6 +58,7 @@ function provide(key) {
         redirect_uris: [],
         response_types: [],
       },
+      ...ROBOTS,
     ],
     findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
     features: {
@@ -56,7 +73,7 @@ function provide(key) {
           scope: SCOPES,
           audience: resource,
           accessTokenFormat: "jwt",
-          accessTokenTTL: 300,
+          accessTokenTTL: SECONDS,
           jwt: { sign: { alg: "RS256" } },
         }),
       },

@@ -56,6 +56,7 @@ def tried(asks: bool = True) -> dict:
         "call": (call("add", {"a": 1, "b": 2}), "3"),
         "progress": (call("count", {"steps": 3}), "progress: 2 of 3: step 2"),
         **({"elicit": (call("ask", {}, "--answers", '{"sure": true}'), "sure: true")} if asks else {}),
+        **({"sample": (call("sample", {}, "--sampled", "a model said"), "sampled: a model said")} if asks else {}),
         "read": (["read", "tried://note"], "a note"),
         "prompt": (["prompts", "greet", "--args", '{"name": "Ana"}'], "Greet Ana."),
     }
@@ -67,6 +68,10 @@ def everything() -> dict:
         "call": (call("get-sum", {"a": 1, "b": 2}), "3"),
         "progress": (call("trigger-long-running-operation", {"duration": 1, "steps": 2}), "progress: 1 of 2"),
         "elicit": (call("trigger-elicitation-request", {}, "--answers", '{"name": "Ana"}'), "Ana"),
+        "sample": (
+            call("trigger-sampling-request", {"prompt": "tea", "maxTokens": 10}, "--sampled", "a model said"),
+            "a model said",
+        ),
         "roots": (call("get-roots-list", {}, "--root", "."), "file:///"),
         "read": (["read", "demo://resource/static/document/startup.md"], "Startup"),
         "prompt": (["prompts", "args-prompt", "--args", '{"city": "Oslo"}'], "Oslo"),
@@ -91,8 +96,11 @@ def rows(cache: Path, binary: Path, work: Path) -> list[Row]:
             found.append(Row(name, "stdio", revision, command, tried(), cancels=True))
             # Its second generation answers older clients without a session, which cannot be asked.
             asks = kind == "sdk-1" or revision == MODERN
-            touched = listened if kind == "server-2" and revision == MODERN else None
+            touched = listened if asks else None
             found.append(Row(name, "http", revision, [*command, "{port}"], tried(asks), cancels=asks, listens=touched))
+        if kind == "sdk-1":
+            words = [*command, "{port}", "sse"]
+            found.append(Row(name, "sse", LEGACY, words, tried(), "/sse", cancels=True, listens=listened))
     tools = (("Python SDK 1.30.0", "mcp-1", first), ("Python SDK 2.3.0", "mcp-2", second), ("FastMCP 4.1.2", "fastmcp", second))
     for name, kind, directory in tools:
         command = [directory / "python", HERE / "tried.py", kind]
@@ -103,6 +111,13 @@ def rows(cache: Path, binary: Path, work: Path) -> list[Row]:
             touched = listened if kind == "mcp-2" and revision == MODERN else None
             found.append(Row(name, "http", revision, [*command, "http", "{port}"], asks, cancels=True, listens=touched))
         found.append(Row(name, "sse", LEGACY, [*command, "sse", "{port}"], tried(), "/sse", cancels=True))
+        if kind == "mcp-1":
+            found.append(Row(name, "websocket", LEGACY, [*command, "websocket", "{port}"], tried(), "/", cancels=True))
+    program = cache / "rmcp/rmcp-tried"
+    for revision in MODERN, LEGACY:
+        name = "rmcp 3.9.0"
+        found.append(Row(name, "stdio", revision, [program], tried(), cancels=True))
+        found.append(Row(name, "http", revision, [program, "{port}"], tried(), cancels=True, listens=listened))
 
     program = of_npm / "mcp-server-everything"
     found.append(Row("server-everything 2026.8.31", "stdio", LEGACY, [program], everything()))

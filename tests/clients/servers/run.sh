@@ -24,4 +24,24 @@ install_python_venv "$cache/clients/python-1" "$here/../python/requirements-v1.t
 install_python_venv "$cache/clients/servers-python" "$here/requirements.txt"
 install_npm_package "$cache/clients/servers" "$here"
 
-exec python3 "$here/check.py" --binary "$binary" --cache "$cache/clients" "$@"
+# The one by the Rust SDK is built from its sources.
+rmcp=$cache/clients/rmcp
+if ! cat "$here"/rmcp/Cargo.* "$here/rmcp/src/main.rs" | cmp -s - "$rmcp/installed-from"; then
+    echo "building rmcp-tried" >&2
+    rm -rf "$rmcp"
+    cargo build --quiet --locked --manifest-path "$here/rmcp/Cargo.toml" --target-dir "$rmcp/target"
+    mv "$rmcp/target/debug/rmcp-tried" "$rmcp/"
+    rm -rf "$rmcp/target"
+    cat "$here"/rmcp/Cargo.* "$here/rmcp/src/main.rs" > "$rmcp/installed-from"
+fi
+
+install_npm_package "$cache/clients/provider" "$here/../provider"
+check=(python3 "$here/check.py" --binary "$binary" --cache "$cache/clients" "$@")
+if [ $# -ne 0 ]; then
+    exec "${check[@]}"
+fi
+# It waits for tokens to end most of its time.
+python3 "$here/sign_in.py" --binary "$binary" --cache "$cache/clients" &
+signing_in=$!
+"${check[@]}"
+wait "$signing_in"

@@ -1,10 +1,10 @@
-// A small server by the TypeScript SDKs: `tried.mjs KIND [PORT]`; KIND is sdk-1 or server-2. Without a port it
-// speaks over standard streams.
+// A small server by the TypeScript SDKs: `tried.mjs KIND [PORT [sse]]`; KIND is sdk-1 or server-2. Without a port it
+// speaks over standard streams; sdk-1 also has HTTP+SSE.
 import { appendFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { z } from 'zod';
 
-const [kind, port] = process.argv.slice(2);
+const [kind, port, way] = process.argv.slice(2);
 const sdk =
   kind === 'sdk-1'
     ? await import('@modelcontextprotocol/sdk/server/mcp.js')
@@ -12,11 +12,15 @@ const sdk =
 
 // Tells those who listen that the note has changed.
 let touch = () => {};
+// Servers of the first generation whose clients listen.
+const listened = new Set();
 
+const types = kind === 'sdk-1' ? await import('@modelcontextprotocol/sdk/types.js') : {};
+const sampled = { messages: [{ role: 'user', content: { type: 'text', text: 'Say it.' } }], maxTokens: 10 };
 const texts = text => ({ content: [{ type: 'text', text }] });
 
 function make() {
-  const capabilities = { resources: { subscribe: kind !== 'sdk-1', listChanged: true } };
+  const capabilities = { resources: { subscribe: true, listChanged: true } };
   const server = new sdk.McpServer({ name: 'tried', version: '1.0.0' }, { capabilities });
   const shape = fields => (kind === 'sdk-1' ? fields : z.object(fields));
   server.registerTool('add', { inputSchema: shape({ a: z.number(), b: z.number() }) }, ({ a, b }) => texts(`${a + b}`));
@@ -43,7 +47,18 @@ function make() {
       const answer = await server.server.elicitInput({ message: 'Sure?', requestedSchema });
       return texts(`sure: ${answer.content?.sure ?? answer.action}`);
     });
+    server.registerTool('sample', { inputSchema: {} }, async () => {
+      const answer = await server.server.createMessage(sampled);
+      return texts(`sampled: ${answer.content.text}`);
+    });
+    server.server.setRequestHandler(types.SubscribeRequestSchema, async () => (listened.add(server), {}));
+    touch = () => listened.forEach(it => it.server.sendResourceUpdated({ uri: 'tried://note' }));
   } else {
+    server.registerTool('sample', { inputSchema: shape({}) }, async (_, context) => {
+      const answer = context.mcpReq.inputResponses?.said;
+      if (answer) return texts(`sampled: ${(answer.result ?? answer).content.text}`);
+      return sdk.inputRequired({ inputRequests: { said: sdk.inputRequired.createMessage(sampled) } });
+    });
     server.registerTool('ask', { inputSchema: shape({}) }, async (_, context) => {
       const answer = sdk.acceptedContent(context.mcpReq.inputResponses, 'sure');
       if (answer) return texts(`sure: ${answer.sure}`);
@@ -84,6 +99,19 @@ async function serveFirst(request, response) {
   await transport.handleRequest(request, response, await bodyOf(request));
 }
 
+async function serveEvents(request, response) {
+  const { SSEServerTransport } = await import('@modelcontextprotocol/sdk/server/sse.js');
+  const { pathname, searchParams } = new URL(request.url, 'http://here');
+  if (request.method === 'GET' && pathname === '/sse') {
+    const transport = new SSEServerTransport('/messages', response);
+    sessions.set(transport.sessionId, transport);
+    return make().connect(transport);
+  }
+  const transport = sessions.get(searchParams.get('sessionId'));
+  if (!transport) return response.writeHead(404).end();
+  await transport.handlePostMessage(request, response);
+}
+
 if (port === undefined) {
   if (kind === 'sdk-1') {
     const { StdioServerTransport } = await import('@modelcontextprotocol/sdk/server/stdio.js');
@@ -93,7 +121,7 @@ if (port === undefined) {
     serveStdio(make);
   }
 } else {
-  let handle = serveFirst;
+  let handle = way === 'sse' ? serveEvents : serveFirst;
   if (kind !== 'sdk-1') {
     const { toNodeHandler } = await import('@modelcontextprotocol/node');
     const handler = sdk.createMcpHandler(make);

@@ -1,6 +1,7 @@
 """A small server by each of the Python SDKs: `tried.py KIND TRANSPORT [PORT]`.
 
-KIND is mcp-1, mcp-2 or fastmcp, TRANSPORT is stdio, http or sse.
+KIND is mcp-1, mcp-2 or fastmcp, TRANSPORT is stdio, http, sse or, for mcp-1, websocket. With ISSUER in the environment
+mcp-2 over http wants tokens of that issuer, with the scope `mcp`.
 """
 
 import os
@@ -13,19 +14,54 @@ from pydantic import BaseModel
 kind, transport = sys.argv[1:3]
 port = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 
+
+def guarded(issuer: str | None, port: int) -> dict:
+    """Settings of a server that believes the issuer's tokens for itself."""
+    if not issuer:
+        return {}
+    import jwt
+    from mcp.server.auth.provider import AccessToken
+    from mcp.server.auth.settings import AuthSettings
+
+    here = f"http://127.0.0.1:{port}/mcp"
+    keys = jwt.PyJWKClient(f"{issuer}/jwks")
+
+    class Verifier:
+        async def verify_token(self, token: str) -> AccessToken | None:
+            try:
+                key = await anyio.to_thread.run_sync(keys.get_signing_key_from_jwt, token)
+                it = jwt.decode(token, key, algorithms=["RS256"], audience=here, issuer=issuer)
+            except jwt.PyJWTError:
+                return None
+            scopes = it.get("scope", "").split()
+            return AccessToken(token=token, client_id=it["client_id"], scopes=scopes, expires_at=it["exp"], resource=here)
+
+    settings = AuthSettings(
+        issuer_url=issuer, resource_server_url=here, required_scopes=["mcp"], validate_token_resource=True
+    )
+    return {"auth": settings, "token_verifier": Verifier()}
+
+
 if kind == "fastmcp":
     from fastmcp import Context, FastMCP
+
+    from mcp_types import SamplingMessage, TextContent
 
     server = FastMCP("tried")
 elif kind == "mcp-1":
     from mcp.server.fastmcp import Context, FastMCP
+    from mcp.types import SamplingMessage, TextContent
 
     server = FastMCP("tried", port=port)
 else:
     from mcp.server.mcpserver import Context, MCPServer
-    from mcp.server.mcpserver.resolve import Elicit, Resolve
+    from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
+    from mcp_types import CreateMessageResult, SamplingMessage, TextContent
 
-    server = MCPServer("tried")
+    server = MCPServer("tried", **guarded(os.environ.get("ISSUER"), port))
+
+
+SAY_IT = SamplingMessage(role="user", content=TextContent(type="text", text="Say it."))
 
 
 class Sure(BaseModel):
@@ -70,6 +106,13 @@ if kind == "mcp-2":
     async def ask(answer: Annotated[Sure, Resolve(is_sure)]) -> str:
         return f"sure: {answer.sure}"
 
+    def say_it() -> Sample:
+        return Sample([SAY_IT], max_tokens=10)
+
+    @server.tool()
+    async def sample(answer: Annotated[CreateMessageResult, Resolve(say_it)]) -> str:
+        return f"sampled: {answer.content.text}"
+
     @server.tool()
     async def touch(ctx: Context) -> str:
         await ctx.notify_resource_updated("tried://note")
@@ -81,6 +124,11 @@ else:
     async def ask(ctx: Context) -> str:
         answer = await ctx.elicit("Sure?", Sure)
         return f"sure: {answer.data.sure}" if answer.action == "accept" else answer.action
+
+    @server.tool()
+    async def sample(ctx: Context) -> str:
+        answer = await ctx.session.create_message([SAY_IT], max_tokens=10)
+        return f"sampled: {answer.content.text}"
 
 
 @server.resource("tried://note")
@@ -95,6 +143,16 @@ def greet(name: str) -> str:
 
 if transport == "stdio":
     server.run(transport="stdio")
+elif transport == "websocket":
+    import uvicorn
+    from mcp.server.websocket import websocket_server
+
+    async def answer(scope, receive, send):
+        async with websocket_server(scope, receive, send) as (reader, writer):
+            inner = server._mcp_server
+            await inner.run(reader, writer, inner.create_initialization_options())
+
+    uvicorn.run(answer, port=port, lifespan="off", log_level="error")
 else:
     names = {"http": "streamable-http", "sse": "sse"}
     os.environ["PORT"] = str(port)
