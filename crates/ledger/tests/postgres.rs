@@ -795,7 +795,7 @@ fn a_node_that_waits_for_the_others_turn_still_lives() {
     };
     let url = postgres.fresh_database();
     let database = url.rsplit_once('/').unwrap().1.to_owned();
-    let short = options(&url).with_lease(Duration::from_millis(400));
+    let short = options(&url).with_lease(Duration::from_secs(1));
     runtime().block_on(async {
         let nodes = [open(&short), open(&short)];
         let open_call = nodes[0].begin(&start("alice")).await.unwrap();
@@ -804,12 +804,12 @@ fn a_node_that_waits_for_the_others_turn_still_lives() {
         tokio::task::spawn_blocking(move || {
             postgres.sql_in(
                 &database,
-                "BEGIN; SELECT * FROM owlclaw_ledger.tail FOR UPDATE; SELECT pg_sleep(2); COMMIT",
+                "BEGIN; SELECT * FROM owlclaw_ledger.tail FOR UPDATE; SELECT pg_sleep(3); COMMIT",
             );
         })
         .await
         .unwrap();
-        assert!(Duration::from_secs(2) <= held.elapsed());
+        assert!(Duration::from_secs(3) <= held.elapsed());
         let mut reader = PostgresReader::open(&short).unwrap();
         assert_eq!(reader.unresolved(9, None).unwrap(), []);
         open_call.finish(&done()).await.unwrap();
