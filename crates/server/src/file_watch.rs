@@ -165,6 +165,14 @@ fn watcher(path: &Path, announced: Arc<Notify>) -> Option<RecommendedWatcher> {
     });
     match result {
         Ok(watcher) => Some(watcher),
+        // A directory that is made later is noticed by polling.
+        Err(error) if path.parent().is_some_and(|it| !it.exists()) => {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the directory of a watched file does not exist"
+            );
+            None
+        }
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

@@ -1,6 +1,6 @@
 //! Changes while the server runs: skills, handlers and rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use mcp_server::Offer;
 use super::build::{self, Server};
 use super::file_watch::FileWatch;
 use super::notes::{self, PolicyChange};
+use super::prompts::InForce;
 use super::rules::{Cause, Found, Rules};
 use super::{application, offering, policy, upstreams};
 use config::{Change, Config, Origin, Problem, Severity};
@@ -26,6 +27,7 @@ impl Server {
         listened.mark_changed();
         let gateway = self.sources.gateway();
         let mut updates = gateway.updates();
+        let mut prompts = self.sources.prompts_in_force();
         let mut pins = gateway.pins_path().map(FileWatch::start);
         // What has changed since the server read it and before it watched.
         self.reload(&mut rules, Cause::File).await;
@@ -71,9 +73,23 @@ impl Server {
                 return;
             }
             let catalog = Arc::clone(&skills.borrow_and_update());
+            self.note_prompts(&mut prompts);
             self.refresh(&catalog, &rules);
             self.note_pins();
         }
+    }
+
+    /// Records which prompts have another version or text in force than `before`.
+    fn note_prompts(&self, before: &mut InForce) {
+        let now = self.sources.prompts_in_force();
+        let names: BTreeSet<_> = before.keys().chain(now.keys()).collect();
+        for name in names {
+            let (from, to) = (before.get(name), now.get(name));
+            if from != to {
+                notes::prompt_changed(self.mcp.recorder(), self.policy_version(), name, from, to);
+            }
+        }
+        *before = now;
     }
 
     /// Records which definitions of upstreams are held now, and which were approved.

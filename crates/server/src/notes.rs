@@ -136,6 +136,24 @@ pub(super) fn pin_changed(recorder: &Recorder, version: u64, event: &PinEvent) {
     hand_over(recorder, kind, &subject, version, &detail);
 }
 
+/// Records that a prompt has another version in force, or another text of it; none, where it cannot be used.
+pub(super) fn prompt_changed(
+    recorder: &Recorder,
+    version: u64,
+    name: &str,
+    from: Option<&(String, [u8; 32])>,
+    to: Option<&(String, [u8; 32])>,
+) {
+    let shown = |it: Option<&(String, [u8; 32])>| {
+        it.map(|(version, digest)| {
+            let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            json!({ "version": version, "digest": digest })
+        })
+    };
+    let detail = json!({ "from": shown(from), "to": shown(to) });
+    hand_over(recorder, NoteKind::PROMPT_CHANGED, name, version, &detail);
+}
+
 /// Says that counters in PostgreSQL were lower than the ledger, and have been raised.
 pub(super) fn counters_raised(recorder: &Recorder, detail: &Value) {
     hand_over(recorder, NoteKind::COUNTERS_RAISED, "", 0, detail);

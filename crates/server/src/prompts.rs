@@ -84,6 +84,22 @@ impl PromptFiles {
     }
 }
 
+/// Versions in force of all prompts that can be used, with the digests of their texts.
+pub(super) type InForce = BTreeMap<String, (String, [u8; 32])>;
+
+impl PromptFiles {
+    /// Versions in force.
+    pub(super) fn in_force(&self) -> InForce {
+        let catalog = self.catalog();
+        let usable = catalog.iter().filter_map(|entry| {
+            let version = entry.current().ok()?;
+            let in_force = (version.version.clone(), version.digest);
+            Some((entry.name().to_owned(), in_force))
+        });
+        usable.collect()
+    }
+}
+
 impl ToolSource for PromptFiles {
     fn tools(&self, _: &SkillCatalog) -> SourceTools {
         SourceTools::default()

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::Failure;
 use crate::application::Application;
 use crate::commands::Commands;
-use crate::prompts::PromptFiles;
+use crate::prompts::{InForce, PromptFiles};
 use crate::services::{Bindings, Services};
 
 /// All sources of tools, ready to be called.
@@ -29,6 +29,8 @@ pub(super) struct Sources {
     app: Option<Arc<PythonApp>>,
     /// Other servers, as they are configured now.
     gateway: Gateway,
+    /// The directory of prompts, if one is configured.
+    prompt_files: Option<Arc<PromptFiles>>,
     /// Patterns of services that match no operation.
     unmatched: Vec<UnmatchedFilter>,
     /// Tools that the application's own configuration switches off, and where.
@@ -60,8 +62,9 @@ impl Sources {
         all.push(Arc::new(commands));
         all.push(Arc::clone(&services) as Arc<dyn ToolSource>);
         all.extend(given);
-        if let Some(prompts) = PromptFiles::open(config)? {
-            all.push(Arc::new(prompts));
+        let prompt_files = PromptFiles::open(config)?.map(Arc::new);
+        if let Some(prompts) = &prompt_files {
+            all.push(Arc::clone(prompts) as Arc<dyn ToolSource>);
         }
         all.push(Arc::new(Bindings(services)));
         all.push(Arc::new(gateway.clone()));
@@ -69,6 +72,7 @@ impl Sources {
             all,
             app,
             gateway,
+            prompt_files,
             unmatched,
             off: config.switches.off.clone(),
         };
@@ -84,6 +88,12 @@ impl Sources {
     /// The other servers.
     pub(super) fn gateway(&self) -> &Gateway {
         &self.gateway
+    }
+
+    /// Versions in force of the prompts in files.
+    pub(super) fn prompts_in_force(&self) -> InForce {
+        let files = self.prompt_files.as_ref();
+        files.map(|it| it.in_force()).unwrap_or_default()
     }
 
     /// Patterns of services that match no operation.

@@ -476,6 +476,8 @@ async fn versions_are_compared_rolled_back_and_followed_by_a_running_server() {
     );
     server.close_input();
     server.wait_exit(END).await;
+    let notes = site.notes().into_iter();
+    assert_eq!(notes.filter(|it| it == "prompt_changed").count(), 1);
 
     let wrong = run(words(&site, &["rollback", "email.reply", "7"])).await;
     assert_eq!(wrong.code, Some(1));

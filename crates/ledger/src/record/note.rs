@@ -54,6 +54,8 @@ impl NoteKind {
     pub const CHECKPOINT: Self = Self::constant("checkpoint");
     pub const ROLLBACK_ACCEPTED: Self = Self::constant("rollback_accepted");
     pub const COUNTERS_RAISED: Self = Self::constant("counters_raised");
+    pub const PROMPT_CHANGED: Self = Self::constant("prompt_changed");
+    pub const QUESTION_ANSWERED: Self = Self::constant("question_answered");
     pub const DEFINITION_HELD: Self = Self::constant("definition_held");
     pub const DEFINITION_APPROVED: Self = Self::constant("definition_approved");
     pub const RETENTION: Self = Self::constant("retention");

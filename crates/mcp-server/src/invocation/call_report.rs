@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 /// | `cost` | the first of `Recorded`, `Governed` and the handler's span | the end of the call | ledger, counters, metrics, spans |
 /// | `remaining` | `Governed` | after settling | results, log |
 /// | `call` | `Recorded` | before the first entry | errors, log, spans |
+/// | `follows` | `Confirmed`, of a call that brings answers | before admission | `Recorded` |
 /// | `verdict` | `Governed` | admission and refusal | log, metrics of requests |
 /// | `fault` | `Governed`, of a call that failed or was refused | the end of the call | log |
 /// | `code` | `tool_result` | a failure that is answered with a result | metrics of requests |
@@ -38,6 +39,7 @@ pub(crate) struct CallReport {
     cost: OnceLock<Micros>,
     remaining: OnceLock<Remaining>,
     call: OnceLock<CallId>,
+    follows: OnceLock<CallId>,
     verdict: Mutex<Option<Verdict>>,
     fault: OnceLock<Fault>,
     code: OnceLock<i32>,
@@ -96,6 +98,16 @@ impl CallReport {
     /// Notes that the ledger may have the call from here on.
     pub(crate) fn goes_on_record(&self, call: CallId) {
         let _ = self.call.set(call); // it is one call
+    }
+
+    /// Notes that the call brings the answers to what an earlier one has asked.
+    pub(crate) fn follows(&self, call: CallId) {
+        let _ = self.follows.set(call); // it is one call
+    }
+
+    /// The earlier call that has asked what this one answers.
+    pub(crate) fn followed(&self) -> Option<CallId> {
+        self.follows.get().copied()
     }
 
     /// True if the ledger may have the call.

@@ -110,7 +110,7 @@ impl<S> Confirmed<S> {
             {
                 Ok(needed) => {
                     let asked = Confirming::new(approval.id, binding, Stage::Asked);
-                    Ok(Found::Ask(pack(needed, Some(asked))))
+                    Ok(Found::Ask(pack(needed, Some(asked), None)))
                 }
                 Err(too_long) => Err(refused(WhyUnconfirmed::TooLongForUser(too_long), &approval)),
             },
@@ -326,10 +326,11 @@ where
         let rest = going_on(binding, &approval.to_string());
         let rest = self.new_approval(cx, &admitted, needs, rest, reason)?;
         let admitted = admitted.with_approval(approval, used);
+        let report = Arc::clone(&admitted.inner().report);
         match self.inner.call(cx, admitted).await? {
             Invoked::NeedsInput(needed) => {
                 let rest = self.approve_rest(rest, approval).await;
-                Ok(Invoked::NeedsInput(pack(needed, rest)))
+                Ok(Invoked::NeedsInput(pack(needed, rest, report.call())))
             }
             invoked => Ok(invoked),
         }
@@ -354,10 +355,15 @@ where
             Some(needs) if arguments_fit(admitted.inner()) => {
                 self.call_confirmed(cx, admitted, needs, carried).await
             }
-            _ => match self.inner.call(cx, admitted).await? {
-                Invoked::NeedsInput(needed) => Ok(Invoked::NeedsInput(pack(needed, None))),
-                invoked => Ok(invoked),
-            },
+            _ => {
+                let report = Arc::clone(&admitted.inner().report);
+                match self.inner.call(cx, admitted).await? {
+                    Invoked::NeedsInput(needed) => {
+                        Ok(Invoked::NeedsInput(pack(needed, None, report.call())))
+                    }
+                    invoked => Ok(invoked),
+                }
+            }
         }
     }
 }

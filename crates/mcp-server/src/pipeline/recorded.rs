@@ -19,11 +19,13 @@ use crate::{
 use governance::{Micros, ReservationName};
 use jsonrpc_core::RawJson;
 use ledger::{
-    Account, BeginError, CallId, Claim, End, Finished, OpenCall, Outcome, Recorder, Start,
+    Account, BeginError, CallId, Claim, End, Finished, Note, NoteKind, OpenCall, Outcome, Recorder,
+    Start,
 };
 use mcp_protocol::model::ReadResourceResult;
 use mcp_service::{RequestCx, Service};
 use redaction::{Redactor, Spec};
+use serde_json::json;
 use std::sync::Arc;
 
 /// Member of the `_meta` of a prompt with the version that was filled in.
@@ -97,6 +99,26 @@ impl<S> Recorded<S> {
     }
 }
 
+impl<S> Recorded<S> {
+    /// Puts on record that a call brings the answers to what an earlier one has asked.
+    fn note_answers(&self, cx: &RequestCx, capability: &str, asked: CallId, call: CallId) {
+        let detail = json!({ "asked": asked.to_string(), "capability": capability });
+        let noted = self.recorder.note_later(&Note {
+            actor: cx.principal.as_str(),
+            subject: &call.to_string(),
+            detail: &detail.to_string(),
+            ..Note::new((self.clock)(), NoteKind::QUESTION_ANSWERED)
+        });
+        if let Err(error) = noted {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                %call,
+                "it could not be put on record which question a call answers"
+            );
+        }
+    }
+}
+
 impl<S> Service<Admitted<Invocation>> for Recorded<S>
 where
     S: Service<Admitted<Invocation>, Response = Invoked, Error = InvocationError>,
@@ -147,6 +169,9 @@ where
                     {
                         open.charge_to(account_of(name));
                         report.charge_on_record(true);
+                    }
+                    if let Some(asked) = report.followed() {
+                        self.note_answers(cx, &capability, asked, call);
                     }
                     Some(open)
                 }

@@ -741,6 +741,57 @@ async fn a_confirmed_call_that_asks_goes_on_once_without_a_second_question() {
     assert_ne!(approvals[0], approvals[1]);
 }
 
+#[tokio::test]
+async fn the_record_links_a_call_that_asks_with_the_one_that_brings_the_answers() {
+    for version in [LEGACY, MODERN] {
+        let bench = Bench::new();
+        let house = Setup {
+            more_tools: tools(&bench),
+            bench,
+            ..Setup::default()
+        }
+        .build();
+        let mut client = asked(&house, "anna", version).await;
+        let none = json!({});
+        let size = json!({ "action": "accept", "content": { "size": "M" } });
+        if version == MODERN {
+            let state = state_of(&client.call("order", none.clone()).await);
+            let go_on = answered("order", &none, &state, "size", size);
+            assert!(is_done(&client.ask("tools/call", go_on).await));
+        } else {
+            let params = json!({ "name": "order", "arguments": none });
+            let call = client.begin("tools/call", params).await;
+            let question = client.receive().await;
+            let reply = json!({ "jsonrpc": "2.0", "id": question["id"], "result": size });
+            client.send(&reply).await;
+            assert!(is_done(&client.receive_answer(&call).await));
+        }
+        let record = house.record().await;
+        assert_eq!(record.len(), 2, "{record:?}");
+        let entries = house.ledger.entries().into_iter();
+        let calls: Vec<_> = entries
+            .filter(|it| matches!(it.event, Event::Started(_)))
+            .map(|it| it.call.to_string())
+            .collect();
+        let (asked, brought) = (&calls[0], &calls[1]);
+        let noted = house
+            .ledger
+            .entries()
+            .into_iter()
+            .find_map(|it| match it.event {
+                Event::Noted(noted) if noted.kind == NoteKind::QUESTION_ANSWERED => Some(noted),
+                _ => None,
+            });
+        let noted = noted.expect("a note");
+        assert_eq!((noted.actor.as_str(), &noted.subject), ("anna", brought));
+        let detail: Value = serde_json::from_str(&noted.detail.text).unwrap();
+        assert_eq!(
+            detail,
+            json!({ "asked": asked, "capability": "tool/order" })
+        );
+    }
+}
+
 /// A call that was confirmed is confirmed once, which only the ledger can tell.
 #[tokio::test]
 async fn no_outage_lets_a_confirmed_call_go_on_without_its_record() {

@@ -2,7 +2,7 @@
 
 use crate::invocation::Invocation;
 use adapter_tools::{Answers, Needed};
-use ledger::{ApprovalId, Digest};
+use ledger::{ApprovalId, CallId, Digest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -16,6 +16,9 @@ pub(crate) struct Carried {
     confirmation: Option<Confirming>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asker: Option<Value>,
+    /// The call that has asked, as the ledger has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    call: Option<String>,
 }
 
 /// Progress of the confirmation of a call.
@@ -68,14 +71,22 @@ pub(crate) fn unpack(invocation: &mut Invocation) -> Option<Confirming> {
         responses: answers.responses.clone(),
         state: carried.asker,
     }));
+    if let Some(call) = carried.call.and_then(|it| it.parse().ok()) {
+        invocation.report.follows(call);
+    }
     carried.confirmation
 }
 
-/// Puts what is ours beside what the asker of a question wants to find again.
-pub(crate) fn pack(mut needed: Needed, confirmation: Option<Confirming>) -> Needed {
+/// Puts what is ours beside what the asker of a question wants to find again: `call` is the one that asks.
+pub(crate) fn pack(
+    mut needed: Needed,
+    confirmation: Option<Confirming>,
+    call: Option<CallId>,
+) -> Needed {
     let carried = Carried {
         confirmation,
         asker: needed.state.take(),
+        call: call.map(|it| it.to_string()),
     };
     if carried != Carried::default() {
         needed.state = serde_json::to_value(carried).ok();
@@ -134,7 +145,7 @@ mod tests {
                     state: asker.clone(),
                     ..Needed::default()
                 };
-                let needed = pack(needed, confirmation.clone());
+                let needed = pack(needed, confirmation.clone(), None);
                 let mut again = invocation(needed.state.clone());
                 assert_eq!(unpack(&mut again), confirmation);
                 assert_eq!(found(&again), asker);
@@ -147,7 +158,7 @@ mod tests {
                 assert_eq!(found(&forgotten), asker);
             }
         }
-        assert_eq!(pack(Needed::default(), None).state, None);
+        assert_eq!(pack(Needed::default(), None, None).state, None);
         let mut strange = invocation(Some(json!({ "step": 2 })));
         assert_eq!(unpack(&mut strange), None);
         assert_eq!(found(&strange), None);
