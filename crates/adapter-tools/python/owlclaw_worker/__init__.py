@@ -31,11 +31,17 @@ __all__ = [
     "CannotAsk",
     "Context",
     "DeclinedElicitation",
+    "Depends",
     "FastMCP",
     "File",
     "Image",
     "Message",
+    "Middleware",
+    "MiddlewareContext",
+    "PromptError",
+    "ResourceError",
     "Root",
+    "ToolError",
     "ToolResult",
     "UserMessage",
     "caller",
@@ -55,6 +61,18 @@ _current_call = ContextVar("owlclaw_worker_current_call", default=None)
 
 # What serves calls in this process; set by the serving loop.
 _worker = None
+
+
+class ToolError(Exception):
+    """A failure of a tool, with words for its caller. Any other exception is one, too."""
+
+
+class ResourceError(Exception):
+    """A failure of a resource."""
+
+
+class PromptError(Exception):
+    """A failure of a prompt."""
 
 
 class Caller(typing.NamedTuple):
@@ -168,6 +186,7 @@ def _number(name, value):
     return float(value) if isinstance(value, Decimal) else value
 
 
+from .around import Depends, Middleware, MiddlewareContext  # noqa: E402
 from .asking import (  # noqa: E402
     AcceptedElicitation,
     AcceptedUrlElicitation,

@@ -1,6 +1,7 @@
 from decimal import Decimal
-from typing import Dict, Literal, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Literal, NamedTuple, Optional, Tuple, Union
 
+from .around import Middleware as Middleware, MiddlewareContext as MiddlewareContext
 from .asking import (
     AcceptedElicitation as AcceptedElicitation,
     AcceptedUrlElicitation as AcceptedUrlElicitation,
@@ -24,11 +25,17 @@ __all__ = [
     "CannotAsk",
     "Context",
     "DeclinedElicitation",
+    "Depends",
     "FastMCP",
     "File",
     "Image",
     "Message",
+    "Middleware",
+    "MiddlewareContext",
+    "PromptError",
+    "ResourceError",
     "Root",
+    "ToolError",
     "ToolResult",
     "UserMessage",
     "caller",
@@ -41,12 +48,17 @@ __all__ = [
     "trace_context",
 ]
 
+class ToolError(Exception): ...
+class ResourceError(Exception): ...
+class PromptError(Exception): ...
+
 class Caller(NamedTuple):
     principal: str
     roles: Tuple[str, ...]
     request_id: str
     trace: Dict[str, str]
 
+def Depends(dependency: Callable[..., Any], use_cache: bool = True) -> Any: ...
 def caller() -> Optional[Caller]: ...
 def progress(
     progress: Union[int, float, Decimal],

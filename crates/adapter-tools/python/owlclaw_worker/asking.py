@@ -34,33 +34,41 @@ class CannotAsk(Exception):
     """
 
 
+_T = typing.TypeVar("_T")
+
+
 @dataclasses.dataclass
-class AcceptedElicitation:
+class AcceptedElicitation(typing.Generic[_T]):
     """The user has filled in the form."""
 
-    data: typing.Any
-    action: str = "accept"
+    data: _T
+    action: typing.Literal["accept"] = "accept"
 
 
 @dataclasses.dataclass
 class AcceptedUrlElicitation:
     """The user has agreed to visit the address. What comes of it, the client does not know."""
 
-    action: str = "accept"
+    action: typing.Literal["accept"] = "accept"
 
 
 @dataclasses.dataclass
 class DeclinedElicitation:
     """The user has refused."""
 
-    action: str = "decline"
+    action: typing.Literal["decline"] = "decline"
 
 
 @dataclasses.dataclass
 class CancelledElicitation:
     """The user has closed the form without an answer."""
 
-    action: str = "cancel"
+    action: typing.Literal["cancel"] = "cancel"
+
+
+# What comes of a question.
+Elicited = typing.Union[AcceptedElicitation[_T], DeclinedElicitation, CancelledElicitation]
+UrlElicited = typing.Union[AcceptedUrlElicitation, DeclinedElicitation, CancelledElicitation]
 
 
 @dataclasses.dataclass

@@ -8,7 +8,7 @@ besides, which OwlClaw would drop.
 import sys
 import typing
 
-from . import constraints, hints, protocol
+from . import around, constraints, hints, protocol, streams
 from .constraints import InvalidArgument
 from .context import current
 from .convert import converter, optional, takes_written
@@ -44,6 +44,15 @@ class Handler:
         # Whether it wants to know how numbers were written: it has decimals.
         self.takes_written = any(takes_written(convert) for _, convert in self._converters)
         self.rules = self._own_rules()
+        self.run = function
+        for name, dependency in self.signature.dependencies.items():
+            problem = dependency.problem(self.is_async)
+            if problem is not None:
+                self.signature.refusals.append("parameter %r: %s" % (name, problem))
+        if self.signature.dependencies:
+            self.run = around.filled_in(function, self.signature.dependencies, self.is_async)
+        # What runs it within the middleware of its application.
+        self.chain = None
         self.check_result = None
         try:
             if not self.signature.validates_itself:
@@ -112,6 +121,19 @@ class Handler:
             self._converters.append((parameter.name, convert))
         if parameter.factory is not None:
             self._factories.append((parameter.name, parameter.factory))
+
+    def invoke(self, arguments, context, written=None):
+        """Call it. May return an awaitable. Raises `InvalidArgument`, and what it raises."""
+        if self.chain is None:
+            positional, keywords = self.bind(arguments, context, written)
+            return streams.collected(self.run(*positional, **keywords))
+
+        def run(given):
+            # Numbers as they were written are those of the arguments that were sent.
+            positional, keywords = self.bind(given, context, written if given == arguments else None)
+            return self.run(*positional, **keywords)
+
+        return (around.later if self.is_async else around.at_once)(self.chain, arguments, run)
 
     def bind(self, arguments, context, written=None):
         """The positional and keyword arguments for the handler. Raises `InvalidArgument`.

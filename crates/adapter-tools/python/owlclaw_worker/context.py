@@ -6,6 +6,7 @@ handlers use them, too. Those that ask something are awaited; a synchronous hand
 for that.
 """
 
+import decimal
 import typing
 
 import owlclaw_worker
@@ -18,15 +19,21 @@ _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "
 class _Done:
     """What awaiting gives at once."""
 
-    def __await__(self):
+    def __await__(self) -> typing.Generator[None, None, None]:
         return None
         yield  # which makes it a generator
+
+
+_T = typing.TypeVar("_T")
+_Text = typing.Optional[str]
+_Extra = typing.Optional[typing.Mapping[str, typing.Any]]
+_Number = typing.Union[int, float, decimal.Decimal]
 
 
 class Context:
     """The running call."""
 
-    def __init__(self, call):
+    def __init__(self, call: typing.Any) -> None:
         self._call = call
 
     # What is known
@@ -74,11 +81,11 @@ class Context:
         """Always `None`: what else the client has sent along with its request does not reach handlers."""
         return None
 
-    def get_state(self, key):
+    def get_state(self, key: str) -> typing.Any:
         """What `set_state` has kept for this call."""
         return (self._call.kept or {}).get(key)
 
-    def set_state(self, key, value):
+    def set_state(self, key: str, value: typing.Any) -> None:
         """Keep something until the call ends, for whatever else runs in it."""
         if self._call.kept is None:
             self._call.kept = {}
@@ -90,7 +97,7 @@ class Context:
 
     # What is told
 
-    def log(self, message, level="info", logger_name=None, extra=None):
+    def log(self, message: object, level: str = "info", logger_name: _Text = None, extra: _Extra = None) -> _Done:
         """Tell the client something, if it wants to hear that much."""
         if level not in _LEVELS:
             raise ValueError("level must be one of %s: %r" % (", ".join(_LEVELS), level))
@@ -102,30 +109,40 @@ class Context:
         self._call.emit(frame)
         return _Done()
 
-    def debug(self, message, logger_name=None, extra=None):
+    def debug(self, message: object, logger_name: _Text = None, extra: _Extra = None) -> _Done:
         """Tell the client something of level `debug`."""
         return self.log(message, "debug", logger_name, extra)
 
-    def info(self, message, logger_name=None, extra=None):
+    def info(self, message: object, logger_name: _Text = None, extra: _Extra = None) -> _Done:
         """Tell the client something of level `info`."""
         return self.log(message, "info", logger_name, extra)
 
-    def warning(self, message, logger_name=None, extra=None):
+    def warning(self, message: object, logger_name: _Text = None, extra: _Extra = None) -> _Done:
         """Tell the client something of level `warning`."""
         return self.log(message, "warning", logger_name, extra)
 
-    def error(self, message, logger_name=None, extra=None):
+    def error(self, message: object, logger_name: _Text = None, extra: _Extra = None) -> _Done:
         """Tell the client something of level `error`."""
         return self.log(message, "error", logger_name, extra)
 
-    def report_progress(self, progress, total=None, message=None):
+    def report_progress(
+        self, progress: _Number, total: typing.Optional[_Number] = None, message: typing.Optional[object] = None
+    ) -> _Done:
         """Report how far the call has come."""
         owlclaw_worker.progress(progress, total, message)
         return _Done()
 
     # What is asked
 
-    async def elicit(self, message, response_type=None, *, schema=None):
+    @typing.overload
+    async def elicit(self, message: str, response_type: typing.Type[_T]) -> "asking.Elicited[_T]": ...
+
+    @typing.overload
+    async def elicit(
+        self, message: str, response_type: typing.Any = None, *, schema: typing.Any = None
+    ) -> "asking.Elicited[typing.Any]": ...
+
+    async def elicit(self, message: str, response_type: typing.Any = None, *, schema: typing.Any = None) -> typing.Any:
         """Have the user fill in a form, made of a type: a record of plain fields, one such field, or a list of choices.
 
         Returns an `AcceptedElicitation` with the `data`, a `DeclinedElicitation` or a `CancelledElicitation`.
@@ -135,34 +152,34 @@ class Context:
         question = {"kind": "form", "message": str(message), "schema": wanted}
         return asking.elicited(await self._questions().ask("elicit", question), read)
 
-    async def elicit_url(self, message, url, elicitation_id=None):
+    async def elicit_url(self, message: str, url: str, elicitation_id: _Text = None) -> "asking.UrlElicited":
         """Have the user visit an address, which tells the client nothing of what comes of it."""
         question = {"kind": "url", "message": str(message), "url": str(url)}
         return asking.elicited(await self._questions().ask("elicit", question), None)
 
     async def sample(
         self,
-        messages,
+        messages: typing.Any,
         *,
-        system_prompt=None,
-        include_context=None,
-        temperature=None,
-        max_tokens=512,
-        model_preferences=None,
-        tools=None,
-        tool_choice=None
-    ):
+        system_prompt: _Text = None,
+        include_context: _Text = None,
+        temperature: typing.Optional[float] = None,
+        max_tokens: int = 512,
+        model_preferences: typing.Any = None,
+        tools: typing.Optional[typing.Sequence[typing.Any]] = None,
+        tool_choice: typing.Any = None
+    ) -> "asking.SamplingResult":
         """Have the client's model write a message. What it wrote is `text` of the result."""
         params = asking.sampling(
             messages, system_prompt, include_context, temperature, max_tokens, model_preferences, tools, tool_choice
         )
         return asking.sampled(await self._questions().ask("sample", {"kind": "sample", "params": params}))
 
-    async def list_roots(self):
+    async def list_roots(self) -> "typing.List[asking.Root]":
         """The roots of the client, each with `uri` and `name`."""
         return asking.roots(await self._questions().ask("roots", {"kind": "roots"}))
 
-    async def read_resource(self, uri):
+    async def read_resource(self, uri: object) -> "asking.ResourceContents":
         """Read a resource of the server, as the caller of the tool may: parts with `content` and `mime_type`."""
         return asking.resource(await self._questions().read(str(uri)))
 
@@ -173,13 +190,19 @@ class Context:
             self._call.asks = asking.Questions(self._call)
         return self._call.asks
 
-    def cost(self, usd, model=None, tokens_in=None, tokens_out=None):
+    def cost(
+        self,
+        usd: typing.Union[str, _Number],
+        model: typing.Optional[object] = None,
+        tokens_in: typing.Optional[int] = None,
+        tokens_out: typing.Optional[int] = None,
+    ) -> _Done:
         """Add to what the call has cost."""
         owlclaw_worker.cost(usd, model, tokens_in, tokens_out)
         return _Done()
 
 
-def current():
+def current() -> Context:
     """The context of the running call. Raises `RuntimeError` outside of calls."""
     call = owlclaw_worker._current_call.get()
     if call is None:
@@ -187,7 +210,7 @@ def current():
     return Context(call)
 
 
-def headers(include_all=False):
+def headers(include_all: bool = False) -> typing.Dict[str, str]:
     """The headers of the running call's request, as `Context.headers` has them; empty outside of calls.
 
     `include_all` is taken for code written for FastMCP, and adds none: the configuration says which there are.

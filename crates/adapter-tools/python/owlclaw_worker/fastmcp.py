@@ -24,8 +24,19 @@ from . import offers
 
 __all__ = ["FastMCP"]
 
+_F = typing.TypeVar("_F", bound=typing.Callable[..., typing.Any])
+
 # Names of transports, and the server's.
 _TRANSPORTS = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "http"}
+
+
+# Settings that protect something: passed over, they would leave it unprotected.
+_REFUSED = {
+    "auth": "who may connect is the configuration's (`identity`); take the argument away",
+    "mask_error_details": "what a handler raises is told to its caller; raise exceptions with words that may be told",
+    "tool_transformations": "write the tool as it is to be offered",
+    "transforms": "write the tools as they are to be offered",
+}
 
 
 class FastMCP:
@@ -38,8 +49,18 @@ class FastMCP:
         *,
         lifespan: typing.Any = None,
         tools: typing.Sequence[typing.Any] = (),
+        middleware: typing.Sequence[typing.Any] = (),
+        include_tags: typing.Optional[typing.Collection[str]] = None,
+        exclude_tags: typing.Optional[typing.Collection[str]] = None,
         **settings: typing.Any
     ) -> None:
+        refused = {key: cure for key, cure in _REFUSED.items() if settings.get(key)}
+        if refused:
+            raise NotImplementedError(
+                "; ".join("FastMCP(%s=...) is not in force here: %s" % one for one in refused.items())
+            )
+        self._include = None if include_tags is None else set(include_tags)
+        self._exclude = set(exclude_tags or ())
         self.name = name or "FastMCP"
         self.instructions = instructions
         self.settings = settings
@@ -54,10 +75,25 @@ class FastMCP:
             offers.lifespan(self, lifespan)
         for one in tools:
             self.add_tool(one)
+        for one in middleware:
+            self.add_middleware(one)
+
+    @typing.overload
+    def tool(self, name_or_function: _F, **about: typing.Any) -> _F: ...
+
+    @typing.overload
+    def tool(self, name_or_function: typing.Optional[str] = None, **about: typing.Any) -> typing.Callable[[_F], _F]: ...
 
     def tool(self, name_or_function: typing.Any = None, **about: typing.Any) -> typing.Any:
         """Register a tool: `@mcp.tool`, `@mcp.tool()` or `@mcp.tool("name", title=..., annotations=...)`."""
-        return offers.tool(self, self._register, name_or_function, **about)
+        return offers.tool(self, self._register, name_or_function, **self._wanted(about))
+
+    def _wanted(self, about):
+        """What is said about something, which is off where its tags are not those that are wanted."""
+        tags = set(about.get("tags") or ())
+        if tags & self._exclude or (self._include is not None and not tags & self._include):
+            return {**about, "enabled": False}
+        return about
 
     def _register(self, name, function):
         if name in self._handlers:
@@ -66,33 +102,49 @@ class FastMCP:
 
     def add_tool(self, function: typing.Any, **about: typing.Any) -> typing.Any:
         """Register a function as a tool."""
-        return offers.tool(self, self._register, function, **about)
+        return offers.tool(self, self._register, function, **self._wanted(about))
 
     def remove_tool(self, name: str) -> None:
         """Take a tool away again."""
         del self._handlers[name]
 
-    def resource(self, uri: str, **about: typing.Any) -> typing.Any:
+    def resource(self, uri: str, **about: typing.Any) -> typing.Callable[[_F], _F]:
         """Register a resource, or a family of them: `@mcp.resource("users://{user}")`."""
-        return offers.resource(self, uri, **about)
+        decorate: typing.Callable[[_F], _F] = offers.resource(self, uri, **self._wanted(about))
+        return decorate
+
+    @typing.overload
+    def prompt(self, name_or_function: _F, **about: typing.Any) -> _F: ...
+
+    @typing.overload
+    def prompt(self, name_or_function: typing.Optional[str] = None, **about: typing.Any) -> typing.Callable[[_F], _F]: ...
 
     def prompt(self, name_or_function: typing.Any = None, **about: typing.Any) -> typing.Any:
         """Register a prompt: `@mcp.prompt`, `@mcp.prompt()` or `@mcp.prompt("name", title=...)`."""
-        return offers.prompt(self, name_or_function, **about)
+        return offers.prompt(self, name_or_function, **self._wanted(about))
+
+    @typing.overload
+    def completion(self, of_what: _F) -> _F: ...
+
+    @typing.overload
+    def completion(self, of_what: typing.Optional[str] = None, argument: typing.Optional[str] = None) -> typing.Callable[[_F], _F]: ...
 
     def completion(self, of_what: typing.Any = None, argument: typing.Optional[str] = None) -> typing.Any:
         """Register what suggests values of an argument of a prompt or a template, or of all of them."""
         return offers.completion(self, of_what, argument)
 
-    def lifespan(self, function: typing.Any) -> typing.Any:
+    def lifespan(self, function: _F) -> _F:
         """Register what starts and ends with each worker."""
-        return offers.lifespan(self, function)
+        offers.lifespan(self, function)
+        return function
 
     def mount(self, server: "FastMCP", prefix: typing.Optional[str] = None, **options: typing.Any) -> None:
         """Take over what another one has now: tools and prompts as `prefix_name`, resources as `scheme://prefix/rest`."""
         prefix = options.get("namespace", prefix)
         if not isinstance(server, FastMCP):
             raise TypeError("only another FastMCP of this package can be mounted, not a %s" % type(server).__name__)
+        if offers.of(server).middleware:
+            raise NotImplementedError("middleware of a server that is mounted is not run: add it to the one that mounts it")
         for name, function in server._handlers.items():
             self._register("%s_%s" % (prefix, name) if prefix else name, function)
         theirs, ours = offers.of(server), offers.of(self)
@@ -117,11 +169,8 @@ class FastMCP:
         return lambda function: function
 
     def add_middleware(self, middleware: typing.Any) -> None:
-        """Note middleware, which is not run: a rule that is silently not in force would be worse than none."""
-        raise NotImplementedError(
-            "%s is not run here: what middleware does for a server (permissions, limits, logging, caching, errors) is "
-            "the configuration's (`governance`, `logging`), and what it does for a handler is a decorator's" % type(middleware).__name__
-        )
+        """Run middleware around tools, resources and prompts. One that would see lists or the handshake is an error."""
+        offers.add_middleware(self, middleware)
 
     def _note(self, text):
         self._notes.append(text)

@@ -58,6 +58,7 @@ class Signature:
         self.parameters = []
         self.session = None  # the `session` parameter, if there is one
         self.contexts = []  # the names of those that get the context of the call
+        self.dependencies = {}  # those that are filled in by what `Depends()` names
         self.positional = []  # those that can be given by position only, `session` among them, in order
         self.open = False  # takes **kwargs
         self.open_hint = MISSING
@@ -85,6 +86,10 @@ class Signature:
                 continue
             if hint is not MISSING and is_context(hint):
                 self.contexts.append(name)
+                continue
+            dependency = _dependency(hint, parameter.default)
+            if dependency is not None and parameter.kind is not parameter.POSITIONAL_ONLY:
+                self.dependencies[name] = dependency
                 continue
             entry = Parameter(name, hint, parameter.default, parameter.kind is parameter.POSITIONAL_ONLY)
             if name not in RESERVED:
@@ -134,6 +139,19 @@ class Signature:
                 self.open_hint = typing.NoReturn
             return
         self.open_hint = hint
+
+
+def _dependency(hint, default):
+    """The `Depends()` of a parameter, as its default or noted with its type."""
+    from . import around  # which is made of this module's parts
+
+    if isinstance(default, around.Depends):
+        return default
+    try:
+        notes = () if hint is MISSING else peel(hint)[1]
+    except Exception:  # Hints are the application's objects.
+        return None
+    return next((note for note in notes if isinstance(note, around.Depends)), None)
 
 
 def is_context(hint):

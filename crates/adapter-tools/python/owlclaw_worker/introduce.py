@@ -9,7 +9,7 @@ import traceback
 
 import owlclaw_worker
 
-from . import describe, hints, load, module_state, offers, protocol, threads
+from . import around, describe, hints, load, module_state, offers, protocol, threads
 from .call import Handler
 
 # At most so many files are watched for changes.
@@ -38,7 +38,11 @@ def ready(application, root, started, cannot_fork=()):
     handlers = {("call", name): handler for name, handler in handlers.items() if not handler.signature.refusals}
     offered, others = offers.ready(offers.of(application.app), root, warnings, describe.source)
     handlers.update(others)
+    middleware = offers.of(application.app).middleware
+    for (kind, name), handler in handlers.items() if middleware else ():
+        handler.chain = around.chain(kind, name, middleware)
     warnings.extend(getattr(application.app, "_notes", ()))
+    warnings.extend(offers.of(application.app).notes)
     found = files(root)
     application.one_thread = threads.bound(module for module in list(sys.modules.values()) if _file(module) in found)
     frame = {
@@ -84,7 +88,7 @@ def _states(providers):
 
 def fatal(error, root=None):
     """The `fatal` frame. Its files are what to change to mend it."""
-    message = str(error) if isinstance(error, load.LoadError) else "%s: %s" % (type(error).__name__, error)
+    message = str(error) if isinstance(error, (load.LoadError, offers.LifespanError)) else "%s: %s" % (type(error).__name__, error)
     if isinstance(error, ImportError):
         message += _where_imports_come_from(error)
     return protocol.encode_frame(
@@ -102,6 +106,8 @@ def _where_imports_come_from(error):
     package = getattr(sys.modules.get("owlclaw"), "__file__", None)
     is_stand_in = package is not None and "owlclaw_stand_in" in package
     owlclaw = "the stand-in for it that is part of the server" if is_stand_in else package or "not found"
+    if (error.name or "").partition(".")[0] == "fastmcp":
+        return "; an application written for FastMCP runs with `from owlclaw_worker import FastMCP`"
     text = " (Python %d.%d.%d, %s; the package owlclaw is %s)" % (*sys.version_info[:3], sys.executable, owlclaw)
     if is_stand_in and (error.name or "").partition(".")[0] == "owlclaw":
         text += "; the stand-in registers handlers, states and runnables, and has nothing else: install owlclaw for this interpreter"

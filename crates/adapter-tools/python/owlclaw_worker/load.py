@@ -115,6 +115,14 @@ def load(spec, root, await_it):
     return application
 
 
+def provide():
+    """Make the package `owlclaw` as an application finds it that the server runs."""
+    _provide_owlclaw()
+    app_class = getattr(importlib.import_module("owlclaw"), "OwlClaw", None)
+    if isinstance(app_class, type):
+        _add_decorators(app_class)
+
+
 def _registered(app, kind):
     registry = getattr(app, "registry", None)
     found = getattr(registry, kind, None)
@@ -134,7 +142,7 @@ def _add_decorators(app_class):
     def tool(app, name_or_function=None, **about):
         return offers.tool(app, lambda name, function: app.handler(name)(function), name_or_function, **about)
 
-    for function in (tool, offers.resource, offers.prompt, offers.completion, offers.lifespan):
+    for function in (tool, offers.resource, offers.prompt, offers.completion, offers.lifespan, offers.add_middleware):
         if not hasattr(app_class, function.__name__):
             setattr(app_class, function.__name__, function)
     if not hasattr(app_class, _KEPT):
@@ -460,6 +468,12 @@ def _search(module, app_class, watch, stopped, await_it, spec, before):
         return _the_one(complete, module, spec), []
     warnings = []
     if not candidates and not watch.made and not _names_owlclaw(module, app_class, before):
+        foreign = [name for name, value in vars(module).items() if _is_foreign(value)]
+        if foreign:
+            raise LoadError(
+                "%s in %s is an application of another framework; write `from owlclaw_worker import FastMCP` instead of "
+                "importing FastMCP from it" % (", ".join(foreign), spec)
+            )
         raise LoadError(
             "no OwlClaw application was found in %s: nothing in it refers to the package owlclaw, so that neither "
             "main() nor another function of it was called; name it as %s:attribute" % (spec, spec)
@@ -492,6 +506,12 @@ def _search(module, app_class, watch, stopped, await_it, spec, before):
         "no OwlClaw application was found in %s: it has no global of that class, no %s, and main() made none; "
         "name it as %s:attribute" % (spec, ", ".join(name + "()" for name in FACTORIES), spec)
     )
+
+
+def _is_foreign(value):
+    """Tell applications of FastMCP, or of the SDK's class of that name."""
+    kind = type(value)
+    return kind.__name__ in ("FastMCP", "MCPServer") and kind.__module__.partition(".")[0] in ("fastmcp", "mcp")
 
 
 def _in_globals(module, app_class):

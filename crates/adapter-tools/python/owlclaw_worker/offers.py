@@ -11,8 +11,9 @@ import inspect
 import json
 import re
 import typing
+import urllib.parse
 
-from . import constraints, content, hints, protocol, streams
+from . import around, constraints, content, hints, protocol, streams
 from .call import Handler
 from .convert import takes_written
 from .docstring import parse as parse_docstring
@@ -34,6 +35,8 @@ class Offers:
         self.prompts = {}
         self.completions = {}
         self.lifespan = None
+        self.middleware = []
+        self.notes = []
 
 
 def of(app):
@@ -158,6 +161,17 @@ def lifespan(app, function):
     return function
 
 
+def add_middleware(app, middleware):
+    """Run `middleware` around handlers, within what was added before."""
+    offered = of(app)
+    offered.notes.extend(around.check(middleware))
+    offered.middleware.append(middleware)
+
+
+class LifespanError(Exception):
+    """The lifespan of an application is no lifespan."""
+
+
 class Lifespan:
     """What starts and ends with a worker."""
 
@@ -168,31 +182,61 @@ class Lifespan:
         function = of(app).lifespan
         if function is None:
             return
+        self._name = getattr(function, "__name__", type(function).__name__)
         if inspect.isasyncgenfunction(function):
             function = contextlib.asynccontextmanager(function)
         elif inspect.isgeneratorfunction(function):
             function = contextlib.contextmanager(function)
+        elif inspect.iscoroutinefunction(function):
+            raise LifespanError(self._has_to("it has no `yield`"))
         try:
             inspect.signature(function).bind(app)
-            self._manager = function(app)
         except TypeError:
             self._manager = function()
+        else:
+            self._manager = function(app)
+        if not any(hasattr(self._manager, name) for name in ("__aenter__", "__enter__")):
+            raise LifespanError(self._has_to("it returns a %s" % type(self._manager).__name__))
+
+    def _has_to(self, what):
+        return "the lifespan %r has to yield once, between what begins with a worker and what ends with it: %s" % (self._name, what)
 
     def begin(self):
         """Start it, before the first call."""
+        self._carry_out(self.enter())
+
+    async def enter(self):
+        """Start it, where a loop runs."""
         if self._manager is None:
             return
-        if hasattr(self._manager, "__aenter__"):
-            self.state = self._loop.run_until_complete(self._manager.__aenter__())
-        else:
-            self.state = self._manager.__enter__()
+        try:
+            is_async = hasattr(self._manager, "__aenter__")
+            self.state = await self._manager.__aenter__() if is_async else self._manager.__enter__()
+        except RuntimeError as error:
+            if str(error) != "generator didn't yield":
+                raise
+            raise LifespanError(self._has_to("it ends without")) from None
 
     def end(self):
         """End it, after the last call."""
+        self._carry_out(self.leave())
+
+    def _carry_out(self, step):
+        if hasattr(self._manager, "__aenter__"):
+            self._loop.run_until_complete(step)
+            return
+        # Outside of the loop: what is synchronous may run one of its own.
+        try:
+            step.send(None)
+        except StopIteration:
+            pass
+
+    async def leave(self):
+        """End it, where a loop runs."""
         if self._manager is None:
             return
         if hasattr(self._manager, "__aexit__"):
-            self._loop.run_until_complete(self._manager.__aexit__(None, None, None))
+            await self._manager.__aexit__(None, None, None)
         else:
             self._manager.__exit__(None, None, None)
 
@@ -258,6 +302,28 @@ def variables(uri):
             if is_query:
                 optional.add(name)
     return found, optional
+
+
+def match(template, uri):
+    """The values of the variables of a template at an address, or None where it is another's. For tests: the server
+    has matching of its own.
+    """
+    wanted, _, query = uri.partition("?")
+    pattern, names = "", []
+    for at, part in enumerate(re.split(r"(\{[^{}]*\})", template)):
+        if at % 2 == 0:
+            pattern += re.escape(part)
+        elif not part.startswith("{?"):
+            name = part[1:-1].lstrip("+")
+            names.append(name.rstrip("*"))
+            pattern += "(.+)" if name.endswith("*") or part.startswith("{+") else "([^/]+)"
+    found = re.fullmatch(pattern, wanted)
+    if found is None:
+        return {} if uri == template else None
+    values = {name: urllib.parse.unquote(value) for name, value in zip(names, found.groups())}
+    optional = variables(template)[1]
+    values.update((name, value) for name, value in urllib.parse.parse_qsl(query) if name in optional)
+    return values
 
 
 class ResourceHandler(_FromTexts):

@@ -108,8 +108,7 @@ class _Call:
         """Call the handler. May return an awaitable."""
         if isinstance(self.handler, Handler):
             written = None if self.payload is None else protocol.written_arguments(self.payload)
-            positional, keywords = self.handler.bind(self.arguments, self.context, written)
-            return streams.collected(self.handler.function(*positional, **keywords))
+            return self.handler.invoke(self.arguments, self.context, written)
         return self.handler()
 
     @property

@@ -11,6 +11,7 @@ not checked by their schema, and nothing is governed or recorded.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import json
@@ -18,10 +19,13 @@ import typing
 
 import owlclaw_worker
 
-from . import content, describe, load, protocol, streams
+from . import around, content, describe, load, offers, protocol, streams
 from .call import Handler
 
 __all__ = ["Client", "Result"]
+
+# Applications that are imported from here on find `owlclaw`, with the decorators that the server gives it.
+load.provide()
 
 
 class Result(typing.NamedTuple):
@@ -79,7 +83,14 @@ class Client:
         """
         self._elicit, self._sample, self._roots = elicit, sample, roots
         application = load.Application(app, "", [])
+        self._app = app
         self._handlers = {name: Handler(name, function) for name, function in application.handlers().items()}
+        offered = offers.of(app)
+        self._resources, self._prompts, self._completions = offered.resources, offered.prompts, offered.completions
+        parts = (("call", self._handlers), ("resource", self._resources), ("prompt", self._prompts))
+        for kind, handlers in parts if offered.middleware else ():
+            for name, handler in handlers.items():
+                handler.chain = around.chain(kind, name, offered.middleware)
 
     def answer(self, question: typing.Dict[str, typing.Any]) -> typing.Dict[str, typing.Any]:
         """The answer to a question. Raises `CannotAsk`."""
@@ -99,6 +110,77 @@ class Client:
     def tools(self) -> typing.List[typing.Dict[str, typing.Any]]:
         """The tools as they are described to the server."""
         return [describe.describe(handler, ".", []) for handler in self._handlers.values()]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> typing.AsyncIterator["Client"]:
+        """The client while the lifespan of the application goes on: `async with Client(app).running() as client:`."""
+        lifespan = offers.Lifespan(self._app, None)
+        before = owlclaw_worker._worker
+        await lifespan.enter()
+        owlclaw_worker._worker = _Serving(lifespan.state)
+        try:
+            yield self
+        finally:
+            owlclaw_worker._worker = before
+            await lifespan.leave()
+
+    def read(self, uri: str, principal: str = "tester", roles: typing.Sequence[str] = ()) -> typing.List[typing.Dict[str, typing.Any]]:
+        """Read a resource: its parts, each with `text` or `blob`, and `mime_type`."""
+        return asyncio.run(self.aread(uri, principal, roles))
+
+    async def aread(
+        self, uri: str, principal: str = "tester", roles: typing.Sequence[str] = ()
+    ) -> typing.List[typing.Dict[str, typing.Any]]:
+        """Read a resource where an event loop runs."""
+        for template, handler in self._resources.items():
+            arguments = offers.match(template, uri)
+            if arguments is not None:
+                said = await self._asked(handler, arguments, {"client_id": principal, "roles": list(roles), "request_id": "test"})
+                return typing.cast(typing.List[typing.Dict[str, typing.Any]], said["contents"])
+        raise LookupError("there is no resource at %r; there are %s" % (uri, ", ".join(sorted(self._resources))))
+
+    def prompt(
+        self, name: str, arguments: typing.Optional[typing.Mapping[str, str]] = None, principal: str = "tester"
+    ) -> typing.List[typing.Dict[str, typing.Any]]:
+        """Fill in a prompt, with arguments as texts, as clients send them: its messages."""
+        return asyncio.run(self.aprompt(name, arguments, principal))
+
+    async def aprompt(
+        self, name: str, arguments: typing.Optional[typing.Mapping[str, str]] = None, principal: str = "tester"
+    ) -> typing.List[typing.Dict[str, typing.Any]]:
+        """Fill in a prompt where an event loop runs."""
+        if name not in self._prompts:
+            raise LookupError("there is no prompt named %r; there are %s" % (name, ", ".join(sorted(self._prompts))))
+        context = {"client_id": principal, "roles": [], "request_id": "test"}
+        said = await self._asked(self._prompts[name], dict(arguments or {}), context)
+        return typing.cast(typing.List[typing.Dict[str, typing.Any]], said["messages"])
+
+    def complete(
+        self, of_what: str, argument: str, value: str = "", known: typing.Optional[typing.Mapping[str, str]] = None
+    ) -> typing.List[str]:
+        """Suggested values of an argument of a prompt or of a template of resources."""
+        return asyncio.run(self.acomplete(of_what, argument, value, known))
+
+    async def acomplete(
+        self, of_what: str, argument: str, value: str = "", known: typing.Optional[typing.Mapping[str, str]] = None
+    ) -> typing.List[str]:
+        """Suggested values, where an event loop runs."""
+        handler = self._completions.get("%s\n%s" % (of_what, argument)) or self._completions.get("")
+        if handler is None:
+            return []
+        is_template = "://" in of_what
+        asked = {
+            "ref": {"type": "ref/resource", "uri": of_what} if is_template else {"type": "ref/prompt", "name": of_what},
+            "argument": {"name": argument, "value": value},
+            "context": {"arguments": dict(known or {})},
+        }
+        said = await self._asked(handler, asked, {"client_id": "tester", "roles": [], "request_id": "test"})
+        return typing.cast(typing.List[str], said["values"])
+
+    async def _asked(self, handler, arguments, context):
+        call = _Call(context, self)
+        value = await _carried_out(handler, arguments, call)
+        return json.loads(handler.encode(call.id, value)[4:])["value"]
 
     def call(
         self,
@@ -129,32 +211,48 @@ class Client:
         # What a client sends is JSON.
         sent = json.loads(protocol.encode_value(dict(arguments or {})))
 
-        def invoke():
-            owlclaw_worker._current_call.set(call)
-            positional, keywords = handler.bind(sent, call.context)
-            return streams.collected(handler.function(*positional, **keywords))
-
-        async def run():
-            value = invoke()
-            if inspect.isawaitable(value):
-                value = streams.collected(await value)
-                if inspect.isawaitable(value):
-                    value = await value
-            return value
-
-        if handler.is_async:
-            value = await asyncio.ensure_future(run())
-        else:
-            # In a thread, as in a worker, where it may run a loop of its own.
-            context = contextvars.copy_context()
-            value = await asyncio.get_running_loop().run_in_executor(None, context.run, invoke)
-            if inspect.isawaitable(value):
-                context.run(owlclaw_worker._current_call.set, call)
-                value = await value
-        call.finished = True
+        value = await _carried_out(handler, sent, call)
         if handler.check_result is not None:
             value = handler.check_result(value)
         return _result(value, call.frames)
+
+
+class _Serving:
+    """What a context finds the state of the lifespan in."""
+
+    def __init__(self, state):
+        self.lifespan_state = state
+
+    def emit(self, call, frame):
+        """Pass over what belongs to no call."""
+
+
+async def _carried_out(handler, arguments, call):
+    """What a handler answers, run as a worker runs it."""
+
+    def invoke():
+        owlclaw_worker._current_call.set(call)
+        return handler.invoke(arguments, call.context)
+
+    async def run():
+        value = invoke()
+        if inspect.isawaitable(value):
+            value = streams.collected(await value)
+            if inspect.isawaitable(value):
+                value = await value
+        return value
+
+    if handler.is_async:
+        value = await asyncio.ensure_future(run())
+    else:
+        # In a thread, as in a worker, where it may run a loop of its own.
+        context = contextvars.copy_context()
+        value = await asyncio.get_running_loop().run_in_executor(None, context.run, invoke)
+        if inspect.isawaitable(value):
+            context.run(owlclaw_worker._current_call.set, call)
+            value = await value
+    call.finished = True
+    return value
 
 
 def _result(value, frames):

@@ -87,7 +87,8 @@ def _run(settings, order, loop, loaded):
     worker.serve(*loaded[:2])
     try:
         lifespan.end()
-    except Exception:
+    except Exception as error:
+        print("the lifespan did not end as it should: %s: %s" % (type(error).__name__, error), file=sys.stderr)
         traceback.print_exc()
     log_lines.end_all()
     atexit._run_exitfuncs()

@@ -183,7 +183,7 @@ class Mistakes(unittest.TestCase):
         self.assertIn("do not fit: x, y", message)
         self.assertIn("no scheme", self.fatal("@mcp.resource('plain')\ndef f(): ...\n"))
 
-    def test_middleware_is_refused_and_not_passed_over(self):
+    def test_what_is_no_middleware_is_refused_and_not_passed_over(self):
         self.assertIn("is not run here", self.fatal("mcp.add_middleware(object())\n"))
 
     def test_an_application_of_owlclaw_has_the_decorators(self):

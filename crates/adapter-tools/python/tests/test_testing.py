@@ -3,18 +3,15 @@
 import asyncio
 import datetime
 import math
-import sys
 import unittest
 
-from support import PYTHON_DIRECTORY
+import support  # noqa: F401  (puts the package on the path)
 
-sys.path.insert(0, str(PYTHON_DIRECTORY / "owlclaw_stand_in"))
+import owlclaw_worker
+from owlclaw_worker import Context, Image
+from owlclaw_worker.testing import Client
 
-from owlclaw import OwlClaw  # noqa: E402
-
-import owlclaw_worker  # noqa: E402
-from owlclaw_worker import Context, Image  # noqa: E402
-from owlclaw_worker.testing import Client  # noqa: E402
+from owlclaw import OwlClaw  # isort: skip  (there once the test client is)
 
 app = OwlClaw("tested")
 app.mount_skills("skills")
@@ -58,7 +55,62 @@ def fails():
     raise LookupError("no such thing")
 
 
+@app.resource("data://{name}/all{?limit}", mime_type="application/json")
+def data(name: str, limit: int = 2, ctx: Context = None) -> list:
+    return [name, limit, ctx.client_id]
+
+
+@app.prompt
+def ask(topic: str, times: int = 1) -> list:
+    return [topic] * times
+
+
+@app.completion("ask", "topic")
+def topics(value: str) -> list:
+    return [one for one in ("tea", "coffee") if one.startswith(value)]
+
+
+class Greeting(owlclaw_worker.Middleware):
+    async def on_call_tool(self, context, call_next):
+        value = await call_next(context)
+        return {"said": value} if context.message.name == "state" else value
+
+
+app.add_middleware(Greeting())
+
+
+@app.lifespan
+async def living(_app):
+    yield {"db": 1}
+
+
+@app.handler("state")
+async def state(ctx: Context):
+    return ctx.lifespan_context
+
+
 class Testing(unittest.TestCase):
+    def test_resources_prompts_and_completions_are_as_in_a_worker(self):
+        client = Client(app)
+        part = {"text": '["a b",5,"anna"]', "mime_type": "application/json"}
+        self.assertEqual(client.read("data://a%20b/all?limit=5", principal="anna"), [part])
+        with self.assertRaisesRegex(LookupError, "no resource at 'data://a'"):
+            client.read("data://a")
+        said = client.prompt("ask", {"topic": "tea", "times": "2"})
+        self.assertEqual([one["content"]["text"] for one in said], ["tea", "tea"])
+        with self.assertRaisesRegex(Exception, "/times: is no int"):
+            client.prompt("ask", {"topic": "tea", "times": "x"})
+        self.assertEqual(client.complete("ask", "topic", "c"), ["coffee"])
+        self.assertEqual(client.complete("ask", "times", "c"), [])
+
+    def test_the_lifespan_goes_on_while_the_client_is_running(self):
+        async def within():
+            async with Client(app).running() as client:
+                return (await client.acall("state")).value
+
+        self.assertEqual(asyncio.run(within()), {"said": {"db": 1}})
+        self.assertEqual(Client(app).call("state").value, {"said": {}})
+
     def test_calls_are_as_in_a_worker(self):
         client = Client(app)
         result = client.call("due", {"day": "2026-02-28"}, principal="anna")

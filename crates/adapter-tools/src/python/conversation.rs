@@ -257,6 +257,8 @@ fn failure(error: ErrorFrame) -> Answer {
         // As Python shows an exception: the message alone may be no more than a name or a number.
         ("", _) => message,
         (_, "") => exception.clone(),
+        // Raised to say just that.
+        ("ToolError", _) => message,
         _ => format!("{exception}: {message}"),
     };
     let details = json!({ "kind": kind, "exception": exception });

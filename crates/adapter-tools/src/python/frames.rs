@@ -180,6 +180,44 @@ impl Ready {
             && self.prompts.is_empty()
     }
 
+    /// Differences to what was offered before, for people: `tools: added a, changed b; prompts: removed c`.
+    pub(super) fn changes_since(&self, before: &Self) -> String {
+        // What merely stands in another line is the same.
+        let tools = told(
+            (&before.tools, &self.tools),
+            |it| &it.name,
+            |it| it.source = None,
+        );
+        let resources = told(
+            (&before.resources, &self.resources),
+            |it| &it.uri,
+            |it| it.source = None,
+        );
+        let prompts = told(
+            (&before.prompts, &self.prompts),
+            |it| &it.name,
+            |it| it.source = None,
+        );
+        let states = told((&before.states, &self.states), |it| &it.name, |_| ());
+        let parts = [
+            ("tools", tools),
+            ("resources", resources),
+            ("prompts", prompts),
+            ("states", states),
+        ];
+        let parts = parts.into_iter().filter(|(_, told)| !told.is_empty());
+        let mut told: Vec<_> = parts
+            .map(|(kind, told)| format!("{kind}: {told}"))
+            .collect();
+        if self.completions != before.completions {
+            told.push("completions".to_owned());
+        }
+        match told.is_empty() {
+            true => "nothing of what is offered; the code alone".to_owned(),
+            false => told.join("; "),
+        }
+    }
+
     /// Returns true if clients find the same in both.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
         self.tools == other.tools
@@ -188,6 +226,46 @@ impl Ready {
             && self.prompts == other.prompts
             && self.completions == other.completions
     }
+}
+
+/// Most names that are told of one kind of change.
+const MAX_TOLD: usize = 20;
+
+/// Names that were added, removed or mean something else now, apart from what `strip` takes away.
+fn told<T: Clone + PartialEq>(
+    (before, now): (&[T], &[T]),
+    name: impl Fn(&T) -> &String,
+    strip: impl Fn(&mut T),
+) -> String {
+    let is_same = |one: &T, other: &T| {
+        let (mut one, mut other) = (one.clone(), other.clone());
+        strip(&mut one);
+        strip(&mut other);
+        one == other
+    };
+    let of = |all: &'_ [T], named: &str| all.iter().position(|it| name(it) == named);
+    let added = now.iter().filter(|it| of(before, name(it)).is_none());
+    let removed = before.iter().filter(|it| of(now, name(it)).is_none());
+    let changed = now
+        .iter()
+        .filter(|it| of(before, name(it)).is_some_and(|at| !is_same(&before[at], it)));
+    let parts = [
+        ("added", added.map(&name).collect::<Vec<_>>()),
+        ("removed", removed.map(&name).collect()),
+        ("changed", changed.map(&name).collect()),
+    ];
+    let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+    let parts = parts.map(|(what, names)| {
+        let shown: Vec<_> = names.iter().take(MAX_TOLD).map(|it| it.as_str()).collect();
+        let more = names.len() - shown.len();
+        let more = if 0 < more {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        format!("{what} {}{more}", shown.join(", "))
+    });
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 /// JSON as it is written, the order of members included.
@@ -381,6 +459,46 @@ pub(super) struct LogFrame {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
+
+    fn ready(tools: &[(&str, &str, u32)], prompts: &[&str]) -> Ready {
+        let tool = |(name, description, line): &(&str, &str, u32)| {
+            json!({
+                "name": name,
+                "description": description,
+                "input_schema": {},
+                "async": false,
+                "source": format!("app.py:{line}"),
+            })
+        };
+        let prompt = |name: &&str| json!({ "name": name, "arguments": [], "async": false });
+        let frame = json!({
+            "app": "shop",
+            "python": "3.11.0",
+            "owlclaw": "bundled",
+            "tools": tools.iter().map(tool).collect::<Vec<_>>(),
+            "prompts": prompts.iter().map(prompt).collect::<Vec<_>>(),
+        });
+        serde_json::from_str(&frame.to_string()).unwrap()
+    }
+
+    #[test]
+    fn changes_are_told_by_their_names() {
+        let before = ready(&[("a", "A.", 1), ("b", "B.", 5), ("c", "C.", 9)], &["p"]);
+        let rows = [
+            (
+                ready(&[("a", "A.", 2), ("b", "B.", 6), ("c", "C.", 10)], &["p"]),
+                "nothing of what is offered; the code alone",
+            ),
+            (
+                ready(&[("b", "Other.", 5), ("c", "C.", 9), ("d", "D.", 13)], &[]),
+                "tools: added d; removed a; changed b; prompts: removed p",
+            ),
+        ];
+        for (now, told) in rows {
+            assert_eq!(now.changes_since(&before), told);
+        }
+    }
 
     #[test]
     fn a_result_keeps_its_value_as_it_is_written() {

@@ -14,6 +14,7 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_stand_in/owlclaw/integrations/langchain.py",
     "owlclaw_worker/__init__.py",
     "owlclaw_worker/__main__.py",
+    "owlclaw_worker/around.py",
     "owlclaw_worker/asking.py",
     "owlclaw_worker/call.py",
     "owlclaw_worker/constraints.py",

@@ -82,7 +82,11 @@ impl Supervisor {
                     };
                     let outcome = match loaded {
                         Ok(next) => {
-                            tracing::info!(generation = number, "the application was loaded again");
+                            tracing::info!(
+                                generation = number,
+                                changes = next.ready.changes_since(&current.ready),
+                                "the application was loaded again"
+                            );
                             self.shared.scheduler.forgive();
                             self.switch(&mut current, next, &mut retiring);
                             self.follow(&mut sources, &current);
