@@ -144,7 +144,7 @@ impl Line {
         self.push_bytes(text.as_bytes());
     }
 
-    /// Appends text; as much of it as does not fit is left out.
+    /// Appends text, or nothing of it if it does not fit.
     fn push_bytes(&mut self, text: &[u8]) {
         let end = self.length + text.len();
         if let Some(room) = self.bytes.get_mut(self.length..end) {
