@@ -208,6 +208,9 @@ pub(crate) enum ToolsCommand {
         settings: Settings,
         #[command(flatten)]
         view: View,
+        /// Instead, about how many tokens of a model's context each view of them takes
+        #[arg(long)]
+        tokens: bool,
     },
     /// Calls a tool, governed and recorded like any call
     #[command(after_help = EXIT_CODES)]

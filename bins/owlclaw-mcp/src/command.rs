@@ -101,13 +101,19 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
         Command::Start(settings) => start(source(settings)?),
         Command::Config(command) => configuration::carry_out(command),
         Command::Tools(ToolsCommand::Call { settings, call }) => tools_call(settings, &call),
-        Command::Tools(ToolsCommand::List { settings, view }) => {
+        Command::Tools(ToolsCommand::List {
+            settings,
+            view,
+            tokens,
+        }) => {
             let loaded = load_for(settings, TOOLS)?;
             let log = Log::start(&loaded.config.logging);
             let survey = server::survey(&loaded, view.client.as_deref()).map_err(Stop::Failed)?;
             log.flush();
             complain(&survey.problems.tools);
             match view.format {
+                ListFormat::Json if tokens => print_json(&survey.views),
+                ListFormat::Table if tokens => print(&operator::views_table(&survey.views)),
                 ListFormat::Json => print_json(&survey.tools),
                 ListFormat::Table => print(&operator::tools_table(&survey.tools)),
             }

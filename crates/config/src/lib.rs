@@ -60,7 +60,7 @@ pub use self::sections::upstreams::{
 pub use self::sections::websocket::WebSocket;
 pub use self::sections::{
     BrokenPrompt, BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel,
-    LogOutput, LogRequests, Logging, Prompts, Resources, Tools, Transport,
+    LogOutput, LogRequests, Logging, Prompts, Resources, SearchView, Tools, Transport,
 };
 pub use self::show::Setting;
 pub use self::show::editor::schema;

@@ -296,6 +296,23 @@ pub struct Tools {
     pub quota_meta: bool,
     /// Treatment of calls of a tool whose `SKILL.md` cannot be used.
     pub broken_skill: BrokenSkill,
+    /// The search view: its clients are listed a few tools by which they find and call all others.
+    pub search_view: SearchView,
+}
+
+/// The search view: its clients are listed a few tools by which they find and call all others.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchView {
+    /// Clients that have it, by name; `*` stands for any text, and alone for all clients.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub clients: Vec<String>,
+    /// Roles whose clients have it.
+    #[schemars(extend("x-items" = "word"))]
+    pub roles: Vec<String>,
+    /// Tools that are listed besides, by name; `*` stands for any text.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub direct: Vec<String>,
 }
 
 impl Default for Tools {
@@ -309,6 +326,7 @@ impl Default for Tools {
             error_style: ErrorStyle::default(),
             quota_meta: true,
             broken_skill: BrokenSkill::default(),
+            search_view: SearchView::default(),
         }
     }
 }

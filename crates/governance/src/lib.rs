@@ -102,7 +102,7 @@ pub use crate::{
     governor::{Governor, Permit, Settlement},
     memory::{Crowd, DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
     money::{Micros, ParseMicrosError},
-    pattern::{PatternError, pattern_matches},
+    pattern::{PatternError, PatternSet, pattern_matches},
     policy::{ConfirmationRule, Hints, Policy, SeedInterval, Verdict},
     prepared::ViewId,
     quota::{

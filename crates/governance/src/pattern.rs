@@ -11,7 +11,7 @@ pub struct PatternError;
 ///
 /// `*` stands for any text, `/` included, anywhere in a pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PatternSet {
+pub struct PatternSet {
     all: bool,
     /// In order of their lengths, and of their bytes.
     exact: Vec<Box<str>>,
@@ -30,7 +30,11 @@ struct Glob {
 
 impl PatternSet {
     /// Sorts the patterns. Equal sets of patterns give equal values, whatever their order.
-    pub(crate) fn new<'a>(
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`], if one is empty.
+    pub fn new<'a>(
         patterns: impl IntoIterator<Item = &'a String>,
     ) -> Result<Self, PatternError> {
         let mut set = Self::default();
@@ -65,7 +69,9 @@ impl PatternSet {
         Ok(set)
     }
 
-    pub(crate) fn matches(&self, name: &str) -> bool {
+    /// Tests if one of the patterns matches `name`.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
         self.all
             || self
                 .exact

@@ -371,6 +371,7 @@ fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
         arguments,
         retry: retry_of(params, wire.input_responses, wire.request_state),
         task: None,
+        at_most: None,
     }))
 }
 

@@ -20,7 +20,9 @@ use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
 use ledger::{Binding, Digest};
 use mcp_protocol::Method;
-use mcp_protocol::model::{CallToolResult, GetPromptResult, ReadResource, ReadResourceResult};
+use mcp_protocol::model::{
+    CallToolResult, Effect, GetPromptResult, ReadResource, ReadResourceResult,
+};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 /// A call of something on offer.
@@ -42,6 +44,8 @@ pub struct Invocation {
     pub(crate) reads: Option<Arc<dyn ReadResources>>,
     /// The way to become a task, where the call can.
     pub(crate) handover: Option<Arc<Handover>>,
+    /// The gravest effect that the tool may have; `None`: any.
+    pub(crate) at_most: Option<Effect>,
     /// The task it is called for, if that is there already.
     pub(crate) task: Option<Arc<str>>,
     /// True if the call was begun before, by a process that has not ended it. Under an idempotency key
@@ -104,6 +108,7 @@ impl Invocation {
             answers: None,
             reads: None,
             handover: None,
+            at_most: None,
             task: None,
             is_rerun: false,
             report: Arc::default(),
@@ -127,6 +132,7 @@ impl Invocation {
             answers: None,
             reads: None,
             handover: None,
+            at_most: None,
             task: None,
             is_rerun: false,
             report: Arc::default(),
@@ -154,6 +160,7 @@ impl Invocation {
             answers: None,
             reads: None,
             handover: None,
+            at_most: None,
             task: None,
             is_rerun: false,
             report: Arc::default(),

@@ -43,7 +43,9 @@ pub use crate::{
         Invocation, Invoked, Target,
         answer::{AnswerOptions, ErrorStyle},
         failure::InvocationError,
-        refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed, WhyUnconfirmed},
+        refusal::{
+            BadKey, KeyTaken, PendingApproval, TakenBy, TooGrave, Unconfirmed, WhyUnconfirmed,
+        },
     },
     mcp_server::{McpEngine, McpServer, Parts},
     names::{caller_of, prompt_capability, resource_capability, tool_capability},
@@ -61,6 +63,7 @@ pub use crate::{
             NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
             UNHEARD,
         },
+        search::{SearchOptions, SearchView},
         skill_facts::{BrokenSkill, capability_facts, held, hold_back, own_rules, risk_level},
         skills::SkillIndex,
         state_resources::{StateResources, States},

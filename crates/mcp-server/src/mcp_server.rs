@@ -13,7 +13,7 @@ use crate::{
     },
     offer::Offer,
     options::Options,
-    server::{ListOptions, Server},
+    server::{ListOptions, Server, search_view::Unwrapped},
     tasks::{recovery::Recovery, registry::Tasks},
     trace::{
         TracedRequests,
@@ -41,7 +41,7 @@ use std::{
 };
 
 /// The engine a server serves with; transports take it.
-pub type McpEngine<Q> = Engine<TracedRequests<Observed<Server<Q>>>>;
+pub type McpEngine<Q> = Engine<Unwrapped<TracedRequests<Observed<Server<Q>>>>>;
 
 /// A server: what is on offer, who may use it, and the record of it.
 #[derive(Debug)]
@@ -105,6 +105,7 @@ impl<Q: QuotaStore> McpServer<Q> {
         let tracer = tracing.map(|it| Tracer::new(it, Arc::clone(&redactor)));
         let has_prompts = offer.prompts().is_announced();
         let extensions = extensions(&offer);
+        let search_view = offer.search().map(|it| Arc::clone(&it.view));
         let offer = Arc::new(ArcSwap::from_pointee(offer));
         let giving_up = Arc::new(GivingUp::default());
         let server = Server {
@@ -165,11 +166,14 @@ impl<Q: QuotaStore> McpServer<Q> {
         };
         let subscriptions = Subscriptions::new(options.limits.subscriptions);
         let engine = Engine::with_subscriptions(
-            // Outermost, so that everything below knows where in a trace it is.
-            TracedRequests::new(
-                Observed::new(server, observer.clone()),
-                tracer,
-                Arc::clone(&offer),
+            Unwrapped::new(
+                // So that everything below knows where in a trace it is.
+                TracedRequests::new(
+                    Observed::new(server, observer.clone()),
+                    tracer,
+                    Arc::clone(&offer),
+                ),
+                search_view,
             ),
             identity,
             options.limits,

@@ -5,6 +5,7 @@ pub(crate) mod combined_prompts;
 pub(crate) mod page_cache;
 pub(crate) mod prompts;
 pub(crate) mod resources;
+pub(crate) mod search;
 pub(crate) mod skill_facts;
 pub(crate) mod skills;
 pub(crate) mod state_resources;
@@ -18,6 +19,7 @@ use crate::{
         page_cache::PageCache,
         prompts::{Prompts, StaticPrompts},
         resources::{NoResources, Resources},
+        search::{Search, SearchView},
         tool_listing::{Described, IncludeSkill},
         tool_numbers::ToolNumbers,
     },
@@ -45,6 +47,7 @@ pub struct Offer {
     offered: HashMap<String, Arc<OfferedTool>>,
     resources: Arc<dyn Resources>,
     prompts: Arc<dyn Prompts>,
+    search: Option<Search>,
     pub(crate) lists: PageCache,
 }
 
@@ -98,6 +101,7 @@ impl Offer {
             mirrored,
             resources,
             prompts: Arc::new(StaticPrompts::new()),
+            search: None,
             lists: PageCache::default(),
         }
     }
@@ -118,6 +122,24 @@ impl Offer {
     pub fn with_prompts(mut self, prompts: Arc<dyn Prompts>) -> Self {
         self.prompts = prompts;
         self
+    }
+
+    /// With a search view for some of its clients; `skills` are those that the offer was made with. A server takes
+    /// up calls through the view if its first offer has one.
+    #[must_use]
+    pub fn with_search_view(
+        mut self,
+        view: Arc<SearchView>,
+        skills: Option<&SkillCatalog>,
+    ) -> Self {
+        let tools: Vec<_> = self.tools.iter().zip(&self.described).collect();
+        self.search = Some(Search::new(view, &tools, skills));
+        self
+    }
+
+    /// The search view, if any client has it.
+    pub(crate) fn search(&self) -> Option<&Search> {
+        self.search.as_ref()
     }
 
     /// The prompts.

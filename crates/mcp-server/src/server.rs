@@ -1,6 +1,7 @@
 //! The methods that clients call.
 
 pub(crate) mod cursor;
+pub(crate) mod search_view;
 pub(crate) mod task_calls;
 pub(crate) mod task_methods;
 
@@ -13,7 +14,7 @@ use crate::{
     },
     invocation::{
         Invocation, Invoked,
-        answer::{AnswerOptions, mixed_up, tool_result},
+        answer::{AnswerOptions, Called, mixed_up, tool_result},
         failure::InvocationError,
         own_resources::OwnResources,
     },
@@ -115,6 +116,11 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
 impl<Q: QuotaStore> Server<Q> {
     async fn call_tool(&self, cx: &RequestCx, call: CallTool) -> Result<ServerResult, McpError> {
         let offer = self.offer.load_full();
+        if let Some(search) = offer.search()
+            && let Some(answer) = self.call_of_view(cx, &offer, search, &call).await
+        {
+            return answer;
+        }
         if let Some(as_task) = self.as_task(cx, &offer, &call)? {
             return self.call_as_task(cx, offer, call, as_task).await;
         }
@@ -123,6 +129,7 @@ impl<Q: QuotaStore> Server<Q> {
             arguments,
             retry,
             task: _,
+            at_most,
         } = call;
         let repeated = Repeated {
             method: Method::CallTool.name(),
@@ -130,7 +137,8 @@ impl<Q: QuotaStore> Server<Q> {
             parameters: &arguments,
         };
         let invocation = || {
-            let called = Invocation::tool(Arc::clone(&offer), &name, arguments.clone());
+            let mut called = Invocation::tool(Arc::clone(&offer), &name, arguments.clone());
+            called.at_most = at_most;
             OwnResources::for_call(&self.invocations, cx, called)
         };
         let called = call_with_input(
@@ -146,7 +154,12 @@ impl<Q: QuotaStore> Server<Q> {
             Progressed::Ended(outcome, report) => (outcome, report),
             Progressed::Asks(required) => return Ok(ServerResult::InputRequired(required)),
         };
-        let result = tool_result(outcome, &report, &name, cx, self.answering)?;
+        let called = Called {
+            tool: &name,
+            offer: &offer,
+            at_most,
+        };
+        let result = tool_result(outcome, &report, called, cx, self.answering)?;
         Ok(ServerResult::CallTool(result))
     }
 
@@ -298,6 +311,11 @@ impl<Q: QuotaStore> Server<Q> {
 
     fn list_tools(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
         let offer = self.offer.load();
+        if let Some(search) = offer.search()
+            && search.view.is_for(&cx.principal)
+        {
+            return self.list_view(cx, &offer, search, page);
+        }
         self.listed(cx, &offer, List::Tools, page.cursor, |policy, cursor| {
             let caller = caller_of(&cx.principal);
             let visible: Vec<_> = offer
@@ -454,7 +472,7 @@ impl<Q: QuotaStore> Server<Q> {
     }
 
     /// A page from the offer's cache, or made and put there.
-    fn listed(
+    pub(crate) fn listed(
         &self,
         cx: &RequestCx,
         offer: &Offer,
@@ -532,14 +550,14 @@ fn visible_resources<'a>(cx: &'a RequestCx, policy: &'a Policy) -> impl Fn(&str)
     |uri| policy.visible(caller_of(&cx.principal), &resource_capability(uri))
 }
 
-fn private(ttl_ms: u64) -> CacheHint {
+pub(crate) fn private(ttl_ms: u64) -> CacheHint {
     CacheHint {
         ttl_ms,
         scope: CacheScope::Private,
     }
 }
 
-fn bad_cursor() -> McpError {
+pub(crate) fn bad_cursor() -> McpError {
     McpError::new(
         ErrorCode::INVALID_PARAMS,
         "invalid params: `cursor` is none of this list",

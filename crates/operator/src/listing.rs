@@ -1,6 +1,6 @@
 //! Tools and resources as the command line lists them.
 
-use server::{ResourceRow, ToolRow};
+use server::{ResourceRow, ToolRow, ViewRow};
 
 use crate::table::table;
 
@@ -53,6 +53,24 @@ pub fn tools_table(rows: &[ToolRow]) -> String {
         count => format!("{count} tools"),
     };
     format!("{lines}\n\n{tools}, about {tokens} tokens of a model's context")
+}
+
+/// One line a view; no newline at the end.
+pub fn views_table(rows: &[ViewRow]) -> String {
+    let rows = rows.iter().map(|row| {
+        let in_force = match row.in_force {
+            None => dash(),
+            Some(is) => if is { "yes" } else { "no" }.to_owned(),
+        };
+        let (tools, tokens) = (row.tools, row.estimated_tokens);
+        vec![
+            row.view.to_owned(),
+            tools.to_string(),
+            tokens.to_string(),
+            in_force,
+        ]
+    });
+    table(&["VIEW", "TOOLS", "TOKENS", "IN FORCE"], rows.collect())
 }
 
 /// One line a resource; no newline at the end.

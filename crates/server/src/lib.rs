@@ -75,7 +75,7 @@ pub use exposure::{Finding, State, exposed, private};
 pub use failure::{Failure, cure, with_causes};
 pub use identity::STDIO_KEY;
 pub use list::{Problems, Survey, resources_list, survey};
-pub use listing::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
+pub use listing::{ResourceFilter, ResourceRow, ToolRow, ViewRow, estimated_tokens};
 pub use logging::{LevelHandle, Log, json_text};
 pub use mcp_service::Principal;
 pub use prompts::{prompt_options, prompt_problems};

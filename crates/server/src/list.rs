@@ -7,12 +7,15 @@ use std::time::{Duration, SystemTime};
 use adapter_skills::{SkillCatalog, SkillFilter, SkillMemory};
 use adapter_tools::ToolSet;
 use governance::{Kind, Micros, Policy};
-use mcp_server::{NotOffered, Offer, resource_capability, tool_capability};
+use mcp_server::{
+    NotOffered, Offer, SearchOptions, SearchView, resource_capability, tool_capability,
+};
+use mcp_service::Principal;
 
 use super::sources::Sources;
 use super::{application, offering, policy, standing, upstreams};
 use crate::Failure;
-use crate::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
+use crate::{ResourceFilter, ResourceRow, ToolRow, ViewRow, estimated_tokens};
 use config::{Config, Loaded, Origin, Problem, UnmatchedRules};
 
 /// The tools that a server would offer, and their problems.
@@ -20,6 +23,8 @@ use config::{Config, Loaded, Origin, Problem, UnmatchedRules};
 pub struct Survey {
     /// The tools.
     pub tools: Vec<ToolRow>,
+    /// Cost of each view of them.
+    pub views: Vec<ViewRow>,
     /// Number of skills.
     pub skills: usize,
     /// Directory of the skills.
@@ -114,7 +119,7 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
         };
         let principal = client.unwrap_or_default();
         let default_timeout = Duration::from_secs(config.tools.default_timeout_seconds);
-        let tools = offer
+        let tools: Vec<_> = offer
             .tools()
             .iter()
             .filter(|tool| {
@@ -149,6 +154,7 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
             })
             .collect();
         let survey = Survey {
+            views: views(config, &tools, client),
             tools,
             skills: catalog.len(),
             skills_dir: bench.skills_dir.clone(),
@@ -157,6 +163,40 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
         bench.close().await;
         Ok(survey)
     })
+}
+
+/// The cost of the direct view and of the search view: of that which is configured, or of one without direct tools.
+fn views(config: &Config, tools: &[ToolRow], client: Option<&str>) -> Vec<ViewRow> {
+    let configured = offering::search_view(config);
+    let has_search = configured.as_ref().zip(client);
+    let has_search = has_search.is_some_and(|(view, it)| view.is_for(&Principal::new(it)));
+    let for_all = || {
+        let options = SearchOptions {
+            clients: vec!["*".to_owned()],
+            ..SearchOptions::default()
+        };
+        SearchView::new(&options).ok().flatten().map(Arc::new)
+    };
+    let direct = tools.iter().map(|it| it.estimated_tokens);
+    let mut views = vec![ViewRow {
+        view: "direct",
+        tools: tools.len(),
+        estimated_tokens: direct.sum(),
+        in_force: client.map(|_| !has_search),
+    }];
+    if let Some(view) = configured.or_else(for_all) {
+        let own = view.model_texts().map(|text| estimated_tokens(&text));
+        let besides = tools.iter().filter(|it| view.lists(&it.name));
+        let besides = besides.map(|it| it.estimated_tokens);
+        let listed: Vec<usize> = own.chain(besides).collect();
+        views.push(ViewRow {
+            view: "search",
+            tools: listed.len(),
+            estimated_tokens: listed.iter().sum(),
+            in_force: client.map(|_| has_search),
+        });
+    }
+    views
 }
 
 /// Texts of the problems of skills. `is_strict` makes errors of unknown keys.

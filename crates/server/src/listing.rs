@@ -41,6 +41,20 @@ pub struct ToolRow {
     pub input_schema: serde_json::Value,
 }
 
+/// A view of the tools on offer, as clients are listed them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ViewRow {
+    /// `direct` or `search`.
+    pub view: &'static str,
+    /// Number of tools that are listed.
+    pub tools: usize,
+    /// About how many tokens of a model's context they take.
+    pub estimated_tokens: usize,
+    /// True if the client that was asked about has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_force: Option<bool>,
+}
+
 /// About how many tokens a text takes in a model's context.
 pub fn estimated_tokens(text: &str) -> usize {
     tokens::estimate(text)

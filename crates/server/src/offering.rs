@@ -8,9 +8,11 @@ use std::time::Duration;
 use adapter_skills::{ScanOptions, SkillCatalog};
 use adapter_tools::{Tool, ToolSet};
 use config::{Config, OnOffer, UnmatchedFilter};
+use governance::pattern_matches;
 use mcp_server::{
-    CombinedResources, IncludeSkill, NotOffered, Offer, ResourceEntry, Resources, SkillResources,
-    SourceTools, prompt_capability, resource_capability, tool_capability,
+    CombinedResources, IncludeSkill, NotOffered, Offer, ResourceEntry, Resources, SearchOptions,
+    SearchView, SkillResources, SourceTools, prompt_capability, resource_capability,
+    tool_capability,
 };
 
 use crate::sources::Sources;
@@ -167,7 +169,39 @@ pub(super) fn filters(
             });
         }
     }
+    let unheard = sources.gateway().beginnings(false);
+    let direct = config.tools.search_view.direct.iter();
+    for pattern in direct.filter(|it| !unheard.iter().any(|beginning| it.starts_with(beginning))) {
+        let mut offered = offer.tools().iter().map(Tool::name);
+        if !offered.any(|name| pattern_matches(pattern, name)) {
+            filters.push(UnmatchedFilter {
+                key: "tools.search_view.direct".to_owned(),
+                pattern: pattern.clone(),
+                names: offer
+                    .tools()
+                    .iter()
+                    .map(|tool| tool.name().to_owned())
+                    .collect(),
+            });
+        }
+    }
     filters
+}
+
+/// The search view, if a client has it.
+pub(super) fn search_view(config: &Config) -> Option<Arc<SearchView>> {
+    let config::SearchView {
+        clients,
+        roles,
+        direct,
+    } = config.tools.search_view.clone();
+    let options = SearchOptions {
+        clients,
+        roles,
+        direct,
+    };
+    // The reader of the configuration lets no empty pattern through.
+    SearchView::new(&options).ok().flatten().map(Arc::new)
 }
 
 /// The tools and skills on offer, and the tools that cannot be offered.
@@ -209,6 +243,10 @@ pub(super) fn offer(
     };
     let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
     let offer = Offer::new(tools, resources, Some(catalog), include, timeout);
+    let offer = match search_view(config) {
+        Some(view) => offer.with_search_view(view, Some(catalog)),
+        None => offer,
+    };
     let offer = match sources.prompts() {
         Some(prompts) => offer.with_prompts(Arc::new(prompts)),
         None => offer,

@@ -41,6 +41,7 @@ mod prompts;
 mod redaction;
 mod restart;
 mod rules;
+mod search_view;
 mod services;
 mod shared_ledger;
 mod shared_stdio;

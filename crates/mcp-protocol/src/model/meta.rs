@@ -63,6 +63,7 @@ impl PlainCall {
             },
             retry: InputRetry::default(),
             task: None,
+            at_most: None,
         })
     }
 }

@@ -56,7 +56,7 @@ pub use self::{
         ListTasksResult, RELATED_TASK, TASKS_EXTENSION, Task, TaskRequest, TaskState, TaskSupport,
         TasksCapability, UpdateTask,
     },
-    tools::{CallTool, CallToolResult, ListToolsResult, Tool, ToolAnnotations},
+    tools::{CallTool, CallToolResult, Effect, ListToolsResult, Tool, ToolAnnotations},
 };
 
 pub(crate) use self::read::{

@@ -113,6 +113,21 @@ pub struct CallTool {
     pub retry: InputRetry,
     /// Request that the call be a task; revision 2025-11-25 alone lets clients make it.
     pub task: Option<TaskRequest>,
+    /// The gravest effect that the tool may have; `None`: any. No client says it: a server sets it where a call
+    /// came through a tool that calls others.
+    pub at_most: Option<Effect>,
+}
+
+/// Effect of a tool, by which hosts decide if their users are asked. Each is graver than those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// None: nothing changes.
+    Read,
+    /// A change that destroys nothing.
+    Write,
+    /// Any effect, or one that is not known.
+    Destructive,
 }
 
 /// A tool's answer.

@@ -40,6 +40,7 @@ fn request() -> impl Strategy<Value = ClientRequest> {
                 arguments,
                 retry,
                 task,
+                at_most: None,
             })
         });
     let initialize = (text(), client_capabilities(), implementation()).prop_map(

@@ -12,15 +12,15 @@ use crate::{
         quota_hints,
         refusal::{KeyTaken, PendingApproval, TakenBy, Unconfirmed},
     },
-    offer::{prompts::PromptFailure, resources::ReadFailure},
+    offer::{Offer, prompts::PromptFailure, resources::ReadFailure},
 };
-use adapter_tools::{InvalidArguments, ToolError};
+use adapter_tools::{InvalidArguments, Tool, ToolError};
 use governance::{Denial, Reason};
-use jsonrpc_core::ErrorCode;
+use jsonrpc_core::{ErrorCode, ErrorObject};
 use ledger::ApprovalState;
 use mcp_protocol::{
     Era, ProtocolVersion,
-    model::{CallToolResult, Content, ResultMeta},
+    model::{CallToolResult, Content, Effect, ResultMeta},
 };
 use mcp_service::{McpError, RequestCx};
 use serde_json::{Value, json};
@@ -146,6 +146,12 @@ impl InvocationError {
                 let data =
                     json!({ "details": lines, "violations": violations, "retryable": false });
                 Told::new(code, message, data)
+            }
+            Self::TooGrave(grave) => {
+                let details = grave.to_string();
+                let data =
+                    json!({ "details": details, "call_by": grave.call_by(), "retryable": false });
+                Told::new(code, details, data)
             }
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => {
                 let data = json!({ "details": self.to_string(), "retryable": true });
@@ -437,11 +443,38 @@ fn public_reason(reason: Reason) -> &'static str {
     }
 }
 
+/// A call of a tool, for its answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Called<'a> {
+    pub(crate) tool: &'a str,
+    pub(crate) offer: &'a Offer,
+    /// As in [`Invocation`](crate::Invocation).
+    pub(crate) at_most: Option<Effect>,
+}
+
+impl Called<'_> {
+    /// The schema of the arguments, for a caller that was not told of it by a list.
+    fn needed(&self) -> Option<String> {
+        self.at_most?;
+        let tool = self.offer.tools().get(self.tool)?;
+        Some(needed_arguments(tool))
+    }
+}
+
+/// Words for the arguments that a tool takes.
+pub(crate) fn needed_arguments(tool: &Tool) -> String {
+    let schema = tool.input_schema_text();
+    format!(
+        "The arguments of {} are described by this schema: {schema}",
+        tool.name()
+    )
+}
+
 /// The result or error for the caller of a tool.
 pub(crate) fn tool_result(
     outcome: Result<Invoked, InvocationError>,
     report: &CallReport,
-    tool: &str,
+    called: Called<'_>,
     cx: &RequestCx,
     answering: AnswerOptions,
 ) -> Result<CallToolResult, McpError> {
@@ -449,7 +482,23 @@ pub(crate) fn tool_result(
         Ok(Invoked::Tool(result)) => result,
         Ok(_) => return Err(mixed_up()),
         Err(error) => {
-            let result = error.to_client(tool, cx, answering)?;
+            let is_invalid = matches!(
+                error,
+                InvocationError::Invalid(_) | InvocationError::Tool(ToolError::Rejected(_))
+            );
+            let needed = is_invalid.then(|| called.needed()).flatten();
+            let told = error.to_client(called.tool, cx, answering);
+            let mut result = told.map_err(|error| match &needed {
+                Some(needed) => {
+                    let message = format!("{}. {needed}", error.0.message);
+                    McpError(ErrorObject {
+                        message: message.into(),
+                        ..error.0
+                    })
+                }
+                None => error,
+            })?;
+            result.content.extend(needed.map(Content::text));
             report.told_code(error.meaning().code);
             result
         }

@@ -3,7 +3,7 @@
 
 use crate::{
     invocation::{
-        refusal::{BadKey, KeyTaken, Unconfirmed},
+        refusal::{BadKey, KeyTaken, TooGrave, Unconfirmed},
         verdict::{Ended, Severity},
     },
     offer::{prompts::PromptFailure, resources::ReadFailure},
@@ -36,6 +36,9 @@ pub enum InvocationError {
     /// The idempotency key is taken, so nothing was done.
     #[error("not done again")]
     KeyTaken(#[source] Box<KeyTaken>),
+    /// The call came through a tool of the search view that makes none of such effect, so nothing was done.
+    #[error("called by the wrong tool")]
+    TooGrave(#[source] TooGrave),
     /// The arguments do not fit the tool's schema, so nothing was done.
     #[error("the arguments do not fit")]
     Invalid(#[source] InvalidArguments),
@@ -189,6 +192,7 @@ impl InvocationError {
             // Found before anything is counted, so it is a refusal for the ledger: many of them are
             // counted together.
             Self::BadKey(_) => row((INVALID_PARAMS, Error), denied("idempotency_bad_key"), REFUSED, (Ended::Invalid, Warning, "idempotency_key", OTHER)),
+            Self::TooGrave(_) => row((INVALID_PARAMS, Result), denied("effect"), REFUSED, (Ended::Invalid, Warning, "effect", OTHER)),
             Self::Invalid(_) => row((INVALID_PARAMS, Arguments), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", OTHER)),
             Self::TimedOut(_) => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
             Self::Stopped(_) => row((TIMED_OUT, Result), Cancelled, (Charge::Estimate, Ending::GivenUp, KeyFate::Unknown), (Ended::Cancelled, Warning, "stopped", "stopped")),
@@ -256,6 +260,7 @@ mod tests {
     use super::*;
     use crate::invocation::refusal::{TakenBy, WhyUnconfirmed};
     use adapter_tools::{Needed, NoArguments, Tool};
+    use mcp_protocol::model::Effect;
 
     fn invalid() -> InvalidArguments {
         let tool = Tool::native("t", |_cx, _: NoArguments| async { Ok("") });
@@ -320,6 +325,13 @@ mod tests {
             (
                 "an idempotency key that is malformed",
                 InvocationError::BadKey(BadKey::Unfit),
+            ),
+            (
+                "called by a tool of the search view for lesser effects",
+                InvocationError::TooGrave(TooGrave {
+                    effect: Effect::Destructive,
+                    at_most: Effect::Read,
+                }),
             ),
             (
                 "arguments that do not fit the schema",
@@ -389,6 +401,7 @@ mod tests {
             | InvocationError::Unconfirmed(_)
             | InvocationError::BadKey(_)
             | InvocationError::KeyTaken(_)
+            | InvocationError::TooGrave(_)
             | InvocationError::Invalid(_)
             | InvocationError::TimedOut(_)
             | InvocationError::Stopped(_)

@@ -1,7 +1,9 @@
-//! Reasons why a call that governance lets through does not begin: no confirmation, or an
-//! idempotency key that cannot be used.
+//! Reasons why a call that governance lets through does not begin: no confirmation, an idempotency key that
+//! cannot be used, or a tool of the search view that makes no such calls.
 
+use crate::offer::search::caller_for;
 use ledger::{ApprovalId, ApprovalProblem, ApprovalState, CallId};
+use mcp_protocol::model::Effect;
 use redaction::TooLong;
 
 /// Refusal of a call that is not confirmed.
@@ -151,5 +153,30 @@ impl KeyTaken {
             TakenBy::Unknown => "idempotency_unknown",
             TakenBy::Done => "idempotency_done",
         }
+    }
+}
+
+/// A call that came through a tool of the search view which makes none of such effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tool {}: call it by {}, and not by {}", may(*.effect), caller_for(*.effect), caller_for(*.at_most))]
+pub struct TooGrave {
+    /// The effect of the tool.
+    pub effect: Effect,
+    /// The gravest effect of calls that come as this one did.
+    pub at_most: Effect,
+}
+
+impl TooGrave {
+    /// The tool of the search view that makes the call.
+    pub fn call_by(&self) -> &'static str {
+        caller_for(self.effect)
+    }
+}
+
+fn may(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Read => "is read-only",
+        Effect::Write => "changes something",
+        Effect::Destructive => "may destroy something, as far as is known",
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum List {
     Tools,
+    /// The tools of the search view.
+    Search,
     Resources,
     Templates,
     Prompts,

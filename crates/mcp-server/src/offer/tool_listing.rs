@@ -119,6 +119,32 @@ impl Described {
         &self.tool.name
     }
 
+    /// The description as it is listed.
+    pub(crate) fn description(&self) -> &str {
+        self.tool.description.as_deref().unwrap_or_default()
+    }
+
+    /// The tool as it is, without limits of any caller.
+    pub(crate) fn plain(&self) -> &model::Tool {
+        &self.tool
+    }
+
+    /// All that a model may need of the tool.
+    pub(crate) fn for_model(&self) -> serde_json::Value {
+        let tool = &self.tool;
+        let mut told = json!({ "name": tool.name, "inputSchema": tool.input_schema });
+        if let Some(title) = &tool.title {
+            told["title"] = json!(title);
+        }
+        if let Some(description) = &tool.description {
+            told["description"] = json!(description);
+        }
+        if let Some(schema) = &tool.output_schema {
+            told["outputSchema"] = json!(schema);
+        }
+        told
+    }
+
     /// A digest of the tool's entry in the list, apart from members that depend on the client.
     pub(crate) fn definition_digest(&self) -> Digest {
         #[derive(Serialize)]

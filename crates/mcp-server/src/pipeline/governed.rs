@@ -9,11 +9,12 @@ use crate::{
         failure::{Charge, DENIED, InvocationError, meaning_of_denial},
         outcome::{charge_of, ending_of, never_began},
         quota_hints,
-        refusal::{BadKey, KeyTaken},
+        refusal::{BadKey, KeyTaken, TooGrave},
         verdict::{Ended, Fault, Verdict},
     },
     names::caller_of,
     observe::calls::{Observer, Refused},
+    offer::search::effect_of,
     options::Options,
     pipeline::{
         idempotency,
@@ -223,7 +224,13 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             }
         }
         match self.governor.admit(ask).await {
-            Ok(permit) => Ok((permit, key)),
+            Ok(permit) => match too_grave(invocation, permit.risk()) {
+                None => Ok((permit, key)),
+                Some(grave) => {
+                    permit.release();
+                    Err(Refusal::Failed(InvocationError::TooGrave(grave)))
+                }
+            },
             // Other rules are in force by now.
             Err(denial) if denial.reason == Reason::NotVisible => {
                 Err(Refusal::Unknown { is_hidden: true })
@@ -372,6 +379,13 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
         call
     }
+}
+
+/// The reason to refuse a call that came through a tool of the search view, by the rules that have admitted it.
+fn too_grave(invocation: &Invocation, risk: Risk) -> Option<TooGrave> {
+    let at_most = invocation.at_most?;
+    let effect = effect_of(&invocation.tool.as_ref()?.tool, risk);
+    (at_most < effect).then_some(TooGrave { effect, at_most })
 }
 
 enum Refusal {

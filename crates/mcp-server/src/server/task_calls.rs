@@ -4,7 +4,7 @@ use crate::{
     input::rounds::{self, Repeated, declared, sealed},
     invocation::{
         Invocation, Invoked,
-        answer::{ErrorStyle, tool_result},
+        answer::{Called, ErrorStyle, tool_result},
     },
     names::{caller_of, tool_capability},
     offer::Offer,
@@ -116,8 +116,8 @@ impl<Q: QuotaStore> Server<Q> {
         }
     }
 
-    /// Puts on record that a call was refused for the way it was to be answered.
-    async fn record_mismatch(
+    /// Puts on record that a call was refused for the way it came, or was to be answered.
+    pub(crate) async fn record_mismatch(
         &self,
         cx: &RequestCx,
         invocation: &Invocation,
@@ -160,6 +160,7 @@ impl<Q: QuotaStore> Server<Q> {
             arguments,
             retry,
             task: _,
+            at_most,
         } = call;
         let (tasks, at_once, ttl) = match as_task {
             AsTask::Yes {
@@ -192,9 +193,10 @@ impl<Q: QuotaStore> Server<Q> {
             encoder: self.encoder.clone(),
             answering: self.answering,
             cx: cx.fork(),
-            offer,
+            offer: Arc::clone(&offer),
             tool: name.clone(),
             arguments: arguments.clone(),
+            at_most,
             answers,
             resume: None,
             visible: {
@@ -225,7 +227,12 @@ impl<Q: QuotaStore> Server<Q> {
                     // Its client takes a task or an error, and nothing else.
                     answering.style = ErrorStyle::Protocol;
                 }
-                let result = tool_result(outcome, &report, &name, cx, answering)?;
+                let called = Called {
+                    tool: &name,
+                    offer: &offer,
+                    at_most,
+                };
+                let result = tool_result(outcome, &report, called, cx, answering)?;
                 Ok(ServerResult::CallTool(result))
             }
         }

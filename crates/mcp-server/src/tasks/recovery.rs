@@ -199,6 +199,7 @@ impl<Q: QuotaStore> Recovery<Q> {
             offer,
             tool: name,
             arguments: again.arguments,
+            at_most: again.at_most,
             answers: again.answers,
             resume: again.resume,
             visible: Arc::clone(&live.visible),

@@ -5,7 +5,7 @@ use crate::{
     input::rounds::{self, MAX_ROUNDS, asks_for_ever},
     invocation::{
         Invocation, Invoked,
-        answer::{AnswerOptions, tool_result},
+        answer::{AnswerOptions, Called, tool_result},
         call_report::CallReport,
         failure::InvocationError,
         handover::Handover,
@@ -33,7 +33,7 @@ use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use ledger::{CallId, Note, NoteKind, Recorder};
 use mcp_protocol::{
     Encoder, Era,
-    model::{CallToolResult, Content, RELATED_TASK, ServerResult, Task, TaskState},
+    model::{CallToolResult, Content, Effect, RELATED_TASK, ServerResult, Task, TaskState},
 };
 use mcp_service::{McpError, RequestCx, Service, panic_text};
 use serde_json::{Value, json};
@@ -69,6 +69,8 @@ pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) offer: Arc<Offer>,
     pub(crate) tool: String,
     pub(crate) arguments: RawJson,
+    /// As in [`Invocation`].
+    pub(crate) at_most: Option<Effect>,
     pub(crate) answers: Option<Arc<Answers>>,
     /// Means to go on with the call that an earlier process has begun, if it is carried out elsewhere.
     pub(crate) resume: Option<Value>,
@@ -280,7 +282,14 @@ impl<Q: QuotaStore> Run<Q> {
         let visible = Arc::clone(&self.visible);
         let tool = self.offer.tools().get(&self.tool);
         // What is not needed later is not kept.
-        let text = || stored_call::text_of(&self.cx, &self.arguments, self.answers.as_deref());
+        let text = || {
+            stored_call::text_of(
+                &self.cx,
+                &self.arguments,
+                self.at_most,
+                self.answers.as_deref(),
+            )
+        };
         let call = tool
             .filter(|it| stored_call::can_be_called_again(it))
             .and_then(|_| text());
@@ -349,7 +358,12 @@ impl<Q: QuotaStore> Run<Q> {
             outcome,
             Ok(_) | Err(InvocationError::Tool(ToolError::Failed(_)))
         );
-        let result = tool_result(outcome, report, &self.tool, &self.cx, self.answering);
+        let called = Called {
+            tool: &self.tool,
+            offer: &self.offer,
+            at_most: self.at_most,
+        };
+        let result = tool_result(outcome, report, called, &self.cx, self.answering);
         let mut result = match result {
             Ok(result) => result,
             Err(error) => return failed(&error),
@@ -372,13 +386,16 @@ impl<Q: QuotaStore> Run<Q> {
 
     /// The status of a task of this call, by which it can be gone on with.
     fn status_of(&self, live: &Arc<RunningTask>) -> StatusMessages {
-        let (cx, arguments) = (self.cx.fork(), self.arguments.clone());
-        let text = move |resume: &Value| stored_call::text_to_resume(&cx, &arguments, resume);
+        let (cx, arguments, at_most) = (self.cx.fork(), self.arguments.clone(), self.at_most);
+        let text =
+            move |resume: &Value| stored_call::text_to_resume(&cx, &arguments, at_most, resume);
         StatusMessages::of(&self.tasks, live, Box::new(text))
     }
 
     fn invocation(&self, answers: Option<Arc<Answers>>) -> Invocation {
-        let called = Invocation::tool(Arc::clone(&self.offer), &self.tool, self.arguments.clone());
+        let mut called =
+            Invocation::tool(Arc::clone(&self.offer), &self.tool, self.arguments.clone());
+        called.at_most = self.at_most;
         Invocation {
             answers,
             ..OwnResources::for_call(&self.invocations, &self.cx, called)

@@ -6,7 +6,7 @@ use jsonrpc_core::{ErrorCode, Id, RawJson};
 use ledger::CallId;
 use mcp_protocol::{
     ProtocolVersion, TraceContext,
-    model::{ClientCapabilities, TaskState},
+    model::{ClientCapabilities, Effect, TaskState},
 };
 use mcp_service::{McpError, RequestCx, TransportKind};
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,9 @@ pub(crate) struct StoredCall {
     roles_until_us: Option<u64>,
     #[serde(default)]
     capabilities: ClientCapabilities,
+    /// As in [`Invocation`](crate::Invocation).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at_most: Option<Effect>,
     /// The place where it is carried out: it is gone on with, and not begun again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resume: Option<Value>,
@@ -60,23 +63,26 @@ pub(crate) fn can_be_called_again(tool: &Tool) -> bool {
 pub(crate) fn text_of(
     cx: &RequestCx,
     arguments: &RawJson,
+    at_most: Option<Effect>,
     answers: Option<&Answers>,
 ) -> Option<String> {
-    text(cx, arguments, answers, None)
+    text(cx, arguments, at_most, answers, None)
 }
 
 /// The text of a call that is carried out elsewhere; `None` if it is too large.
 pub(crate) fn text_to_resume(
     cx: &RequestCx,
     arguments: &RawJson,
+    at_most: Option<Effect>,
     resume: &Value,
 ) -> Option<String> {
-    text(cx, arguments, None, Some(resume.clone()))
+    text(cx, arguments, at_most, None, Some(resume.clone()))
 }
 
 fn text(
     cx: &RequestCx,
     arguments: &RawJson,
+    at_most: Option<Effect>,
     answers: Option<&Answers>,
     resume: Option<Value>,
 ) -> Option<String> {
@@ -93,6 +99,7 @@ fn text(
         roles: roles.iter().map(|role| (**role).to_owned()).collect(),
         roles_until_us: cx.principal.expires().map(micros_of),
         capabilities: cx.capabilities.clone(),
+        at_most,
         resume,
     };
     let text = serde_json::to_string(&saved).ok()?;
@@ -109,6 +116,7 @@ fn micros_of(time: SystemTime) -> u64 {
 pub(crate) struct Again {
     pub(crate) cx: RequestCx,
     pub(crate) arguments: RawJson,
+    pub(crate) at_most: Option<Effect>,
     pub(crate) answers: Option<Arc<Answers>>,
     pub(crate) resume: Option<Value>,
 }
@@ -140,6 +148,7 @@ pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -
     let has_answers = !saved.responses.is_empty() || saved.state.is_some();
     Some(Again {
         cx,
+        at_most: saved.at_most,
         resume: saved.resume,
         arguments: RawJson::from_serialized(String::from(Box::<str>::from(saved.arguments)).into()),
         answers: has_answers.then(|| {
@@ -203,10 +212,11 @@ mod tests {
             state: Some(json!({ "step": 2 })),
         };
         for answers in [None, Some(&answers)] {
-            let text = text_of(&cx, &arguments, answers).unwrap();
+            let text = text_of(&cx, &arguments, Some(Effect::Read), answers).unwrap();
             let record = record();
             let again = read(&record, 2, &text, 0).unwrap();
             assert_eq!(again.arguments.as_str(), arguments.as_str());
+            assert_eq!(again.at_most, Some(Effect::Read));
             assert_eq!(again.cx.principal, cx.principal);
             assert_eq!(again.cx.version, cx.version);
             assert_eq!(again.cx.transport, cx.transport);
@@ -230,10 +240,10 @@ mod tests {
         let roles: Arc<[Arc<str>]> = ["clerk".into()].into();
         let mut cx = RequestCx::detached(ProtocolVersion::V2026_07_28, "anna");
         let roles_at = |cx: &RequestCx, now_us| {
-            let text = text_of(cx, &RawJson::EMPTY_OBJECT, None).unwrap();
+            let text = text_of(cx, &RawJson::EMPTY_OBJECT, None, None).unwrap();
             let again = read(&record(), 2, &text, now_us).unwrap();
             // And once more, as when the next process ends as well.
-            let text = text_of(&again.cx, &RawJson::EMPTY_OBJECT, None).unwrap();
+            let text = text_of(&again.cx, &RawJson::EMPTY_OBJECT, None, None).unwrap();
             let again = read(&record(), 3, &text, now_us).unwrap();
             again.cx.principal.roles().to_vec()
         };
@@ -251,8 +261,8 @@ mod tests {
         let cx = RequestCx::detached(ProtocolVersion::V2026_07_28, "anna");
         let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(MAX_SAVED_BYTES));
         let large = RawJson::from_serialized(large.into_bytes());
-        assert_eq!(text_of(&cx, &large, None), None);
-        let text = text_of(&cx, &RawJson::EMPTY_OBJECT, None).unwrap();
+        assert_eq!(text_of(&cx, &large, None, None), None);
+        let text = text_of(&cx, &RawJson::EMPTY_OBJECT, None, None).unwrap();
         assert!(read(&record(), 2, &text, 0).is_some());
         for bad in ["", "{}", &text[1..], &text.replace("stdio", "pigeons")] {
             assert!(read(&record(), 2, bad, 0).is_none(), "{bad}");

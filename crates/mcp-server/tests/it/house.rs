@@ -9,8 +9,8 @@ use ledger::{
 };
 use mcp_protocol::model::Implementation;
 use mcp_server::{
-    McpServer, NoResources, Offer, Options, Parts, Prompts, Resources, StaticPrompts, Tasks,
-    redactor_of_this_process,
+    McpServer, NoResources, Offer, Options, Parts, Prompts, Resources, SearchOptions, SearchView,
+    StaticPrompts, Tasks, redactor_of_this_process,
 };
 use mcp_service::Principal;
 use serde_json::{Map, Value, json};
@@ -273,6 +273,7 @@ pub(crate) struct Setup {
     pub(crate) resources: Arc<dyn Resources>,
     pub(crate) prompts: Arc<dyn Prompts>,
     pub(crate) tasks: Option<Arc<Tasks>>,
+    pub(crate) search_view: Option<SearchOptions>,
     pub(crate) tracing: Option<mcp_server::Tracing>,
     pub(crate) max_principals: usize,
     pub(crate) ledger: MemoryLedger,
@@ -294,6 +295,7 @@ impl Default for Setup {
             resources: Arc::new(NoResources),
             prompts: Arc::new(StaticPrompts::new()),
             tasks: None,
+            search_view: None,
             tracing: None,
             max_principals: 100,
             ledger: MemoryLedger::default(),
@@ -350,6 +352,11 @@ impl Setup {
         };
         let mut tools = self.bench.tools();
         tools.extend(self.more_tools);
+        let mut offer = offer(tools, self.resources).with_prompts(self.prompts);
+        if let Some(options) = self.search_view {
+            let view = SearchView::new(&options).unwrap().expect("a client has it");
+            offer = offer.with_search_view(Arc::new(view), None);
+        }
         let mcp_server = McpServer::new(
             Parts {
                 info: Implementation {
@@ -358,7 +365,7 @@ impl Setup {
                     ..Implementation::default()
                 },
                 instructions: None,
-                offer: offer(tools, self.resources).with_prompts(self.prompts),
+                offer,
                 governor: Arc::new(Governor::new(
                     Policy::new(self.policy).unwrap(),
                     Arc::new(MemoryQuota::new(self.max_principals)),

@@ -21,6 +21,7 @@ mod refusals;
 mod replays;
 mod resources;
 mod roles;
+mod search_view;
 mod skills_extension;
 mod tasks;
 mod tasks_interleavings;

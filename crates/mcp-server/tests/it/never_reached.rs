@@ -11,7 +11,9 @@ use governance::{
 use mcp_protocol::model::{
     GetPromptResult, ListResources, Prompt, ReadResource, ReadResourceResult, Resource,
 };
-use mcp_server::{PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry, Resources};
+use mcp_server::{
+    PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry, Resources, SearchOptions,
+};
 use serde_json::{Value, json};
 use std::{
     fmt,
@@ -90,18 +92,32 @@ impl Prompts for Letters {
     }
 }
 
+/// A call through a tool of the search view.
+const THROUGH: &str = "call_tool_destructive";
+
 /// Calls, each with the name that the policy has for its target.
-const CALLED: [(&str, &str); 3] = [
+const CALLED: [(&str, &str); 4] = [
     ("tools/call", "tool/pay"),
+    (THROUGH, "tool/pay"),
     ("resources/read", "resource/test://papers/1"),
     ("prompts/get", "prompt/letter"),
 ];
 
 fn params(method: &str) -> Value {
+    let pay = || json!({ "name": "pay", "arguments": { "amount": 7, "limit": null } });
     match method {
-        "tools/call" => json!({ "name": "pay", "arguments": { "amount": 7, "limit": null } }),
+        "tools/call" => pay(),
+        THROUGH => json!({ "name": THROUGH, "arguments": pay() }),
         "resources/read" => json!({ "uri": URI }),
         _ => json!({ "name": "letter" }),
+    }
+}
+
+/// The method by which a call is made.
+fn method_of(called: &'static str) -> &'static str {
+    match called {
+        THROUGH => "tools/call",
+        method => method,
     }
 }
 
@@ -119,8 +135,8 @@ struct Way {
     methods: &'static [&'static str],
 }
 
-const EVERYWHERE: &[&str] = &["tools/call", "resources/read", "prompts/get"];
-const TOOLS: &[&str] = &["tools/call"];
+const EVERYWHERE: &[&str] = &["tools/call", THROUGH, "resources/read", "prompts/get"];
+const TOOLS: &[&str] = &["tools/call", THROUGH];
 
 fn no_facts() -> CapabilityFacts {
     CapabilityFacts::default()
@@ -391,6 +407,10 @@ fn house(policy: PolicySpec, reached: &Reached, fails: bool) -> House {
             entries: vec![prompt],
             reached: reached.clone(),
         }),
+        search_view: Some(SearchOptions {
+            clients: vec!["*".to_owned()],
+            ..SearchOptions::default()
+        }),
         ..Setup::default()
     }
     .build()
@@ -444,18 +464,21 @@ async fn who_is_refused_never_reaches_what_they_call() {
                 let address = over_http(&house).await;
                 let mut first = house.connect(principal, MODERN).await;
                 for _ in 0..way.before {
-                    first.ask(method, params(method)).await;
+                    first.ask(method_of(method), params(method)).await;
                 }
                 assert_eq!(reached.count(), way.before, "{says}");
                 for version in SPOKEN {
                     for place in Place::of(version) {
                         let mut client = house.connect(principal, version).await;
-                        let answer = client.ask_at(*place, method, params(method)).await;
+                        let answer = client
+                            .ask_at(*place, method_of(method), params(method))
+                            .await;
                         assert!(failure_of(&answer)["code"].is_i64(), "{says}: {answer}");
                         let client = HttpClient::new(address);
                         let mut client = client.with_header("x-mcp-client-id", principal);
                         client.open(version).await;
-                        let answer = post_at(&mut client, *place, method, params(method)).await;
+                        let answer =
+                            post_at(&mut client, *place, method_of(method), params(method)).await;
                         assert!(failure_of(&answer)["code"].is_i64(), "{says}: {answer}");
                         let now = reached.count();
                         assert_eq!(now, way.before, "{says} in {version}, {place:?}: {answer}");
@@ -468,7 +491,7 @@ async fn who_is_refused_never_reaches_what_they_call() {
             }
         }
     }
-    assert!(1_500 < refused, "{refused}");
+    assert!(2_200 < refused, "{refused}");
 }
 
 /// The same requests get through where nothing refuses them: it is not the requests that are wrong.
@@ -482,10 +505,12 @@ async fn who_is_not_refused_reaches_it_every_time() {
         for version in SPOKEN {
             for place in Place::of(version) {
                 let mut client = house.connect("named", version).await;
-                client.ask_at(*place, method, params(method)).await;
+                client
+                    .ask_at(*place, method_of(method), params(method))
+                    .await;
                 let mut client = HttpClient::new(address);
                 client.open(version).await;
-                post_at(&mut client, *place, method, params(method)).await;
+                post_at(&mut client, *place, method_of(method), params(method)).await;
                 sent += 2;
                 assert_eq!(reached.count(), sent, "{method} in {version}, {place:?}");
             }
