@@ -13,7 +13,7 @@ from parts import Part, call, stage
 from processes import Server, end
 
 # With the eras in which they go.
-CLIENTS = {"python-2": ["legacy", "modern"], "typescript-2": ["legacy", "modern"]}
+CLIENTS = {client: ["legacy", "modern"] for client in ("python-2", "typescript-2", "inspector")}
 
 QUESTION = "Why does O-5007 come back?"
 # Modern clients say with each request what they want to hear; legacy ones are told everything by default.
@@ -71,9 +71,11 @@ def _judge(part: Part) -> None:
     right = not returned.get("isError", True) and returned["text"].endswith("for a voucher: late")
     part.check("the handler goes on with the answer", right, returned)
     part.check("the user is asked once", returned.get("asked") == [QUESTION], returned)
+    # The Inspector's command line shows neither progress nor codes of errors.
+    is_terse = part.where.client == "inspector"
     # The TypeScript SDK counts its own rounds besides, without a total.
     done = [report[0] for report in returned.get("progress") or [] if report[1] is not None]
-    part.check("its progress is told", done == [1, 2], returned)
+    part.check("its progress is told", is_terse or done == [1, 2], returned)
     part.check("what it logs is heard", "comes back: late" in json.dumps(returned.get("logs")), returned)
     declined = said["declined"]
     part.check("the user may decline", declined.get("text") == "O-5006 stays with the customer", declined)
@@ -85,7 +87,8 @@ def _judge(part: Part) -> None:
     part.check("the prompt is listed", names == ["complaint-answer"], names)
     text = json.dumps(said["prompt"].get("messages"))
     part.check("the prompt is filled in", "order O-5007" in text and "friendly tone" in text, said["prompt"])
-    part.check("an argument is required", said["incomplete"].get("error", {}).get("code") == -32602, said["incomplete"])
+    refused = said["incomplete"].get("error", {"code": 0})
+    part.check("an argument is required", refused["code"] == (None if is_terse else -32602), refused)
     part.check("its argument is completed", said["complete"].get("values") == ["friendly"], said["complete"])
     contents = said["resource"].get("contents") or [{"base64": ""}]
     part.check("the resource is read", b"wrong item" in base64.b64decode(contents[0]["base64"]), said["resource"])

@@ -1,5 +1,6 @@
 """What the drivers of the Inspector's programs have in common."""
 
+import base64
 import json
 import os
 import subprocess
@@ -49,6 +50,18 @@ def called(result):
         "structured": result.get("structuredContent"),
         "told": (result.get("_meta") or {}).get("io.owlclaw/error"),
     }
+
+
+def contents(result):
+    """What a resource was read as."""
+    return [
+        {
+            "uri": part["uri"],
+            "mimeType": part.get("mimeType"),
+            "base64": part["blob"] if "blob" in part else base64.b64encode(part["text"].encode()).decode(),
+        }
+        for part in result["contents"]
+    ]
 
 
 def refusal(ran):

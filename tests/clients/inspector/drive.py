@@ -4,17 +4,16 @@
 
 Every step is a run of its own: a new connection and, over stdio, a new server.
 The Inspector keeps neither the code nor the data of an error, so outcomes have
-only its message. Steps about tasks need a connection that stays: see tasks.py.
+only its message. Steps about tasks and questions need a connection that stays: see tasks.py.
 """
 
-import base64
 import json
 import os
 import sys
 import tempfile
 
 import tasks
-from command import called, environment, refusal, run, say, write_config
+from command import called, contents, environment, refusal, run, say, write_config
 
 
 def options(step):
@@ -41,16 +40,7 @@ def outcome_of(step, ran):
         case "resources":
             return {"resources": result["resources"]}
         case "read":
-            return {
-                "contents": [
-                    {
-                        "uri": part["uri"],
-                        "mimeType": part.get("mimeType"),
-                        "base64": part["blob"] if "blob" in part else base64.b64encode(part["text"].encode()).decode(),
-                    }
-                    for part in result["contents"]
-                ]
-            }
+            return {"contents": contents(result)}
         case "call":
             return {**called(result), "progress": []}
 
@@ -59,7 +49,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         plan = json.load(file)
     with tempfile.TemporaryDirectory() as home:
-        if "answers" in plan:
+        if "answers" in plan or "confirms" in plan:
             return tasks.carry_out(plan, home)
         inspector = ["node", os.environ["INSPECTOR"], "--cli", "--config", write_config(plan, home)]
         inspector += ["--server", "server", "--protocol-era", plan["era"]]
