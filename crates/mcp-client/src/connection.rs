@@ -13,10 +13,12 @@ use crate::{
     Dial, Error, Options, Speak,
     wire::shared::{Agreed, Shared},
 };
-use mcp_protocol::{Era, MirroredParams, ProtocolVersion, model::ClientCapabilities};
+use mcp_protocol::{
+    Era, MirroredParams, ProtocolVersion, client::LeftOut, model::ClientCapabilities,
+};
 use session::Session;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 use tokio::sync::Mutex as AsyncMutex;
@@ -32,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     /// Facts of the last list of tools that calls depend on.
     listed: Mutex<Listed>,
+    /// Items that do not fit, of each list as it was last read.
+    left_out: Mutex<BTreeMap<&'static str, Vec<LeftOut>>>,
     /// State that a new legacy session must be told again.
     session: AsyncMutex<Session>,
 }
@@ -81,6 +85,7 @@ impl Connection {
             shared,
             options,
             listed: Mutex::default(),
+            left_out: Mutex::default(),
             session: AsyncMutex::default(),
         }));
         connection.negotiate().await?;

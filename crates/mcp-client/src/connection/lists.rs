@@ -3,8 +3,8 @@
 use super::{Listed, requests::Deadline};
 use crate::{CallOptions, Connection, Error};
 use mcp_protocol::{
-    Era, MirroredParams,
-    client::Answer,
+    Era, Method, MirroredParams,
+    client::{Answer, LeftOut},
     model::{
         ClientRequest, ListResources, Page, Prompt, Resource, ResourceTemplate, TaskSupport, Tool,
     },
@@ -12,8 +12,8 @@ use mcp_protocol::{
 use std::sync::{MutexGuard, PoisonError};
 
 impl Connection {
-    /// All tools. Over HTTP, tools of the modern era whose `x-mcp-header` annotations break the rules are
-    /// left out, as the revision demands.
+    /// All tools that fit; [`left_out`](Self::left_out) has the others. Over HTTP, tools of the modern era whose
+    /// `x-mcp-header` annotations break the rules are left out, as the revision demands.
     ///
     /// # Errors
     ///
@@ -37,21 +37,28 @@ impl Connection {
         let version = self.shared().version();
         let mut listed = Listed::default();
         if self.shared().link().http().is_some() && version.era() == Era::Modern {
+            let mut unfit = Vec::new();
+            let mut at = 0;
             tools.retain(|tool| {
+                at += 1;
                 let schema = tool.input_schema.parse::<serde_json::Value>();
-                let params = match schema.map(|it| MirroredParams::of_schema(&it)) {
-                    Ok(Ok(params)) => params,
-                    Ok(Err(error)) => {
-                        tracing::warn!(tool = tool.name, %error, "a tool was left out");
+                let params = schema.map_err(|it| it.to_string());
+                let params = params
+                    .and_then(|it| MirroredParams::of_schema(&it).map_err(|it| it.to_string()));
+                let params = match params {
+                    Ok(params) => params,
+                    Err(why) => {
+                        let name = Some(tool.name.clone());
+                        unfit.push(LeftOut { name, at, why });
                         return false;
                     }
-                    Err(_) => return false,
                 };
                 if !params.is_empty() {
                     listed.mirrored.insert(tool.name.clone(), params);
                 }
                 true
             });
+            self.leave_out(Method::ListTools.name(), unfit);
         }
         if self.has_legacy_tasks() {
             let required = tools
@@ -61,6 +68,32 @@ impl Connection {
         }
         *self.listed() = listed;
         Ok(tools)
+    }
+
+    /// Items of lists that do not fit, and are in none of what [`tools`](Self::tools), [`resources`](Self::resources),
+    /// [`resource_templates`](Self::resource_templates) and [`prompts`](Self::prompts) have returned, with the method
+    /// of the list; of each list as it was last read.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<(&'static str, LeftOut)> {
+        let lists = self.0.left_out.lock();
+        let lists = lists.unwrap_or_else(PoisonError::into_inner);
+        let items = |(list, items): (&&'static str, &Vec<LeftOut>)| {
+            let list = *list;
+            items
+                .iter()
+                .map(move |it| (list, it.clone()))
+                .collect::<Vec<_>>()
+        };
+        lists.iter().flat_map(items).collect()
+    }
+
+    fn leave_out(&self, list: &'static str, items: Vec<LeftOut>) {
+        for item in &items {
+            tracing::warn!(list, item = %item, "an item of a list was left out");
+        }
+        let lists = self.0.left_out.lock();
+        let mut lists = lists.unwrap_or_else(PoisonError::into_inner);
+        lists.entry(list).or_default().extend(items);
     }
 
     pub(super) fn listed(&self) -> MutexGuard<'_, Listed> {
@@ -135,19 +168,26 @@ impl Connection {
         let bounds = &self.options().bounds;
         let options = CallOptions::default();
         let mut items = Vec::new();
+        let mut left_out = Vec::new();
         let mut cursor = None;
         for _ in 0..bounds.max_pages {
-            let answer = self
-                .request_until(ask(cursor.clone()), &options, deadline)
-                .await?;
+            let request = ask(cursor.clone());
+            let list = Method::of(&request).name();
+            let answered = self.answered_until(request, &options, deadline).await?;
             let unfit = || Error::Protocol("a list was answered with something else".to_owned());
-            let (more, next) = page(answer).ok_or_else(unfit)?;
+            left_out.extend(answered.left_out);
+            let (more, next) = page(answered.answer).ok_or_else(unfit)?;
             items.extend(more);
-            if bounds.max_items < items.len() {
+            if bounds.max_items < items.len() + left_out.len() {
                 return Err(Error::bound("max_items", bounds.max_items as u64));
             }
             match next {
-                None => return Ok(items),
+                None => {
+                    let lists = self.0.left_out.lock();
+                    lists.unwrap_or_else(PoisonError::into_inner).remove(list);
+                    self.leave_out(list, left_out);
+                    return Ok(items);
+                }
                 Some(next) if Some(&next) == cursor.as_ref() => {
                     return Err(Error::Protocol("a page leads to itself".to_owned()));
                 }

@@ -225,20 +225,31 @@ impl Connection {
 
     pub(crate) async fn request_until(
         &self,
-        mut request: ClientRequest,
+        request: ClientRequest,
         options: &CallOptions,
         deadline: Deadline,
     ) -> Result<Answer, Error> {
+        let answered = self.answered_until(request, options, deadline).await?;
+        Ok(answered.answer)
+    }
+
+    pub(super) async fn answered_until(
+        &self,
+        mut request: ClientRequest,
+        options: &CallOptions,
+        deadline: Deadline,
+    ) -> Result<Answered, Error> {
         let (mut reopened, mut listed) = (false, false);
         let mut rounds = 0;
         loop {
             let version = self.shared().version();
             let session = self.shared().link().http().and_then(|it| it.session());
             let required = match self.once(version, &request, options, deadline).await {
-                Ok(answered) => match answered.answer {
-                    Answer::InputRequired(required) if !options.hands_over_questions => required,
-                    answer => return Ok(answer),
-                },
+                Ok(Answered {
+                    answer: Answer::InputRequired(required),
+                    ..
+                }) if !options.hands_over_questions => required,
+                Ok(answered) => return Ok(answered),
                 Err(Error::SessionLost) if !reopened => {
                     reopened = true;
                     let reopening = timeout_at(deadline.at, self.reopen(session)).await;

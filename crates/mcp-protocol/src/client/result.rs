@@ -10,13 +10,14 @@ use crate::{
     model::{
         CacheHint, CacheScope, CallToolResult, Completion, GetPromptResult, GetSkillResult,
         Implementation, InputRequired, ListPromptsResult, ListResourceTemplatesResult,
-        ListResourcesResult, ListSkillsResult, ListTasksResult, ListToolsResult, Object, Prompt,
-        ReadDirectoryResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate,
-        ResultMeta, SkillEntry, Task, Tool, objects, or_default, raw_object_or_null, whole,
+        ListResourcesResult, ListSkillsResult, ListTasksResult, ListToolsResult, Object,
+        ReadDirectoryResult, ReadResourceResult, Resource, ResourceContents, ResultMeta,
+        SkillEntry, Task, objects, or_default, raw_object_or_null, whole,
     },
 };
 use jsonrpc_core::{Id, RawJson};
 use serde::{Deserialize, de::DeserializeOwned};
+use std::fmt;
 
 /// A result that cannot be understood.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,28 @@ pub struct Answered {
     /// The other entries of its `_meta`. A result of the vocabulary that has such entries itself
     /// has the same.
     pub meta: ResultMeta,
+    /// Tools, prompts, resources and templates of a list that do not fit; the answer has the others.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Item of a list that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Name, or for resources and templates the URI, as far as the item has one; cut after 100 characters.
+    pub name: Option<String>,
+    /// Position in its page, from 1.
+    pub at: usize,
+    /// Reason.
+    pub why: String,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "`{}`: {}", name.escape_debug(), self.why),
+            None => write!(f, "number {} of its page: {}", self.at, self.why),
+        }
+    }
 }
 
 /// Answer of a server.
@@ -89,7 +112,8 @@ pub enum Answer {
 ///
 /// # Errors
 ///
-/// [`ResultError`] when it is no such result. Nothing is made of half of it.
+/// [`ResultError`] when it is no such result. Nothing is made of half of it, but of lists: an item that does not
+/// fit is in [`Answered::left_out`], and takes no other with it.
 pub fn decode_result(
     version: ProtocolVersion,
     kind: Method,
@@ -100,6 +124,7 @@ pub fn decode_result(
     let Object(shape): Object<Shape> = result.parse().map_err(malformed)?;
     let modern = version.era() == Era::Modern;
     let result_type = shape.result_type.filter(|_| modern);
+    let mut left_out = Vec::new();
     let answer = match result_type.as_deref() {
         None | Some("complete") => {
             let cache = CacheHint {
@@ -109,7 +134,7 @@ pub fn decode_result(
                     .filter(|_| modern)
                     .unwrap_or(CacheScope::Private),
             };
-            complete(version, kind, result, cache)
+            complete(version, kind, result, cache, &mut left_out)
         }
         Some("input_required") if can_ask(kind) => {
             input_required(version, result).map(Answer::InputRequired)
@@ -130,6 +155,7 @@ pub fn decode_result(
         server_info: None,
         subscription: None,
         meta: shape.meta,
+        left_out,
     };
     if modern {
         own_entries(&mut answered).map_err(malformed)?;
@@ -138,6 +164,10 @@ pub fn decode_result(
 }
 
 const MAX_TYPE: usize = 64;
+/// Most characters of the name of an item that does not fit.
+const MAX_NAME: usize = 100;
+/// Most characters of the reason why an item does not fit.
+const MAX_WHY: usize = 200;
 
 /// The only requests whose servers may ask for more (2026-07-28, multi round-trip requests).
 fn can_ask(kind: Method) -> bool {
@@ -188,6 +218,7 @@ fn complete(
     kind: Method,
     result: &RawJson,
     cache: CacheHint,
+    left_out: &mut Vec<LeftOut>,
 ) -> Result<Answer, serde_json::Error> {
     Ok(match kind {
         Method::Ping
@@ -211,7 +242,7 @@ fn complete(
         Method::ListTools => {
             let Tools { tools, next_cursor } = read(result)?;
             Answer::ListTools(ListToolsResult {
-                tools,
+                tools: fitting(tools, "name", left_out),
                 next_cursor,
                 cache,
             })
@@ -222,7 +253,7 @@ fn complete(
                 next_cursor,
             } = read(result)?;
             Answer::ListPrompts(ListPromptsResult {
-                prompts,
+                prompts: fitting(prompts, "name", left_out),
                 next_cursor,
                 cache,
             })
@@ -233,13 +264,13 @@ fn complete(
                 next_cursor,
             } = read(result)?;
             Answer::ListResources(ListResourcesResult {
-                resources,
+                resources: fitting(resources, "uri", left_out),
                 next_cursor,
                 cache,
             })
         }
         Method::ReadDirectory => {
-            let Resources {
+            let Directory {
                 resources,
                 next_cursor,
             } = read(result)?;
@@ -254,7 +285,7 @@ fn complete(
                 next_cursor,
             } = read(result)?;
             Answer::ListResourceTemplates(ListResourceTemplatesResult {
-                resource_templates,
+                resource_templates: fitting(resource_templates, "uriTemplate", left_out),
                 next_cursor,
                 cache,
             })
@@ -319,8 +350,7 @@ fn input_required(
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Tools {
-    #[serde(deserialize_with = "objects")]
-    tools: Vec<Tool>,
+    tools: Vec<Any>,
     #[serde(default)]
     next_cursor: Option<String>,
 }
@@ -328,8 +358,7 @@ struct Tools {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Prompts {
-    #[serde(deserialize_with = "objects")]
-    prompts: Vec<Prompt>,
+    prompts: Vec<Any>,
     #[serde(default)]
     next_cursor: Option<String>,
 }
@@ -337,6 +366,14 @@ struct Prompts {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Resources {
+    resources: Vec<Any>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Directory {
     #[serde(deserialize_with = "objects")]
     resources: Vec<Resource>,
     #[serde(default)]
@@ -346,8 +383,7 @@ struct Resources {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Templates {
-    #[serde(deserialize_with = "objects")]
-    resource_templates: Vec<ResourceTemplate>,
+    resource_templates: Vec<Any>,
     #[serde(default)]
     next_cursor: Option<String>,
 }
@@ -385,6 +421,29 @@ struct Tasks {
     tasks: Vec<AnyTask>,
     #[serde(default)]
     next_cursor: Option<String>,
+}
+
+/// Item of a list, fit or not.
+#[derive(Deserialize)]
+struct Any(#[serde(deserialize_with = "crate::model::raw")] RawJson);
+
+/// The items that are `T`; the others are told of, by the member `key`.
+fn fitting<T: DeserializeOwned>(items: Vec<Any>, key: &str, left_out: &mut Vec<LeftOut>) -> Vec<T> {
+    let items = items.into_iter().enumerate();
+    let fitting = items.filter_map(|(at, Any(item))| match item.parse() {
+        Ok(Object(item)) => Some(item),
+        Err(error) => {
+            let value: Option<serde_json::Value> = item.parse().ok();
+            let name = value.as_ref().and_then(|it| it.get(key)?.as_str());
+            left_out.push(LeftOut {
+                name: name.map(|it| it.chars().take(MAX_NAME).collect()),
+                at: at + 1,
+                why: error.to_string().chars().take(MAX_WHY).collect(),
+            });
+            None
+        }
+    });
+    fitting.collect()
 }
 
 /// Task in any form; the revision decides which members it has.

@@ -19,6 +19,60 @@ fn answer(version: ProtocolVersion, kind: Method, text: &str) -> Result<Answer, 
 }
 
 #[test]
+fn an_item_of_a_list_that_does_not_fit_takes_no_other_with_it() {
+    use Method::{ListPrompts, ListResourceTemplates, ListResources, ListTools};
+    let fit = r#"{"name":"n","uri":"u","uriTemplate":"t","inputSchema":{}}"#;
+    for (kind, key, unfit, name) in [
+        (ListTools, "tools", r#"["n",null,null,{}]"#, None),
+        (ListTools, "tools", r#""n""#, None),
+        (ListTools, "tools", r#"{"inputSchema":{}}"#, None),
+        (ListTools, "tools", r#"{"name":7,"inputSchema":{}}"#, None),
+        (ListTools, "tools", r#"{"name":"x"}"#, Some("x")),
+        (
+            ListTools,
+            "tools",
+            r#"{"name":"x","inputSchema":true}"#,
+            Some("x"),
+        ),
+        (
+            ListTools,
+            "tools",
+            r#"{"name":"x","inputSchema":{},"annotations":{"readOnlyHint":"yes"}}"#,
+            Some("x"),
+        ),
+        (ListPrompts, "prompts", "null", None),
+        (
+            ListResources,
+            "resources",
+            r#"{"uri":"x","name":"n","size":5.5}"#,
+            Some("x"),
+        ),
+        (
+            ListResourceTemplates,
+            "resourceTemplates",
+            r#"{"uriTemplate":"x"}"#,
+            Some("x"),
+        ),
+    ] {
+        let text = format!(r#"{{"{key}":[{fit},{unfit},{fit}]}}"#);
+        let answered = decode_result(V2025_11_25, kind, &raw(&text)).unwrap();
+        let count = match answered.answer {
+            Answer::ListTools(it) => it.tools.len(),
+            Answer::ListPrompts(it) => it.prompts.len(),
+            Answer::ListResources(it) => it.resources.len(),
+            Answer::ListResourceTemplates(it) => it.resource_templates.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(count, 2, "{text}");
+        let [left_out] = &answered.left_out[..] else {
+            panic!("{text}: {:?}", answered.left_out)
+        };
+        assert_eq!((left_out.name.as_deref(), left_out.at), (name, 2), "{text}");
+        assert!(!left_out.why.is_empty());
+    }
+}
+
+#[test]
 fn types_are_demanded_and_the_rest_is_not() {
     use Method::{CallTool, Complete, Initialize, ListResources, ListTools, ReadResource};
     #[rustfmt::skip]
@@ -28,10 +82,7 @@ fn types_are_demanded_and_the_rest_is_not() {
         (ListTools, r#"{"tools":[{"name":"n","inputSchema":{},"title":null,"icons":null,"annotations":null,"more":1}]}"#, true),
         (ListTools, r#"{}"#, false),
         (ListTools, r#"{"tools":{}}"#, false),
-        (ListTools, r#"{"tools":[["n",null,null,{}]]}"#, false),
-        (ListTools, r#"{"tools":[{"name":"n"}]}"#, false),
-        (ListTools, r#"{"tools":[{"name":"n","inputSchema":true}]}"#, false),
-        (ListTools, r#"{"tools":[{"name":"n","inputSchema":{},"annotations":{"readOnlyHint":"yes"}}]}"#, false),
+        (ListTools, r#"{"tools":null}"#, false),
         (ListTools, r#"{"tools":[],"_meta":[]}"#, false),
         (ListTools, r#"[]"#, false),
         (ListTools, r#"null"#, false),
@@ -43,7 +94,7 @@ fn types_are_demanded_and_the_rest_is_not() {
         (CallTool, r#"{"content":[{"type":"tool_use","id":"","name":"","input":{}}]}"#, false),
         (CallTool, r#"{"content":[],"isError":1}"#, false),
         (ListResources, r#"{"resources":[{"uri":"u","name":"n","size":5.0}]}"#, true),
-        (ListResources, r#"{"resources":[{"uri":"u","name":"n","size":5.5}]}"#, false),
+        (ListResources, r#"{"resources":null}"#, false),
         (ReadResource, r#"{"contents":[{"uri":"u","_meta":7}]}"#, false),
         (Complete, r#"{"completion":{"values":["a"]}}"#, true),
         (Complete, r#"{"completion":["a"]}"#, false),
