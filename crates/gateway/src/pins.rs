@@ -20,6 +20,8 @@ use std::{
 const FILE: &str = "pins.json";
 /// The file that is locked while the pins are changed.
 const LOCK: &str = "pins.lock";
+/// Most pins of definitions that an upstream lists no more. With so many, what is new is held.
+const MAX_GONE: usize = 1000;
 
 /// Digits of a digest that name a definition well enough.
 const MIN_DIGEST: usize = 8;
@@ -181,6 +183,9 @@ pub struct Pin {
     /// Decision by which it was pinned; `None` of what was pinned at first sight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<PinApproval>,
+    /// True of an item that its upstream lists no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_gone: bool,
     #[serde(default)]
     is_noted: bool,
 }
@@ -336,7 +341,8 @@ impl Pins {
         read(&path).map_or(true, |file| file != self.known)
     }
 
-    /// Approves what is held of an upstream. The definition that was held is the pinned one from now on.
+    /// Approves what is held of an upstream. The definition that was held is the pinned one from now on. If so many pins of
+    /// the upstream are of items that it lists no more that what is new is held, the approval of all forgets those.
     ///
     /// # Errors
     ///
@@ -350,6 +356,14 @@ impl Pins {
     ) -> Result<Vec<PinnedItem>, PinError> {
         self.change(|file| {
             let mut approved = Vec::new();
+            let mut is_emptied = false;
+            if let Some(pins) = file.upstreams.get_mut(upstream)
+                && matches!(which, Approved::All)
+                && is_full(pins)
+            {
+                is_emptied = true;
+                pins.retain(|_, pin| !pin.is_gone);
+            }
             for (key, pin) in file.upstreams.get_mut(upstream).into_iter().flatten() {
                 let Some(held) = &pin.held else {
                     continue;
@@ -373,12 +387,14 @@ impl Pins {
                     since: approval.at,
                     held: None,
                     approved: Some(approval.clone()),
+                    is_gone: pin.is_gone,
                     is_noted: false,
                 };
                 approved.extend(item(upstream, key, pin.clone()));
             }
             match (which, approved.is_empty()) {
                 (_, false) => Ok(approved),
+                (Approved::All, true) if is_emptied => Ok(approved),
                 (Approved::All, true) => Err(PinError::NothingHeld(format!(
                     "nothing of `{upstream}` is held"
                 ))),
@@ -501,6 +517,12 @@ fn judge(
 ) -> Vec<Verdict> {
     let key_of = |it: &Listed| format!("{}/{}", it.kind.as_str(), it.name);
     let present: BTreeSet<String> = listed.iter().map(key_of).collect();
+    // What was never offered frees nothing by being forgotten: it is new again when it comes back.
+    pins.retain(|key, pin| pin.definition.is_some() || present.contains(key));
+    for (key, pin) in pins.iter_mut() {
+        pin.is_gone = !present.contains(key);
+    }
+    let is_full = is_full(pins);
     // Definitions whose item is gone, by what they are without their name.
     let gone: BTreeMap<(&str, String), String> = pins
         .iter()
@@ -524,6 +546,14 @@ fn judge(
     for (it, same_as) in listed.iter().zip(renamed) {
         let digest = digest(&it.definition);
         let pin = pins.get(&key_of(it));
+        if pin.is_none() && is_full && !is_first {
+            let why = format!(
+                "it is new, and {MAX_GONE} items that were pinned are gone: the upstream has other names each time. \
+                 `owlclaw-mcp upstream approve --all` forgets what is gone"
+            );
+            verdicts.push(Verdict::Held { pinned: None, why });
+            continue;
+        }
         let pinned = pin.and_then(|pin| Some((pin.definition.as_ref()?, pin.digest.as_ref()?)));
         let changes = match (pinned, &same_as) {
             (Some((_, pinned)), _) if *pinned == digest => BTreeSet::new(),
@@ -546,6 +576,7 @@ fn judge(
                     reason: format!("accept_changes: {}", words(&changes)),
                     at: now(),
                 }),
+                is_gone: false,
                 is_noted: false,
             };
             match before {
@@ -581,6 +612,7 @@ fn judge(
                     since: now(),
                     held: None,
                     approved: None,
+                    is_gone: false,
                     is_noted: false,
                 })
             };
@@ -590,6 +622,11 @@ fn judge(
         verdicts.push(verdict);
     }
     verdicts
+}
+
+/// True if no more definitions are pinned at first sight.
+fn is_full(pins: &OfUpstream) -> bool {
+    MAX_GONE <= pins.values().filter(|it| it.is_gone).count()
 }
 
 fn words(changes: &BTreeSet<ChangeKind>) -> String {
@@ -749,6 +786,66 @@ pub(crate) fn cleaned_definition(mut definition: Value) -> Value {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn pins_of_an_upstream_that_has_other_names_each_time_are_bounded_and_none_is_forgotten_by_itself()
+     {
+        let directory = tempfile::tempdir().unwrap();
+        let mut pins = Pins::new(Some(directory.path().to_owned()));
+        let accepted = BTreeSet::from([ChangeKind::New]);
+        let list = |at: usize| -> Vec<Listed> {
+            let tool = |it: usize| Listed {
+                kind: PinKind::Tool,
+                name: format!("t{at}-{it}"),
+                definition: json!({"name": format!("t{at}-{it}"), "description": format!("Does {at} {it}.")}),
+            };
+            (0..300).map(tool).collect()
+        };
+        let is_held = |it: &Verdict| matches!(it, Verdict::Held { pinned: None, why } if why.contains("are gone"));
+        for at in 0..20 {
+            let verdicts = pins.judge("up", &accepted, &list(at));
+            let is_full = MAX_GONE <= 300 * at;
+            assert!(verdicts.iter().all(|it| is_held(it) == is_full), "{at}");
+        }
+        let count = || {
+            Pins::new(Some(directory.path().to_owned()))
+                .items()
+                .unwrap()
+                .len()
+        };
+        assert!(count() < MAX_GONE + 600, "{}", count());
+        // What was pinned first is still compared.
+        let mut changed = list(0);
+        changed[0].definition["description"] = json!("Does otherwise.");
+        let verdicts = pins.judge("up", &accepted, &changed);
+        assert!(matches!(
+            &verdicts[0],
+            Verdict::Held {
+                pinned: Some(_),
+                ..
+            }
+        ));
+        assert_eq!(verdicts[1], Verdict::Good);
+        // What is held and goes leaves nothing.
+        for at in 0..20 {
+            let mut pins = Pins::new(None);
+            pins.judge("other", &accepted, &[]);
+            pins.judge("other", &BTreeSet::new(), &list(at));
+            pins.judge("other", &BTreeSet::new(), &[]);
+            assert_eq!(pins.items().unwrap().len(), 0);
+        }
+        // An operator frees it.
+        pins.judge("up", &accepted, &list(30));
+        let approval = PinApproval {
+            by: "ana".to_owned(),
+            reason: "seen".to_owned(),
+            at: 1,
+        };
+        pins.approve("up", Approved::All, &approval).unwrap();
+        let verdicts = pins.judge("up", &accepted, &list(30));
+        assert!(verdicts.iter().all(|it| *it == Verdict::Good));
+        assert_eq!(count(), 300);
+    }
 
     fn tool() -> Value {
         json!({

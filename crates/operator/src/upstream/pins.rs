@@ -202,6 +202,9 @@ pub(super) fn approve(approve: Approve) -> Result<ExitCode, Stop> {
     let approved = approved.map_err(|error| Stop::Failed(error.into()))?;
     match format {
         ReportFormat::Json => print_json(&approved),
+        ReportFormat::Text if approved.is_empty() => {
+            print("nothing was held; the pins of what the upstream lists no more are forgotten")
+        }
         ReportFormat::Text => {
             let line = |it: &PinnedItem| {
                 let digest = short(it.pin.digest.as_ref());
