@@ -1,7 +1,7 @@
 //! Every revision of a client with every revision of an upstream, for all that the bridge passes on.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex},
@@ -9,8 +9,8 @@ use std::{
 };
 
 use mcp_client::{
-    CallOptions, Connection, Dial, Handlers, HttpTransport, Options, Progress, RawJson, Speak,
-    Subscription, UrlDial,
+    CallOptions, Connection, Dial, Handlers, HttpTransport, OnTask, Options, Progress, RawJson,
+    Speak, Subscription, UrlDial,
 };
 use mcp_protocol::{
     ProtocolVersion,
@@ -32,7 +32,7 @@ use crate::support::Site;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seen {
     Passes,
-    /// The revision of the client or of the upstream does not have it, and the question is refused.
+    /// The revision of the client or of the upstream does not have it: a question is refused, a task is waited for.
     Refused,
 }
 
@@ -321,7 +321,34 @@ async fn logs(pair: &Pair<'_>) -> Done {
     passes_if(until(heard).await, &pair.heard.logged)
 }
 
-const CELLS: [(&str, Cell); 13] = [
+/// A call that the upstream makes a task of is a task of ours for clients that know them, and others wait for it.
+async fn becomes_a_task(pair: &Pair<'_>) -> Done {
+    let ids = Arc::<Mutex<BTreeSet<String>>>::default();
+    let told = Arc::clone(&ids);
+    let options = CallOptions {
+        as_task: true,
+        on_task: Some(OnTask::new(move |task| {
+            told.lock().unwrap().insert(task.id.clone());
+        })),
+        ..CallOptions::default()
+    };
+    let arguments = mcp_client::json(&json!({"n": 0.2})).unwrap();
+    let called = pair.client.call(pair.tool("long"), arguments, &options);
+    let result = said(&called.await.map_err(|it| self::told(&it))?);
+    if result != "done" {
+        return Err(result);
+    }
+    let theirs = pair.file("tasks");
+    let ids = ids.lock().unwrap().clone();
+    match ids.first() {
+        _ if 1 < ids.len() => Err(format!("one call is several tasks: {ids:?}")),
+        Some(id) if theirs.contains(id.as_str()) => Err(format!("{id} is the upstream's own")),
+        Some(_) => Ok(Seen::Passes),
+        None => Ok(Seen::Refused),
+    }
+}
+
+const CELLS: [(&str, Cell); 14] = [
     ("call", |it| Box::pin(calls(it))),
     ("list", |it| Box::pin(lists(it))),
     ("read", |it| Box::pin(reads(it))),
@@ -335,16 +362,40 @@ const CELLS: [(&str, Cell); 13] = [
     ("progress", |it| Box::pin(reports_progress(it))),
     ("cancel", |it| Box::pin(cancels(it))),
     ("log", |it| Box::pin(logs(it))),
+    (TASK, |it| Box::pin(becomes_a_task(it))),
 ];
+/// The cell that is asked of a gateway which makes a task of each call that can be one.
+const TASK: &str = "task";
 
-/// The rules of docs/gateway.md, "Revisions".
-fn expected(cell: &str, client: ProtocolVersion, upstream: ProtocolVersion) -> Seen {
-    let since = match cell {
-        "form" => ProtocolVersion::V2025_06_18,
-        "url" => ProtocolVersion::V2025_11_25,
-        _ => return Seen::Passes,
-    };
-    match since <= client.min(upstream) {
+/// The rules of docs/gateway.md, "Revisions", as its table has them: the cell, the revision since which the client must
+/// speak, and that since which the upstream must.
+fn rules() -> BTreeMap<String, [ProtocolVersion; 2]> {
+    let document = include_str!("../../../../docs/gateway.md");
+    let rows = document.lines().filter_map(|line| {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [cell, _, client, upstream] = cells[..] else {
+            return None;
+        };
+        let since = |text: &str| match text {
+            "any" => Some(ProtocolVersion::V2024_11_05),
+            since => ProtocolVersion::ALL
+                .into_iter()
+                .find(|it| it.as_str() == since),
+        };
+        let cell = cell.strip_prefix('`')?.strip_suffix('`')?;
+        Some((cell.to_owned(), [since(client)?, since(upstream)?]))
+    });
+    rows.collect()
+}
+
+fn expected(
+    rules: &BTreeMap<String, [ProtocolVersion; 2]>,
+    cell: &str,
+    client: ProtocolVersion,
+    upstream: ProtocolVersion,
+) -> Seen {
+    let [of_client, of_upstream] = rules[cell];
+    match of_client <= client && of_upstream <= upstream {
         true => Seen::Passes,
         false => Seen::Refused,
     }
@@ -380,12 +431,20 @@ async fn every_client_revision_reaches_every_upstream_revision() {
     });
     let upstreams = Value::Object(upstreams.into_iter().collect());
     let waiting = json!({"gateway": {"first_start_seconds": 60}});
-    let site = site(upstreams, waiting);
+    let mut as_tasks = waiting.clone();
+    as_tasks["tasks"] = json!({"after_seconds": 0});
+    let [site, tasks] = [waiting, as_tasks].map(|more| site(upstreams.clone(), more));
     for version in ProtocolVersion::ALL {
-        site.write(&format!("{}/.keep", name_of(version)), "");
+        for site in [&site, &tasks] {
+            site.write(&format!("{}/.keep", name_of(version)), "");
+        }
     }
-    let server = site.http().await;
-    let url = format!("http://{}/mcp", server.address());
+    let (server, task_server) = tokio::join!(site.http(), tasks.http());
+    let [url, task_url] = [&server, &task_server].map(|it| format!("http://{}/mcp", it.address()));
+    let rules = rules();
+    let cells: BTreeSet<_> = CELLS.iter().map(|(cell, _)| (*cell).to_owned()).collect();
+    let documented: BTreeSet<_> = rules.keys().cloned().collect();
+    assert_eq!(documented, cells, "docs/gateway.md has a row for each cell");
     let mut table = String::from("client     upstream  ");
     for (cell, _) in CELLS {
         table += &format!(" {cell:<9}");
@@ -393,6 +452,7 @@ async fn every_client_revision_reaches_every_upstream_revision() {
     let mut wrong = Vec::new();
     for spoken in ProtocolVersion::ALL {
         let heard = Arc::new(Heard::default());
+        let of_tasks = client(&task_url, spoken, &heard).await;
         let client = client(&url, spoken, &heard).await;
         for upstream in ProtocolVersion::ALL {
             let pair = Pair {
@@ -403,6 +463,18 @@ async fn every_client_revision_reaches_every_upstream_revision() {
             };
             table += &format!("\n{} {}", spoken.as_str(), upstream.as_str());
             for (cell, run) in CELLS {
+                let pair = match cell {
+                    TASK => Pair {
+                        site: &tasks,
+                        client: &of_tasks,
+                        heard: &heard,
+                        upstream: name_of(upstream),
+                    },
+                    _ => Pair {
+                        upstream: name_of(upstream),
+                        ..pair
+                    },
+                };
                 let done = timeout(2 * GENEROUS, run(&pair)).await;
                 let done = done.unwrap_or_else(|_| Err("it hangs".to_owned()));
                 let shown = match &done {
@@ -411,13 +483,14 @@ async fn every_client_revision_reaches_every_upstream_revision() {
                     Err(_) => "FAILS",
                 };
                 table += &format!(" {shown:<9}");
-                if done != Ok(expected(cell, spoken, upstream)) {
+                if done != Ok(expected(&rules, cell, spoken, upstream)) {
                     let pair = (spoken.as_str(), upstream.as_str());
                     wrong.push(format!("{pair:?} {cell}: {done:?}"));
                 }
             }
         }
         client.close().await;
+        of_tasks.close().await;
     }
     #[allow(clippy::print_stdout)]
     {
