@@ -5,7 +5,7 @@ use crate::{
 use mcp_client::{Agreed, Connection, Error};
 use mcp_protocol::{
     Encoder, Method, ProtocolVersion, RawJson, RequestedVersion,
-    client::{Answer, ServerOffer, decode_result},
+    client::{Answer, LeftOut, ServerOffer, decode_result},
     model::{
         CacheHint, Implementation, ListPromptsResult, ListResourceTemplatesResult,
         ListResourcesResult, ListToolsResult, Prompt, Resource, ResourceTemplate, ServerResult,
@@ -39,8 +39,31 @@ pub struct Catalogue {
     pub templates: Vec<ResourceTemplate>,
     /// Prompts.
     pub prompts: Vec<Prompt>,
+    /// Items that it lists and that are of no use.
+    pub left_out: Vec<Unfit>,
     /// Items that are not to be used, as `tool/NAME`, `prompt/NAME` or `template/URI`, each with the reason.
     pub held: BTreeMap<String, String>,
+}
+
+/// Item of a list that is not taken up: it does not fit, or another has its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfit {
+    /// Kind of the item: `tool`, `prompt`, `resource` or `template`.
+    pub kind: String,
+    /// Name, or URI, if it has one.
+    pub name: Option<String>,
+    /// Text that names it, and the reason.
+    pub why: String,
+}
+
+impl Unfit {
+    fn of(kind: &str, item: &LeftOut) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            name: item.name.clone(),
+            why: format!("{kind} {item}"),
+        }
+    }
 }
 
 /// The stored form: the lists as the newest revision writes them.
@@ -55,6 +78,28 @@ struct Stored {
     resources: Box<serde_json::value::RawValue>,
     templates: Box<serde_json::value::RawValue>,
     prompts: Box<serde_json::value::RawValue>,
+    #[serde(default)]
+    left_out: Vec<Unfit>,
+}
+
+/// Keeps the first item of each name, and tells of the others.
+fn first_of_each<T>(
+    items: &mut Vec<T>,
+    kind: &str,
+    name: impl Fn(&T) -> &str,
+    left_out: &mut Vec<Unfit>,
+) {
+    let mut seen = HashSet::new();
+    items.retain(|it| {
+        let name = name(it);
+        let is_first = seen.insert(name.to_owned());
+        if !is_first {
+            let why = "an item before it in the list has the same name".to_owned();
+            let name = Some(name.chars().take(100).collect());
+            left_out.push(Unfit::of(kind, &LeftOut { name, at: 0, why }));
+        }
+        is_first
+    });
 }
 
 impl Catalogue {
@@ -84,6 +129,7 @@ impl Catalogue {
             resources: Vec::new(),
             templates: Vec::new(),
             prompts: Vec::new(),
+            left_out: Vec::new(),
             held: BTreeMap::new(),
         };
         let (tools, resources, templates, prompts) = tokio::join!(
@@ -112,6 +158,23 @@ impl Catalogue {
             told("prompts", error);
             before.map(|it| it.prompts.clone()).unwrap_or_default()
         });
+        let left_out = connection.left_out();
+        catalogue.left_out = left_out
+            .iter()
+            .map(|(list, item)| Unfit::of(kind_of(list), item))
+            .collect();
+        let Self {
+            tools,
+            prompts,
+            resources,
+            templates,
+            left_out,
+            ..
+        } = &mut catalogue;
+        first_of_each(tools, "tool", |it| &it.name, left_out);
+        first_of_each(prompts, "prompt", |it| &it.name, left_out);
+        first_of_each(resources, "resource", |it| &it.uri, left_out);
+        first_of_each(templates, "template", |it| &it.uri_template, left_out);
         (catalogue, problem)
     }
 
@@ -122,6 +185,7 @@ impl Catalogue {
             && self.resources == other.resources
             && self.templates == other.templates
             && self.prompts == other.prompts
+            && self.left_out == other.left_out
     }
 
     /// Time since it was read.
@@ -183,6 +247,7 @@ impl Catalogue {
                 next_cursor: None,
                 cache,
             }))?,
+            left_out: self.left_out.clone(),
         })
     }
 
@@ -224,6 +289,7 @@ impl Catalogue {
             resources: resources.resources,
             templates: templates.resource_templates,
             prompts: prompts.prompts,
+            left_out: stored.left_out,
             held: BTreeMap::new(),
         })
     }
@@ -306,14 +372,18 @@ impl Catalogue {
             let definition = definition.map(pins::cleaned_definition);
             lists.entry(it.kind).or_default().extend(definition);
         }
-        let mut read = |kind, method, list: &str| {
+        let mut judged = self.clone();
+        let mut left_out = std::mem::take(&mut judged.left_out);
+        let mut read = |kind: PinKind, method, list: &str| {
             let items = lists.remove(&kind).unwrap_or_default();
             let list = json!({ list: items });
             let list = RawJson::from_serialized(list.to_string().into_bytes());
             let read = decode_result(ProtocolVersion::NEWEST, method, &list);
-            read.map(|it| it.answer).map_err(|it| it.to_string())
+            let read = read.map_err(|it| it.to_string())?;
+            let unfit = read.left_out.iter().map(|it| Unfit::of(kind.as_str(), it));
+            left_out.extend(unfit);
+            Ok::<_, String>(read.answer)
         };
-        let mut judged = self.clone();
         if let Answer::ListTools(it) = read(PinKind::Tool, Method::ListTools, "tools")? {
             judged.tools = it.tools;
         }
@@ -333,6 +403,7 @@ impl Catalogue {
             }
         }
         judged.held = held;
+        judged.left_out = left_out;
         Ok(judged)
     }
 }
@@ -345,6 +416,16 @@ async fn asked<T>(
     match has {
         true => list.await,
         false => Ok(Vec::new()),
+    }
+}
+
+/// Kind of the items of the list that is read by `method`.
+fn kind_of(method: &str) -> &'static str {
+    match method.split('/').collect::<Vec<_>>()[..] {
+        ["tools", ..] => "tool",
+        ["prompts", ..] => "prompt",
+        ["resources", "templates", ..] => "template",
+        _ => "resource",
     }
 }
 

@@ -319,6 +319,27 @@ impl Gateway {
             .collect()
     }
 
+    /// Pairs of upstreams of which the names of the second may begin like those of the first: `mcp_a_` and
+    /// `mcp_a_b_`. Each is the name and the beginning of the first, and then of the second.
+    #[must_use]
+    pub fn overlaps(&self) -> Vec<[(String, String); 2]> {
+        let upstreams = self.0.upstreams().into_values();
+        let enabled = upstreams.filter(|it| it.spec.enabled);
+        let beginnings: Vec<_> = enabled
+            .map(|it| {
+                let beginning = self.template(&it).beginning(&it.spec.name);
+                (it.spec.name.clone(), beginning)
+            })
+            .filter(|(_, beginning)| !beginning.is_empty())
+            .collect();
+        let pairs = beginnings
+            .iter()
+            .flat_map(|one| beginnings.iter().map(move |other| [one, other]));
+        let overlapping =
+            pairs.filter(|[one, other]| one.0 != other.0 && other.1.starts_with(&one.1));
+        overlapping.map(|pair| pair.map(Clone::clone)).collect()
+    }
+
     /// Names under which the tools of an upstream are offered, with their own; `None` for one that `allow` and
     /// `deny` leave out, or that has no name yet.
     #[must_use]
@@ -351,7 +372,9 @@ impl Gateway {
             let prompts = known.prompts.iter().map(|it| &it.name);
             let resources = known.resources.iter().map(|it| &it.uri);
             let templates = known.templates.iter().map(|it| &it.uri_template);
+            let unfit = known.left_out.iter().filter_map(|it| it.name.as_ref());
             let names = tools.chain(prompts).chain(resources).chain(templates);
+            let names = names.chain(unfit);
             let names: Vec<String> = names.cloned().collect();
             for (key, patterns) in [
                 ("allow", &upstream.spec.allow),
@@ -505,6 +528,16 @@ impl Gateway {
                 });
             }
         }
+        // What is told of a name must not be about the tool that has it.
+        let unfit = known.left_out.iter().filter(|it| it.kind == "tool");
+        found.lost.extend(unfit.filter_map(|it| {
+            let tool = it.name.clone()?;
+            (!is_listed(&tool) && upstream.spec.offers(&tool)).then(|| NotOffered {
+                tool,
+                place: Some(format!("upstreams.{server}")),
+                why: it.why.clone(),
+            })
+        }));
         *made = Some((Arc::clone(known), found.clone()));
         found
     }
@@ -674,6 +707,19 @@ impl ToolSource for Gateway {
             let see = "see `owlclaw-mcp upstream diff`";
             (count != 0).then(|| format!("{name}: {count} definitions are held, {see} {name}"))
         });
+        let unfit = status
+            .iter()
+            .filter(|it| it.state != State::Off)
+            .filter_map(|it| {
+                let (name, first) = (&it.name, it.left_out.first()?);
+                let see = "see `owlclaw-mcp upstream why";
+                Some(match it.left_out.len() {
+                    1 => format!("{name}: an item of its lists is left out ({first}), {see} {name}`"),
+                    count => format!(
+                        "{name}: {count} items of its lists are left out (the first: {first}), {see} {name}`"
+                    ),
+                })
+            });
         let wrong: Vec<_> = status
             .iter()
             .filter(|it| matches!(it.state, State::Degraded | State::LoginNeeded))
@@ -686,6 +732,7 @@ impl ToolSource for Gateway {
                 )
             })
             .chain(held)
+            .chain(unfit)
             .collect();
         Some(ComponentState {
             name: COMPONENT,

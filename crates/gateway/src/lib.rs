@@ -41,7 +41,7 @@ mod store;
 mod upstream;
 
 pub use crate::{
-    catalogue::Catalogue,
+    catalogue::{Catalogue, Unfit},
     gateway::{COMPONENT, Gateway, GatewayOptions, UPSTREAM_META},
     hosts::HostFile,
     manager::{

@@ -161,10 +161,11 @@ impl UpstreamSpec {
         let fitting = self.risks.iter().filter(|(it, _)| fits(it, tool));
         let configured = fitting.map(|(_, class)| *class).max();
         let trusted = hints.filter(|_| self.trust_annotations);
+        // One word of a tool makes it less grave than its upstream, that it only reads; others make it graver.
         let said = trusted.and_then(|it| match it.read_only_hint {
-            _ if it.open_world_hint == Some(true) => Some(RiskClass::External),
+            _ if it.open_world_hint == Some(true) => Some(self.risk.max(RiskClass::External)),
             Some(true) if it.destructive_hint != Some(true) => Some(RiskClass::ReadOnly),
-            Some(_) => Some(RiskClass::Mutating),
+            Some(_) => Some(self.risk.max(RiskClass::Mutating)),
             None => None,
         });
         configured.or(said).unwrap_or(self.risk)
@@ -377,6 +378,15 @@ mod tests {
         assert_eq!(spec.risk_of("get", Some(&reads)), RiskClass::ReadOnly);
         assert_eq!(spec.risk_of("get", Some(&reaches)), RiskClass::External);
         assert_eq!(spec.risk_of("get", None), RiskClass::Mutating);
+        let writes = ToolAnnotations {
+            read_only_hint: Some(false),
+            ..ToolAnnotations::default()
+        };
+        spec.risk = RiskClass::Financial;
+        assert_eq!(spec.risk_of("get", Some(&writes)), RiskClass::Financial);
+        assert_eq!(spec.risk_of("get", Some(&reaches)), RiskClass::Financial);
+        assert_eq!(spec.risk_of("get", Some(&reads)), RiskClass::ReadOnly);
+        spec.risk = RiskClass::Mutating;
         spec.risks = vec![
             ("pay*".to_owned(), RiskClass::Financial),
             ("*".to_owned(), RiskClass::ReadOnly),

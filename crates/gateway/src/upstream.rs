@@ -128,6 +128,8 @@ pub struct Status {
     pub tools: usize,
     /// Tools that its lists have, and that are not on offer.
     pub tools_withheld: usize,
+    /// Items of its lists that are of no use, each with the reason; not those that `allow` and `deny` leave out.
+    pub left_out: Vec<String>,
     /// Resources on offer.
     pub resources: usize,
     /// Prompts on offer.
@@ -645,6 +647,12 @@ impl Upstream {
             }),
             tools,
             tools_withheld: count(|it| it.tools.len()) - tools,
+            left_out: known
+                .iter()
+                .flat_map(|it| &it.left_out)
+                .filter(|it| it.name.as_ref().is_none_or(|it| self.spec.offers(it)))
+                .map(|it| it.why.clone())
+                .collect(),
             resources: count(|it| it.resources.len()),
             prompts: count(|it| it.prompts.len()),
             lists_age_seconds: known.as_ref().map(|it| it.age().as_secs()),

@@ -850,6 +850,90 @@ async fn a_definition_that_cannot_be_used_is_told_and_the_others_are_offered() {
     gateway.shut_down().await;
 }
 
+#[tokio::test]
+async fn an_item_of_a_list_that_does_not_fit_hides_no_other_and_is_named() {
+    let site = Site::new();
+    site.set("odd", true);
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    // Of two of one name the first is offered.
+    let echo = tool(&gateway, "mcp_up_echo");
+    assert!(echo.description().ends_with("Does echo."));
+    let is_there = |name: &str| tools(&gateway).iter().any(|it| it.name() == name);
+    assert!(is_there("mcp_up_who_asks") && !is_there("mcp_up_flat"));
+    assert_eq!(gateway.prompts().unwrap().entries().len(), 1);
+    assert_eq!(gateway.resources().unwrap().entries().len(), 2);
+    assert_eq!(gateway.resources().unwrap().templates().len(), 1);
+    let left_out = gateway.status()[0].left_out.clone();
+    assert_eq!(left_out.len(), 8, "{left_out:#?}");
+    for part in [
+        "tool number 1 of its page: missing field `name`",
+        "tool number 2 of its page: invalid type",
+        "tool `flat`: not an object",
+        "tool number 4 of its page: invalid type: string",
+        "tool `echo`: an item before it in the list has the same name",
+        "prompt `greet`: invalid type",
+        "resource number 1 of its page: invalid type",
+        "template number 1 of its page: missing field `uriTemplate`",
+    ] {
+        let is_told = left_out.iter().any(|it| it.starts_with(part));
+        assert!(is_told, "{part}: {left_out:#?}");
+    }
+    let health = gateway.health().unwrap();
+    let detail = health.detail.unwrap_or_default();
+    assert!(!health.ok && detail.contains("8 items"), "{detail}");
+    let lost = ToolSource::tools(&gateway, &SkillCatalog::default()).lost;
+    assert!(lost.iter().any(|it| it.tool == "flat"), "{lost:?}");
+    gateway.shut_down().await;
+    // What is stored says the same, and a list that is none changes nothing.
+    site.set("no_list", true);
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    assert_eq!(gateway.status()[0].left_out, left_out);
+    gateway.recheck("up").await.unwrap();
+    assert_eq!(state(&gateway, "up"), State::Degraded);
+    assert!(tools(&gateway).iter().any(|it| it.name() == "mcp_up_echo"));
+    // It is over when the upstream says what fits.
+    site.set("no_list", false);
+    site.set("odd", false);
+    gateway.recheck("up").await.unwrap();
+    assert!(gateway.status()[0].left_out.is_empty());
+    assert!(gateway.health().unwrap().ok);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn structured_content_that_is_no_object_is_passed_on_and_seen_by_all_clients() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    for (arguments, told) in [(json!({"text": "x"}), "two"), (json!({}), "[1, 2]")] {
+        let output = call(&gateway, "mcp_up_shape", arguments).await.unwrap();
+        assert_eq!(output.structured.as_ref().unwrap().get(), "[1, 2]");
+        assert_eq!(output.content.len(), 1);
+        assert_eq!(text(&output), told);
+    }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_modern_upstream_whose_stream_of_changes_ends_is_asked_for_another() {
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    if let Reach::Child { environment, .. } = &mut spec.reach {
+        environment.push(("REVISION".to_owned(), "2026-07-28".to_owned()));
+    }
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    until("it listens", || site.read("subscribed").contains("listen")).await;
+    // A change while nobody listens is found, and so is one afterwards.
+    call(&gateway, "mcp_up_hang_up", json!({})).await.unwrap();
+    let is_there = |name: &str| tools(&gateway).iter().any(|it| it.name() == name);
+    until("it is listed", || is_there("mcp_up_unheard")).await;
+    call(&gateway, "mcp_up_grow", json!({})).await.unwrap();
+    until("it is told", || is_there("mcp_up_grown")).await;
+    gateway.shut_down().await;
+}
+
 /// Properties 3 and 6 of document 002: all tools of the servers that can be connected are registered, and no
 /// other server hinders that.
 #[tokio::test]
@@ -874,7 +958,7 @@ async fn a_manager_registers_the_tools_of_the_servers_that_are_there() {
     let mut registry: Vec<ToolDef> = Vec::new();
     let registered = manager.initialize(&mut registry).await;
     assert_eq!(manager.connected_servers(), ["one", "two"]);
-    assert_eq!((registered, registry.len()), (40, 40));
+    assert_eq!((registered, registry.len()), (46, 46));
     for server in ["one", "two"] {
         let name = format!("mcp_{server}_echo");
         let echo = registry.iter().find(|it| it.name == name).unwrap();

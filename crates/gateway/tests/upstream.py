@@ -21,8 +21,8 @@ MODERN = "2026-07-28"
 IS_MODERN = REVISION == MODERN
 OF_META = "io.modelcontextprotocol/"
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "number"}}}
-NAMES = ["ask", "ask_url", "count", "die", "echo", "env", "fail", "grow", "link", "log", "meta", "pid",
-         "progress", "refuse", "roots", "sample", "slow", "touch", "unfit name", "who_asks"]
+NAMES = ["ask", "ask_url", "count", "die", "echo", "env", "fail", "grow", "hang_up", "link", "log", "long", "meta",
+         "pid", "progress", "refuse", "roots", "sample", "shape", "slow", "touch", "unfit name", "who_asks"]
 lock = threading.Lock()
 grown = []
 ready = {}
@@ -49,14 +49,22 @@ def list_of_tools():
                 "annotations": {"readOnlyHint": True, "title": "T " + name}}
         if name == "echo":
             tool["icons"] = [{"src": "https://example.com/echo.png"}]
-        if name == "slow" and REVISION == "2025-11-25":
+        if name in ("slow", "long") and REVISION == "2025-11-25":
             tool["execution"] = {"taskSupport": "optional"}
         if name == "echo" and exists("words"):
             with open(path("words")) as file:
                 tool["description"] = file.read()
         found.append(tool)
     found.append({"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"type": "nothing"}}}})
+    if exists("odd"):
+        found[0:0] = [{"description": "No name.", "inputSchema": SCHEMA}, {"name": 7, "inputSchema": SCHEMA},
+                      {"name": "flat", "inputSchema": "none"}, "text"]
+        found.append({"name": "echo", "description": "Another.", "inputSchema": SCHEMA})
     return found
+
+
+def with_odd(items, *odd):
+    return [*odd, *items] if exists("odd") else items
 
 
 def text(value):
@@ -121,14 +129,30 @@ def call(params, out):
         with open(path("count"), "a") as file:
             file.write("x")
         os._exit(3)
-    if name == "slow" and "task" in params:
+    if name == "shape":
+        return {**(text("two") if arguments.get("text") else {}), "structuredContent": [1, 2]}
+    if name == "hang_up":
+        # As a proxy does with streams that are long silent.
+        for listener in list(listening):
+            out({"jsonrpc": "2.0", "id": listener, "result": {
+                "resultType": "complete", "_meta": {OF_META + "subscriptionId": listener}}})
+        listening.clear()
+        grown.append("unheard")
+        return text("hung up")
+    if name == "long" and IS_MODERN:
+        with lock:
+            task = "task-" + str(len(tasks) + 1)
+            tasks[task] = time.monotonic() + arguments.get("n", 1)
+        note("tasks", "created " + task)
+        raise NeedsInput({"resultType": "task", **told_of(task)})
+    if name in ("slow", "long") and "task" in params:
         with lock:
             task = "task-" + str(len(tasks) + 1)
             tasks[task] = time.monotonic() + arguments.get("n", 1)
         note("tasks", "created " + task)
         note("begun", "x")
         return {"task": told_of(task)}
-    if name == "slow":
+    if name in ("slow", "long"):
         with open(path("begun"), "a") as file:
             file.write("x")
         time.sleep(arguments.get("n", 1))
@@ -183,8 +207,9 @@ def call(params, out):
 
 
 def told_of(task, status="working"):
+    kept = {"ttlMs": None, "pollIntervalMs": 50} if IS_MODERN else {"ttl": None, "pollInterval": 50}
     return {"taskId": task, "status": status, "createdAt": "2026-01-01T00:00:00Z",
-            "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": None, "pollInterval": 50}
+            "lastUpdatedAt": "2026-01-01T00:00:00Z", **kept}
 
 
 def ask(method, params, of_call, out):
@@ -213,6 +238,8 @@ def offered():
         capabilities["completions"] = {}
     if REVISION == "2025-11-25":
         capabilities["tasks"] = {"requests": {"tools": {"call": {}}}, "cancel": {}}
+    if IS_MODERN:
+        capabilities["extensions"] = {"io.modelcontextprotocol/tasks": {}}
     return capabilities
 
 
@@ -229,6 +256,11 @@ def answer(message, out):
                 "_meta": {OF_META + "serverInfo": {"name": "upstream", "version": "7"}}}
     if method in ("tasks/result", "tasks/cancel") and params["taskId"] not in tasks:
         raise Failed(-32602, "no such task")
+    if method == "tasks/get" and params["taskId"] in tasks:
+        if time.monotonic() < tasks[params["taskId"]]:
+            return told_of(params["taskId"])
+        done = {"result": {"resultType": "complete", **text("done")}} if IS_MODERN else {}
+        return {**told_of(params["taskId"], "completed"), **done}
     if method == "tasks/result":
         while time.monotonic() < tasks[params["taskId"]]:
             time.sleep(0.02)
@@ -253,20 +285,22 @@ def answer(message, out):
     if method == "tools/list":
         if exists("lists_hang"):
             time.sleep(3600)
-        return {"tools": list_of_tools()}
+        return {"tools": None if exists("no_list") else list_of_tools()}
     if method == "tools/call":
         return call(params, out)
     if method == "resources/list":
-        return {"resources": [{"uri": "file:///a.txt", "name": "a"}, {"uri": "ui://app/x", "name": "x"}]}
+        return {"resources": with_odd([{"uri": "file:///a.txt", "name": "a"}, {"uri": "ui://app/x", "name": "x"}],
+                                      {"uri": 7, "name": "b"})}
     if method == "resources/templates/list":
-        return {"resourceTemplates": [{"uriTemplate": "file:///{name}", "name": "any"}]}
+        return {"resourceTemplates": with_odd([{"uriTemplate": "file:///{name}", "name": "any"}], {"name": "none"})}
     if method == "resources/read":
         if params["uri"] == "file:///missing":
             raise Failed(-32002, "no such resource")
         return {"contents": [{"uri": params["uri"], "text": "content of " + params["uri"]}]}
     if method == "prompts/list":
-        return {"prompts": [{"name": "greet", "description": "Greets.",
-                             "arguments": [{"name": "who", "required": True}]}]}
+        return {"prompts": with_odd([{"name": "greet", "description": "Greets.",
+                                      "arguments": [{"name": "who", "required": True}]}],
+                                    {"name": "greet", "arguments": "none"})}
     if method == "prompts/get":
         said = "Hello " + params["arguments"]["who"]
         return {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]}

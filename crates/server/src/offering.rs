@@ -125,6 +125,7 @@ pub(super) fn on_offer(
         },
         idle_skills,
         unheard: sources.gateway().beginnings(false),
+        overlaps: sources.gateway().overlaps(),
     }
 }
 

@@ -172,6 +172,7 @@ pub fn unmatched_upstream_rules(loaded: &Loaded) -> Result<Vec<Problem>, Failure
         let known = OnOffer {
             tools: names.map(|it| (it.clone(), it)).collect(),
             unheard: gateway.beginnings(false),
+            overlaps: gateway.overlaps(),
             ..OnOffer::default()
         };
         let beginnings = gateway.beginnings(true);

@@ -553,6 +553,38 @@ async fn twenty_clients_of_a_shared_upstream_make_one_child() {
     assert_eq!(principals.len(), 20);
 }
 
+/// Of one client: sessions of legacy revisions have a child each, requests without a session share one.
+#[tokio::test]
+async fn each_session_has_a_child_of_its_own_where_that_is_wanted() {
+    let mut upstream = child("up");
+    upstream["isolation"] = json!("per-session");
+    let site = site(json!({ "up": upstream }), json!({}));
+    site.write("up/.keep", "");
+    let server = site.http().await;
+    let mut pids = Vec::new();
+    let call = json!({"name": "mcp_up_pid", "arguments": {}});
+    for version in ["2025-11-25", "2025-03-26"] {
+        let mut client = server.client();
+        client.initialize(version).await;
+        let mut again = Vec::new();
+        for _ in 0..2 {
+            let answer = client.post_legacy("tools/call", call.clone()).await;
+            again.push(text(answer.result()).to_owned());
+        }
+        assert_eq!(again[0], again[1]);
+        pids.push(again.remove(0));
+    }
+    for _ in 0..2 {
+        let answer = server
+            .client()
+            .post_modern("tools/call", call.clone())
+            .await;
+        pids.push(text(answer.result()).to_owned());
+    }
+    assert!(pids[0] != pids[1] && pids[1] != pids[2], "{pids:?}");
+    assert_eq!(pids[2], pids[3]);
+}
+
 #[tokio::test]
 async fn no_child_outlives_a_killed_gateway_or_sees_its_environment() {
     let site = with_child(json!({}));

@@ -376,6 +376,67 @@ async fn rules_that_match_no_tool_of_a_known_upstream_are_told_and_others_are_no
 }
 
 #[tokio::test]
+async fn a_rule_that_fits_the_names_of_two_upstreams_is_told_at_start_and_by_validate() {
+    let rules = json!({"tools": {"allow": ["mcp_e_*", "mcp_e_evil_pay", "mcp_*", "mcp_e_echo"]}});
+    let site = site(
+        json!({"e": child("e"), "e-evil": child("evil")}),
+        json!({"governance": {"default": rules}}),
+    );
+    let server = site.http().await;
+    let log = server.stderr();
+    drop(server);
+    let validated = run(site.command(&["config", "validate"])).await;
+    assert_eq!(validated.code, Some(0), "{}", validated.messages);
+    for said in [&log, &validated.messages] {
+        for part in [
+            "`mcp_e_*` fits names of upstream `e`, and those of upstream `e-evil`",
+            "`mcp_e_evil_pay` fits names of upstream `e-evil`, and those of upstream `e` that begin with `evil_`",
+            "upstreams.e-evil.prefix",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        for part in ["`mcp_*` fits", "`mcp_e_echo` fits"] {
+            assert!(!said.contains(part), "{part}: {said}");
+        }
+    }
+    let mut file: Value = serde_json::from_str(&site.read("mcp-server.yaml")).unwrap();
+    file["mcp_server"]["upstreams"]["e-evil"]["prefix"] = json!("evil-");
+    site.write("mcp-server.yaml", file.to_string());
+    let validated = run(site.command(&["config", "validate"])).await;
+    assert!(
+        !validated.messages.contains("fits names"),
+        "{}",
+        validated.messages
+    );
+}
+
+#[tokio::test]
+async fn an_item_that_an_upstream_lists_badly_is_named_by_why_health_and_doctor() {
+    let site = site(json!({"up": child("up")}), json!({}));
+    site.write("up/odd", "");
+    let server = site.http().await;
+    let why = upstream(&site, &["why", "up"]).await;
+    let part = "tool `flat`: not an object";
+    assert!(why.output.contains(part), "{}", why.output);
+    let list = upstream(&site, &["list"]).await;
+    assert!(
+        list.output.contains("8 items of its lists are left out"),
+        "{}",
+        list.output
+    );
+    let health = server.client().exchange(&HttpRequest::get("/health")).await;
+    let health = String::from_utf8_lossy(&health.body).into_owned();
+    assert!(health.contains("8 items of its lists"), "{health}");
+    drop(server);
+    let doctor = run(site.command(&["doctor"])).await;
+    let said = format!("{}{}", doctor.output, doctor.messages);
+    assert!(
+        said.contains("8 items of its lists are of no use"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
 async fn a_hosts_file_that_changes_is_read_again_and_a_broken_one_changes_nothing() {
     let site = site(json!({}), json!({"upstreams_files": ["mcp.json"]}));
     let write = |servers: Value| {

@@ -25,6 +25,8 @@ pub struct OnOffer {
     /// Beginnings of names of which it is not known yet what there is, since an upstream was never heard of.
     /// Rules that begin so are not looked at.
     pub unheard: Vec<String>,
+    /// Pairs of upstreams, each with its name and the beginning of its names, of which the second begins as the first.
+    pub overlaps: Vec<[(String, String); 2]>,
 }
 
 /// A pattern that matches nothing where tools come from.
@@ -177,7 +179,49 @@ impl Loaded {
                 ..problem
             }
         });
-        unmatched.chain(filters).chain(skills).collect()
+        let overlapping = self.overlapping(offered);
+        unmatched
+            .chain(filters)
+            .chain(skills)
+            .chain(overlapping)
+            .collect()
+    }
+
+    /// Rules about names of one upstream that another's names fit as well.
+    fn overlapping(&self, offered: &OnOffer) -> Vec<Problem> {
+        let rules = rules(&self.config.governance.rules, &self.config.redaction);
+        let mut found = Vec::new();
+        for [(one, of_one), (other, of_other)] in &offered.overlaps {
+            for rule in rules.iter().filter(|it| !matches!(it.kind, Kind::Resource)) {
+                let fixed = rule.pattern.split('*').next().unwrap_or_default();
+                if !fixed.starts_with(of_one.as_str()) {
+                    continue;
+                }
+                let message = if fixed.starts_with(of_other.as_str()) {
+                    format!(
+                        "`{}`: `{}` fits names of upstream `{other}`, and those of upstream `{one}` that begin with `{}`",
+                        rule.key,
+                        rule.pattern,
+                        &of_other[of_one.len()..],
+                    )
+                } else if of_other.starts_with(fixed) && fixed.len() < rule.pattern.len() {
+                    format!(
+                        "`{}`: `{}` fits names of upstream `{one}`, and those of upstream `{other}`",
+                        rule.key, rule.pattern
+                    )
+                } else {
+                    continue;
+                };
+                let hint = format!(
+                    "give one of the two names of its own: `upstreams.{other}.prefix`, such as `{}-`",
+                    other.replace('_', "-")
+                );
+                let origin = origin_near(&self.origins, &rule.key);
+                let problem = Problem::warning(origin, message).key(rule.key.clone());
+                found.push(problem.hint(hint));
+            }
+        }
+        found
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests to upstreams on behalf of a caller: calls of tools, prompts and reads.
 
 use crate::{
-    Reach,
+    Reach, UpstreamSpec,
     store::with_causes,
     upstream::{
         Upstream,
@@ -93,7 +93,16 @@ enum Work {
 #[derive(Serialize, Deserialize)]
 struct Elsewhere {
     upstream: String,
+    /// Digits of the program or address that has made it: another server may give the same id to another's task.
+    #[serde(default)]
+    identity: String,
     task: String,
+}
+
+impl Elsewhere {
+    fn is_of(&self, spec: &UpstreamSpec) -> bool {
+        self.upstream == spec.name && self.identity == spec.identity()
+    }
 }
 
 /// A request that is under way, with what the upstream asks meanwhile.
@@ -210,9 +219,7 @@ impl Item<'_> {
     /// Goes on with a call that was begun before this process: it is not made again.
     async fn resume(&self, resume: &Value, cx: &ToolCx) -> Result<Flight, ToolError> {
         match Elsewhere::deserialize(resume) {
-            Ok(Elsewhere { upstream, task }) if upstream == self.upstream.spec.name => {
-                self.rejoin(task, cx).await
-            }
+            Ok(it) if it.is_of(&self.upstream.spec) => self.rejoin(it.task, cx).await,
             _ => Err(self.lost("where the call is carried out is not known any more", "")),
         }
     }
@@ -364,12 +371,14 @@ impl Item<'_> {
         version: ProtocolVersion,
     ) -> OnTask {
         let (left, caller, known) = (Arc::clone(caller), Arc::clone(caller), Arc::clone(known));
-        let upstream = self.upstream.spec.name.clone();
+        let spec = &self.upstream.spec;
+        let (upstream, identity) = (spec.name.clone(), spec.identity());
         let told = Mutex::new((0.0, None));
         let tell = move |task: &Task| {
             if known.set(task.id.clone()).is_ok() {
                 let elsewhere = json!(Elsewhere {
                     upstream: upstream.clone(),
+                    identity: identity.clone(),
                     task: task.id.clone(),
                 });
                 caller.with(|cx| {
@@ -687,17 +696,19 @@ fn undeclared(required: &ClientCapabilities, askable: Askable) -> Option<Questio
 }
 
 /// The answer of an upstream as that of a tool. Addresses of its resources are those under which they are
-/// offered.
+/// offered. Structured content is passed on as it is, objects and others.
 fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
+    // Clients of revisions that know no such value are to see it too.
+    let has_content = !result.content.is_empty();
+    let only = result.structured_content.as_ref().filter(|_| !has_content);
+    let only = only.map(|it| Content::Text {
+        text: it.as_str().to_owned(),
+    });
+    let content = result.content.into_iter().map(|it| block(it, upstream));
     let mut output = ToolOutput {
-        content: result
-            .content
-            .into_iter()
-            .map(|it| block(it, upstream))
-            .collect(),
+        content: content.chain(only).collect(),
         structured: result
             .structured_content
-            .filter(RawJson::is_object)
             .and_then(|it| RawValue::from_string(it.as_str().to_owned()).ok()),
         is_error: result.is_error,
         ..ToolOutput::default()

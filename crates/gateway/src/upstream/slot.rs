@@ -34,6 +34,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 /// The shortest and the longest pause before an upstream is tried again of which nothing is known, so that
 /// nobody could need it.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// The shortest and the longest pause before a modern upstream is asked again to tell of changes of its lists.
+const LISTEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Time for which changes of lists are gathered before the lists are read.
 const GATHER: Duration = Duration::from_millis(250);
 /// Time between two looks at whether the connection is idle, or has ended.
@@ -114,6 +116,9 @@ impl Slot {
             list_at: None,
             subscribing: None,
             subscription: None,
+            subscribe_at: None,
+            subscribe_pause: LISTEN.0,
+            subscribed_at: Instant::now(),
             retry_at: None,
             failures: 0,
             down: None,
@@ -177,8 +182,12 @@ struct Actor {
     attempt: Option<BoxFuture<'static, Result<Live, Error>>>,
     listing: Option<BoxFuture<'static, Listed>>,
     list_at: Option<Instant>,
-    subscribing: Option<BoxFuture<'static, Option<Subscription>>>,
+    subscribing: Option<BoxFuture<'static, Result<Subscription, Error>>>,
     subscription: Option<Subscription>,
+    /// Time at which the upstream is asked again to tell of changes, and the pause before that.
+    subscribe_at: Option<Instant>,
+    subscribe_pause: Duration,
+    subscribed_at: Instant,
     retry_at: Option<Instant>,
     failures: u32,
     /// The last failure, and when the next attempt may be made.
@@ -191,7 +200,8 @@ enum Happened {
     Order(Option<Order>),
     Attempted(Result<Live, Error>),
     Listed(Listed),
-    Subscribed(Option<Subscription>),
+    Subscribed(Result<Subscription, Error>),
+    Subscribe,
     Changed,
     SubscriptionEnded,
     ListNow,
@@ -215,6 +225,7 @@ impl Actor {
                     true => Happened::SubscriptionEnded,
                     false => Happened::Changed,
                 },
+                () = at(self.subscribe_at) => Happened::Subscribe,
                 () = at(self.list_at) => Happened::ListNow,
                 () = at(self.retry_at) => Happened::Retry,
                 _ = looks.tick(), if live.is_some() => Happened::Look,
@@ -230,14 +241,21 @@ impl Actor {
                 Happened::Order(Some(order)) => self.take(order),
                 Happened::Attempted(outcome) => self.attempted(outcome),
                 Happened::Listed(listed) => self.listed(listed),
-                Happened::Subscribed(subscription) => {
-                    self.subscribing = None;
-                    self.subscription = subscription;
+                Happened::Subscribed(subscription) => self.subscribed(subscription),
+                Happened::Subscribe => {
+                    self.subscribe_at = None;
+                    self.subscribe();
                 }
                 Happened::Changed => {
                     self.list_at.get_or_insert(Instant::now() + GATHER);
                 }
-                Happened::SubscriptionEnded => self.subscription = None,
+                Happened::SubscriptionEnded => {
+                    self.subscription = None;
+                    if LISTEN.1 <= self.subscribed_at.elapsed() {
+                        self.subscribe_pause = LISTEN.0;
+                    }
+                    self.subscribe_again();
+                }
                 Happened::ListNow => self.list(),
                 Happened::Retry => {
                     self.retry_at = None;
@@ -364,7 +382,8 @@ impl Actor {
                 self.live.store(Some(Arc::clone(&live)));
                 upstream.note();
                 if self.only_for.is_none() {
-                    self.subscribing = Some(Box::pin(subscribed(live)));
+                    self.subscribe_pause = LISTEN.0;
+                    self.subscribe();
                 }
                 self.list();
             }
@@ -384,6 +403,58 @@ impl Actor {
                 self.down = Some((down, until));
             }
         }
+    }
+
+    /// Asks a modern upstream to tell of changes of its lists; legacy ones tell without being asked.
+    fn subscribe(&mut self) {
+        let Some(live) = self.live.load_full() else {
+            return;
+        };
+        let agreed = live.connection.agreed();
+        let offer = &agreed.offer;
+        let filter = SubscriptionFilter {
+            tools_list_changed: offer.tools.is_some_and(|it| it.list_changed),
+            prompts_list_changed: offer.prompts.is_some_and(|it| it.list_changed),
+            resources_list_changed: offer.resources.is_some_and(|it| it.list_changed),
+            ..SubscriptionFilter::default()
+        };
+        if agreed.version.era() == Era::Modern && !filter.is_empty() {
+            self.subscribing = Some(Box::pin(
+                async move { live.connection.listen(filter).await },
+            ));
+        }
+    }
+
+    fn subscribed(&mut self, subscription: Result<Subscription, Error>) {
+        self.subscribing = None;
+        match subscription {
+            Ok(subscription) => {
+                // What has changed while nobody listened was not told.
+                if self.subscribe_pause != LISTEN.0 {
+                    self.list();
+                }
+                self.subscribed_at = Instant::now();
+                self.subscription = Some(subscription);
+            }
+            Err(error) => {
+                if let Some(upstream) = self.upstream.upgrade() {
+                    tracing::warn!(
+                        upstream = upstream.spec.name,
+                        error = with_causes(&error),
+                        "an upstream does not tell of changes of its lists; they are read at each connection"
+                    );
+                }
+                // It has answered that it does not.
+                if !matches!(error, Error::Server { .. }) {
+                    self.subscribe_again();
+                }
+            }
+        }
+    }
+
+    fn subscribe_again(&mut self) {
+        self.subscribe_at = Some(Instant::now() + self.subscribe_pause);
+        self.subscribe_pause = (self.subscribe_pause * 2).min(LISTEN.1);
     }
 
     /// Begins to read the lists.
@@ -452,6 +523,7 @@ impl Actor {
     fn drop_live(&mut self) {
         self.subscribing = None;
         self.subscription = None;
+        self.subscribe_at = None;
         self.listing = None;
         self.list_at = None;
         if let Some(live) = self.live.swap(None) {
@@ -479,23 +551,6 @@ impl Actor {
             live.connection.clone().close().await;
         }
     }
-}
-
-/// Holds the stream open on which a modern server tells of its lists; legacy ones tell without being asked.
-async fn subscribed(live: Arc<Live>) -> Option<Subscription> {
-    let agreed = live.connection.agreed();
-    let offer = &agreed.offer;
-    let filter = SubscriptionFilter {
-        tools_list_changed: offer.tools.is_some_and(|it| it.list_changed),
-        prompts_list_changed: offer.prompts.is_some_and(|it| it.list_changed),
-        resources_list_changed: offer.resources.is_some_and(|it| it.list_changed),
-        ..SubscriptionFilter::default()
-    };
-    if agreed.version.era() == Era::Legacy || filter.is_empty() {
-        return None;
-    }
-    let asked = tokio::time::timeout(Duration::from_secs(5), live.connection.listen(filter)).await;
-    asked.ok()?.ok()
 }
 
 fn down_of(error: &Error, failures: u32) -> Down {

@@ -61,6 +61,16 @@ fn finding(status: Status) -> Finding {
                 .unwrap_or("a server without a name");
             let revision = status.revision.unwrap_or("an unknown revision");
             let tools = status.tools;
+            if let Some(first) = status.left_out.first() {
+                let count = status.left_out.len();
+                return Finding::warning(
+                    AREA,
+                    format!("{name}: {count} items of its lists are of no use, the first: {first}"),
+                )
+                .hint(format!(
+                    "`owlclaw-mcp upstream why {name}` names all; the author of the upstream can mend them"
+                ));
+            }
             Finding::ok(
                 AREA,
                 format!("{name}: {server} speaks {revision}, {tools} tools are offered"),

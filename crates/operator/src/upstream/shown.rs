@@ -69,7 +69,7 @@ pub(super) fn list(told: &Value) -> String {
             number(&one["resources"]),
             number(&one["prompts"]),
             text(one, "place").to_owned(),
-            one["error"].as_str().unwrap_or_default().to_owned(),
+            error(one),
         ]
     });
     let heads = [
@@ -82,6 +82,14 @@ pub(super) fn list(told: &Value) -> String {
         "ERROR",
     ];
     table(&heads, rows.collect())
+}
+
+/// Fault of an upstream, in one line.
+fn error(one: &Value) -> String {
+    let error = one["error"].as_str().map(str::to_owned);
+    let left_out = one["left_out"].as_array().map_or(0, Vec::len);
+    let left_out = (left_out != 0).then(|| format!("{left_out} items of its lists are left out"));
+    error.or(left_out).unwrap_or_default()
 }
 
 /// Figures of each upstream.
@@ -103,7 +111,7 @@ pub(super) fn status(told: &Value) -> String {
             number(&one["calls_under_way"]),
             number(&one["calls"]),
             number(&one["calls_lost"]),
-            one["error"].as_str().unwrap_or_default().to_owned(),
+            error(one),
         ]
     });
     let heads = [
@@ -163,6 +171,9 @@ pub(super) fn why(told: &Value) -> String {
                 number(&one["prompts"]),
             ),
         );
+    }
+    for item in one["left_out"].as_array().into_iter().flatten() {
+        row("left out", item.as_str().unwrap_or_default());
     }
     if told["source"] == "server" {
         row(
