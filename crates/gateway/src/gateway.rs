@@ -704,6 +704,7 @@ impl ToolSource for Gateway {
             let judged = locked(&it.judged);
             let count = judged.as_ref().map(|(_, it)| it.held.len())?;
             let name = &it.spec.name;
+            let count = count + locked(&self.0.pins).held_pages(name);
             let see = "see `owlclaw-mcp upstream diff`";
             (count != 0).then(|| format!("{name}: {count} definitions are held, {see} {name}"))
         });
@@ -941,6 +942,11 @@ impl Resources for UpstreamResources {
             });
             match item.ask(&cx, request).await {
                 Ok(Answer::ReadResource(mut result)) => {
+                    if uri.starts_with("ui://")
+                        && let Err(why) = upstream.judge_page(&uri, &result.contents)
+                    {
+                        return Err(ReadFailure::Unreadable(why.into()));
+                    }
                     for contents in &mut result.contents {
                         contents.uri = upstream.offered_uri(&contents.uri);
                     }

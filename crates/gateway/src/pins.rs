@@ -36,6 +36,8 @@ pub enum PinKind {
     Prompt,
     /// A template of resources.
     Template,
+    /// The page of an app, which hosts show: its media type, `_meta`, and the digest of its content.
+    Page,
 }
 
 /// Part of a definition that has changed, by what the change can do.
@@ -97,6 +99,7 @@ impl PinKind {
             Self::Tool => "tool",
             Self::Prompt => "prompt",
             Self::Template => "template",
+            Self::Page => "page",
         }
     }
 }
@@ -434,6 +437,13 @@ impl Pins {
         })
     }
 
+    /// Number of pages of an upstream that are held.
+    pub(crate) fn held_pages(&self, upstream: &str) -> usize {
+        let pins = self.known.upstreams.get(upstream).into_iter().flatten();
+        let is_held = |(key, pin): &(&String, &Pin)| key.starts_with("page/") && pin.held.is_some();
+        pins.filter(is_held).count()
+    }
+
     /// Events that were not taken yet. They are not told again.
     pub(crate) fn take_events(&mut self) -> Vec<PinEvent> {
         let taken = self.change(|file| {
@@ -495,7 +505,12 @@ fn read(path: &Path) -> Result<File, PinError> {
 
 fn item(upstream: &str, key: &str, pin: Pin) -> Option<PinnedItem> {
     let (kind, name) = key.split_once('/')?;
-    let kinds = [PinKind::Tool, PinKind::Prompt, PinKind::Template];
+    let kinds = [
+        PinKind::Tool,
+        PinKind::Prompt,
+        PinKind::Template,
+        PinKind::Page,
+    ];
     Some(PinnedItem {
         upstream: upstream.to_owned(),
         kind: kinds.into_iter().find(|it| it.as_str() == kind)?,
@@ -639,8 +654,12 @@ fn words(changes: &BTreeSet<ChangeKind>) -> String {
 /// SHA-256 of what a definition says, in hexadecimal digits.
 fn digest(definition: &Value) -> String {
     let text = ordered(definition).to_string();
-    let digest = canonical_digest(&text).unwrap_or_default();
-    digest.iter().fold(String::new(), |mut text, byte| {
+    hex(&canonical_digest(&text).unwrap_or_default())
+}
+
+/// Hexadecimal digits of bytes.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
         use fmt::Write as _;
         let _ = write!(text, "{byte:02x}");
         text

@@ -14,14 +14,17 @@ use crate::{
     Isolation, Reach, Tokens, UpstreamSpec, Uris,
     catalogue::Catalogue,
     names::{offered_uri, original_uri, scheme_key},
-    pins::Pins,
+    pins::{Listed, PinKind, Pins, Verdict, hex},
     store::Store,
 };
 use adapter_tools::{Askable, ToolCx};
 use arc_swap::ArcSwapOption;
+use mcp_protocol::model::ResourceContents;
 use mcp_server::SourceTools;
 use oauth_client::Authorizer;
 use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
     fmt,
@@ -532,6 +535,49 @@ impl Upstream {
         match lists.held.is_empty() {
             true => None,
             false => lists.held.get(&format!("{kind}/{name}")).cloned(),
+        }
+    }
+
+    /// Compares the page of an app with its pin.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it is held.
+    pub(crate) fn judge_page(
+        &self,
+        uri: &str,
+        contents: &[ResourceContents],
+    ) -> Result<(), String> {
+        let contents = contents.iter().map(|it| {
+            let content = it.text.as_ref().or(it.blob.as_ref());
+            let content = content.map_or("", String::as_str);
+            let meta = it
+                .meta
+                .as_ref()
+                .map(|it| serde_json::from_slice(it.as_bytes()));
+            json!({
+                "mimeType": it.mime_type,
+                "sha256": hex(&Sha256::digest(content)),
+                "bytes": content.len(),
+                "_meta": meta.and_then(Result::<Value, _>::ok),
+            })
+        });
+        let page = Listed {
+            kind: PinKind::Page,
+            name: uri.to_owned(),
+            definition: json!({ "contents": contents.collect::<Vec<_>>() }),
+        };
+        let spec = &self.spec;
+        let mut pins = locked(&self.pins);
+        let before = pins.held_pages(&spec.name);
+        let verdicts = pins.judge(&spec.name, &spec.accept_changes, &[page]);
+        if before != pins.held_pages(&spec.name) {
+            // For the record.
+            self.changes.send_modify(|version| *version += 1);
+        }
+        match verdicts.into_iter().next() {
+            Some(Verdict::Held { why, .. }) => Err(why),
+            _ => Ok(()),
         }
     }
 

@@ -9,10 +9,12 @@ use adapter_tools::{
 use bytes::Bytes;
 use gateway::{
     Approved, Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager, PinApproval,
-    PinError, PinEvent, Pins, Reach, State, Tokens, ToolDef, UpstreamSpec, offered_uri, scheme_key,
+    PinError, PinEvent, PinKind, Pins, Reach, State, Tokens, ToolDef, UpstreamSpec, offered_uri,
+    scheme_key,
 };
 use http::HeaderMap;
 use mcp_client::HttpTransport;
+use mcp_protocol::model::ReadResource;
 use mcp_server::ToolSource;
 use oauth_client::{Credentials, FileStore, Secret, TokenStore};
 use serde_json::{Value, json, value::RawValue};
@@ -1121,5 +1123,49 @@ async fn a_tool_whose_name_another_one_has_is_held_and_lists_apply_to_all_that_i
     let patterns: Vec<_> = unmatched.iter().map(|it| (it.1, &*it.2)).collect();
     assert!(patterns.contains(&("deny", "ecoh")), "{patterns:?}");
     assert!(!patterns.contains(&("deny", "echo")));
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn the_page_of_an_app_that_changes_is_held_until_it_is_approved() {
+    let site = Site::new();
+    fs::write(site.upstream.path().join("page"), "<p>Pay 1</p>").unwrap();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.connect_all(GENEROUS).await;
+    let uri = offered_uri(&scheme_key("up"), "ui://app/x");
+    let read = async || {
+        let read = ReadResource {
+            uri: uri.clone(),
+            ..ReadResource::default()
+        };
+        gateway.resources().unwrap().read(read).await
+    };
+    for _ in 0..2 {
+        let page = read().await.unwrap();
+        assert_eq!(page.contents[0].text.as_deref(), Some("<p>Pay 1</p>"));
+    }
+    assert!(gateway.health().unwrap().ok);
+
+    fs::write(site.upstream.path().join("page"), "<p>Pay 2</p>").unwrap();
+    let refused = format!("{:?}", read().await.unwrap_err());
+    assert!(refused.contains("upstream approve"), "{refused}");
+    assert!(!gateway.health().unwrap().ok);
+    let mut pins = Pins::new(Some(site.stored()));
+    let items = pins.items().unwrap();
+    let page = items.iter().find(|it| it.pin.held.is_some()).unwrap();
+    assert_eq!((page.kind, &*page.name), (PinKind::Page, "ui://app/x"));
+    let approval = PinApproval {
+        by: "ana".to_owned(),
+        reason: "seen".to_owned(),
+        at: 1,
+    };
+    let digest = &page.pin.held.as_ref().unwrap().digest;
+    let name = "page/ui://app/x";
+    pins.approve("up", Approved::Item { name, digest }, &approval)
+        .unwrap();
+    gateway.pins_changed();
+    let page = read().await.unwrap();
+    assert_eq!(page.contents[0].text.as_deref(), Some("<p>Pay 2</p>"));
+    assert!(gateway.health().unwrap().ok);
     gateway.shut_down().await;
 }

@@ -296,6 +296,9 @@ def answer(message, out):
     if method == "resources/read":
         if params["uri"] == "file:///missing":
             raise Failed(-32002, "no such resource")
+        if params["uri"].startswith("ui://") and exists("page"):
+            with open(path("page")) as file:
+                return {"contents": [{"uri": params["uri"], "mimeType": "text/html", "text": file.read()}]}
         return {"contents": [{"uri": params["uri"], "text": "content of " + params["uri"]}]}
     if method == "prompts/list":
         return {"prompts": with_odd([{"name": "greet", "description": "Greets.",
