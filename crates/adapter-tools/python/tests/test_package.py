@@ -161,7 +161,7 @@ class Package(unittest.TestCase):
         for name, text in texts.items():
             (self.directory / (name + ".py")).write_text(text)
         # As for what is installed: the package's own code is not looked at.
-        (self.directory / "mypy.ini").write_text("[mypy-owlclaw_worker.*]\nignore_errors = True\n")
+        (self.directory / "mypy.ini").write_text("[mypy]\n[mypy-owlclaw_worker.*]\nignore_errors = True\n")
         check = ["-m", "mypy", "--strict", "--cache-dir", self.directory]
         for good, bad, errors in (("handler", "mistakes", 4), ("application", "application_mistakes", 3)):
             status, output = self.run_python(*check, good + ".py", MYPYPATH=str(PYTHON_DIRECTORY))
