@@ -19,7 +19,7 @@ import typing
 
 import owlclaw_worker
 
-from . import around, content, describe, load, offers, protocol, streams
+from . import around, constraints, content, describe, load, offers, protocol, streams
 from .call import Handler
 
 __all__ = ["Client", "Result"]
@@ -210,11 +210,37 @@ class Client:
         call = _Call({"client_id": principal, "roles": list(roles), "request_id": request_id}, self)
         # What a client sends is JSON.
         sent = json.loads(protocol.encode_value(dict(arguments or {})))
+        sent = _checked(describe.describe(handler, ".", [])["input_schema"], sent)
 
         value = await _carried_out(handler, sent, call)
         if handler.check_result is not None:
             value = handler.check_result(value)
         return _result(value, call.frames)
+
+
+def _checked(schema, arguments):
+    """The arguments as the server lets them through. Without the package jsonschema only names are looked at."""
+    properties, required = schema.get("properties", {}), schema.get("required", ())
+    # Null for what may be left out and cannot be null counts as left out.
+    kept = {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or name in required or "null" in json.dumps(properties.get(name, "null"))
+    }
+    for name in required:
+        if name not in kept:
+            raise constraints.InvalidArgument("/" + name, "is missing")
+    if schema.get("additionalProperties", True) is False:
+        for name in kept:
+            if name not in properties:
+                raise constraints.InvalidArgument("/" + name, "is no argument; there are %s" % ", ".join(properties))
+    try:
+        import jsonschema
+    except ImportError:
+        return kept
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(kept):
+        raise constraints.InvalidArgument("".join("/%s" % part for part in error.absolute_path), error.message)
+    return kept
 
 
 class _Serving:

@@ -122,6 +122,19 @@ class Testing(unittest.TestCase):
         self.assertEqual((result.value, len(result.progress), result.costs[0]["usd"]), ([0, 1], 2, "0.5"))
         self.assertEqual(client.call("draws").content[1]["mimeType"], "image/png")
 
+    def test_arguments_that_do_not_fit_never_run(self):
+        client = Client(app)
+        for arguments, why in (({}, "/day: is missing"), ({"day": "2026-02-28", "when": 1}, "/when: is no argument")):
+            with self.assertRaisesRegex(Exception, why):
+                client.call("due", arguments)
+        self.assertEqual(client.call("due", {"day": "2026-02-28", "days": None}).value["due"], "2026-03-01")
+        try:
+            import jsonschema  # noqa: F401
+        except ImportError:
+            return
+        with self.assertRaisesRegex(Exception, "/days"):
+            client.call("due", {"day": "2026-02-28", "days": "many"})
+
     def test_what_fails_raises(self):
         client = Client(app)
         with self.assertRaisesRegex(LookupError, "no such thing"):
