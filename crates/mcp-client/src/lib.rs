@@ -14,24 +14,26 @@
 //! * **A child leaves nothing behind**: it has a process group of its own, which is killed when it does not
 //!   end by itself, and also when this process is killed.
 //!
-//! ```no_run
+//! ```
 //! use mcp_client::{CallOptions, Connection, Dial, Options};
 //!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let server = Dial::child("python3", ["-m", "mcp_server_time"]);
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Dial::child("python3", ["examples/small.py"]);
 //! let connection = Connection::open(&server, Options::default()).await?;
 //! for tool in connection.tools().await? {
 //!     println!("{}", tool.name);
 //! }
-//! let arguments = mcp_client::json(&serde_json::json!({ "timezone": "Asia/Shanghai" }))?;
-//! let result = connection.call("get_current_time", arguments, &CallOptions::default()).await?;
+//! let arguments = mcp_client::json(&serde_json::json!({ "a": 1, "b": 2 }))?;
+//! let result = connection.call("add", arguments, &CallOptions::default()).await?;
 //! println!("{:?}", result.content);
 //! connection.close().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`blocking`] is the same for callers without a runtime.
+//! [`blocking`] is the same for callers without a runtime; `docs/client-embedding.md` has programs for handlers,
+//! authorization, stores of tokens and bounds.
 
 mod authorize;
 pub mod blocking;
@@ -66,3 +68,8 @@ pub use mcp_protocol::RawJson;
 pub fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<RawJson, serde_json::Error> {
     RawJson::from_value(value)
 }
+
+/// The programs of the embedder's page are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/client-embedding.md")]
+mod embedding {}

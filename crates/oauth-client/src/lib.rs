@@ -19,12 +19,14 @@
 //! Documents, and the authorization of all revisions of MCP since 2025-03-26 with its extensions. Deliberately
 //! absent: messages of MCP, and sending the requests that are authorized.
 //!
-//! ```no_run
+//! ```
 //! use http::{HeaderMap, Method, StatusCode};
 //! use oauth_client::{Authorizer, Grant, Login, Options, SystemBrowser, Verdict};
 //!
-//! # async fn send(_: &HeaderMap) -> (StatusCode, HeaderMap) { unreachable!() }
-//! # async fn example() -> Result<(), oauth_client::AuthorizationError> {
+//! # // A server that wants no token.
+//! # async fn send(_: &HeaderMap) -> (StatusCode, HeaderMap) { (StatusCode::OK, HeaderMap::new()) }
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), oauth_client::AuthorizationError> {
 //! let browser = SystemBrowser::new(|url| eprintln!("Sign in at {url}"));
 //! let grant = Grant::Login(Login::new(browser));
 //! let server = "https://mcp.example/mcp";
@@ -40,7 +42,7 @@
 //!         Verdict::Repeat => {}
 //!     }
 //! };
-//! # let _ = answer;
+//! # assert_eq!(answer, StatusCode::OK);
 //! # Ok(())
 //! # }
 //! ```
