@@ -3,7 +3,7 @@
 use crate::{
     Authorize, Bounds, Error,
     wire::link::{Out, replies, written},
-    wire::shared::Shared,
+    wire::shared::{Shared, unmarked},
     wire::sse::Events,
 };
 use bytes::{Bytes, BytesMut};
@@ -429,7 +429,27 @@ impl HttpLink {
                         return Err(Error::bound("max_redirects", bounds.max_redirects as u64));
                     }
                 }
-                _ => return Ok(response),
+                StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
+                    let to = response.headers().get(header::LOCATION);
+                    let to = shared.quoted(to.map(HeaderValue::as_bytes).unwrap_or_default());
+                    return Err(Error::Status {
+                        status: status.as_u16(),
+                        body: format!("it redirects to {to}"),
+                    });
+                }
+                _ => {
+                    let coding = response.headers().get(header::CONTENT_ENCODING);
+                    return match coding.filter(|it| *it != "identity") {
+                        Some(coding) if status.is_success() => {
+                            let coding = shared.quoted(coding.as_bytes());
+                            let text = format!(
+                                "its answer is compressed ({coding}), which was not asked for"
+                            );
+                            Err(Error::Protocol(text))
+                        }
+                        _ => Ok(response),
+                    };
+                }
             }
         }
     }
@@ -460,7 +480,7 @@ fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error
             shared.quoted(body)
         ))
     };
-    let payload = decode(body, shared.bounds.limits()).map_err(|_| bad())?;
+    let payload = decode(&unmarked(body), shared.bounds.limits()).map_err(|_| bad())?;
     let messages = match payload {
         Payload::Single(message) => vec![message],
         Payload::Batch(messages) => messages,

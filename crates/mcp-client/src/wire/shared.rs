@@ -329,6 +329,7 @@ impl Shared {
 
     /// Takes one frame of a duplex connection; an error ends the connection.
     pub(crate) fn frame(self: &Arc<Self>, frame: &Bytes) -> Result<(), Error> {
+        let frame = &*unmarked(frame);
         let payload = match decode(frame, self.bounds.limits()) {
             Ok(payload) => payload,
             Err(error) => {
@@ -592,4 +593,12 @@ fn answer_to(id: &Id, outcome: Result<RawJson, ErrorObject>) -> Message {
         id: Some(id.clone()),
         outcome,
     })
+}
+
+/// `frame` without the byte order mark that some servers write first.
+pub(crate) fn unmarked(frame: &Bytes) -> Cow<'_, Bytes> {
+    match frame.starts_with(b"\xef\xbb\xbf") {
+        true => Cow::Owned(frame.slice(3..)),
+        false => Cow::Borrowed(frame),
+    }
 }

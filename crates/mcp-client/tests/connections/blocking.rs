@@ -39,6 +39,16 @@ fn many_threads_share_a_connection() {
 }
 
 #[test]
+fn a_byte_order_mark_before_the_first_message_is_passed_over() {
+    let small = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/small.py");
+    let marked = ["-c", r"printf '\357\273\277'; exec python3 $0", small];
+    let connection = Connection::open(&Dial::child("sh", marked), Options::default()).unwrap();
+    let version = connection.asynchronous().agreed().version;
+    assert_eq!(version, ProtocolVersion::V2026_07_28);
+    connection.close();
+}
+
+#[test]
 fn every_method_waits_for_its_answer() {
     let connection = Connection::open(&child(""), legacy()).unwrap();
     assert_eq!(connection.tools().unwrap().len(), 0);

@@ -218,7 +218,7 @@ async fn answers_that_are_no_http() {
             ("a bad chunk", "error reading a body"),
             ("an endless body", "the answer has more than 1048576 bytes"),
             ("a slow body", "`initialize` was not answered within 3s"),
-            ("compressed", "it sent what is no answer"),
+            ("compressed", "its answer is compressed (gzip)"),
             ("trailers", "error reading a body"),
         ],
         script,
@@ -297,7 +297,7 @@ async fn statuses_and_redirections() {
             ("nowhere", "it redirects to another place"),
             ("a relative place", "it redirects to another place: mcp"),
             ("round and round", "`max_redirects` (3)"),
-            ("found", "HTTP 302"),
+            ("found", "HTTP 302: it redirects to http://127.0.0.2:1/mcp"),
         ],
         script,
     )
@@ -322,6 +322,7 @@ async fn answers_to_a_call_that_are_none() {
                     talk.json(&other).await;
                 }
                 "two messages" => talk.respond(200, json, &format!("{good}{good}")).await,
+                "a mark of UTF-8" => talk.respond(200, json, &format!("\u{feff}{good}")).await,
                 "a batch with rubbish" => talk.json(&json!([good, 7])).await,
                 "null" => talk.json(&Value::Null).await,
                 "deep" => talk.respond(200, json, &"[".repeat(100_000)).await,
@@ -358,6 +359,7 @@ async fn answers_to_a_call_that_are_none() {
             ("another id", "it answered another request than was sent"),
             ("a string for an id", "ok ["),
             ("two messages", "it sent what is no answer"),
+            ("a mark of UTF-8", "ok ["),
             ("a batch with rubbish", "ok ["),
             ("null", "it sent what is no answer"),
             ("deep", "it sent what is no answer"),
