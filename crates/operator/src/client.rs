@@ -145,7 +145,7 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
             ca,
             identity,
         } => {
-            check_url(&url)?;
+            contact::check_url(&url).map_err(Stop::Wrong)?;
             let way = sign_in::Way {
                 port,
                 no_browser,
@@ -154,7 +154,7 @@ pub fn client(command: ClientCommand) -> Result<ExitCode, Stop> {
             sign_in::login(&url, scopes, &way, ca.as_deref(), &identity)
         }
         ClientCommand::Logout { url, identity } => {
-            check_url(&url)?;
+            contact::check_url(&url).map_err(Stop::Wrong)?;
             sign_in::logout(&url, &identity)
         }
     }

@@ -797,7 +797,7 @@ async fn a_person_signs_in_once_and_is_known_until_the_tokens_are_forgotten() {
     let (_issuer, issuer) = issuer(&beside).await;
     let url = format!("http://127.0.0.1:{port}/mcp");
     let site = Site::new(json!({
-        "http": {"port": port},
+        "http": {"port": port, "websocket": {"enabled": true}},
         "identity": {"resource": url, "jwt": {"bank": {
             "issuer": issuer,
             "jwks_url": format!("{issuer}/jwks"),
@@ -869,6 +869,20 @@ async fn a_person_signs_in_once_and_is_known_until_the_tokens_are_forgotten() {
     assert_eq!(forgotten.code, Some(0), "{}", forgotten.messages);
     assert!(!file.exists());
     assert_eq!(ask(&["ping", "--url", &url]).await.code, Some(1));
+
+    // The advice of a WebSocket that wants a token can be followed.
+    let socket = format!("ws://127.0.0.1:{port}/mcp/ws");
+    let refused = ask(&["ping", "--url", &socket]).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.messages.contains(&format!("login --url {socket}`")),
+        "{}",
+        refused.messages
+    );
+    for words in ["login", "ping", "logout"] {
+        let said = ask(&[words, "--url", &socket]).await;
+        assert_eq!(said.code, Some(0), "{words}: {}", said.messages);
+    }
 }
 
 #[tokio::test]

@@ -215,7 +215,7 @@ impl Contact {
 const UNANSWERED: &str = "forms are answered on a terminal or by --answers, addresses on a terminal, roots by --root, requests for \
      a model's text by --sampled";
 
-fn check_url(url: &str) -> Result<(), Failure> {
+pub(super) fn check_url(url: &str) -> Result<(), Failure> {
     let read = http_client::parse_url(url, &["http", "https", "ws", "wss"]);
     read.map(drop).map_err(bad_url)
 }
