@@ -7,7 +7,7 @@ use adapter_tools::TaskSupport;
 use governance::Rules;
 use jsonrpc_core::RawJson;
 use ledger::DEFAULT_MAX_REFUSALS;
-use mcp_server::{CombinedResources, SkillResources, StaticResources};
+use mcp_server::{CombinedResources, SearchOptions, SkillResources, StaticResources};
 use mcp_service::Principal;
 use serde_json::{Value, json};
 use std::{
@@ -63,6 +63,10 @@ async fn house() -> House {
     });
     Setup {
         more_tools: (0..HIDDEN).map(tool).collect(),
+        search_view: Some(SearchOptions {
+            clients: vec!["*".to_owned()],
+            ..SearchOptions::default()
+        }),
         resources: Arc::new(CombinedResources::new(vec![
             Arc::new(SkillResources::new(Arc::clone(&SKILLS), 0)),
             Arc::new(resources),
@@ -80,6 +84,8 @@ enum What {
     Task,
     /// With headers that repeat arguments.
     Mirrored,
+    /// Through a tool of the search view.
+    Through,
     Resource,
     Skill,
     /// Without a session, as by `GET /resources`.
@@ -107,6 +113,10 @@ async fn probe(house: &House, client: &mut Client, what: What, name: &str) -> Va
             compared.unwrap();
             ("tools/call", call)
         }
+        What::Through => (
+            "tools/call",
+            json!({ "name": "call_tool_read", "arguments": call }),
+        ),
         What::Plain => {
             let anna = Principal::new("anna");
             let read = house.mcp_server.read_plainly(&anna, name, None, None);
@@ -122,7 +132,7 @@ async fn probe(house: &House, client: &mut Client, what: What, name: &str) -> Va
 
 fn hidden(what: What, number: usize) -> String {
     match what {
-        What::Tool | What::Task | What::Mirrored => format!("secret-{number}"),
+        What::Tool | What::Task | What::Mirrored | What::Through => format!("secret-{number}"),
         What::Resource => format!("doc://secret/{number}"),
         What::Skill | What::Plain => format!("skill://secret/{number}"),
     }
@@ -130,17 +140,18 @@ fn hidden(what: What, number: usize) -> String {
 
 fn absent(what: What, number: usize) -> String {
     match what {
-        What::Tool | What::Task | What::Mirrored => format!("absent-{number}"),
+        What::Tool | What::Task | What::Mirrored | What::Through => format!("absent-{number}"),
         What::Resource => format!("doc://absent/{number}"),
         What::Skill | What::Plain => format!("skill://absent/{number}"),
     }
 }
 
 /// The kinds, with the revisions that know each.
-const KINDS: [(What, &[&str]); 6] = [
+const KINDS: [(What, &[&str]); 7] = [
     (What::Tool, &["2025-06-18", MODERN]),
     (What::Task, &[LEGACY, MODERN]),
     (What::Mirrored, &[MODERN]),
+    (What::Through, &["2025-06-18", MODERN]),
     (What::Resource, &["2025-06-18", MODERN]),
     (What::Skill, &["2025-06-18", MODERN]),
     (What::Plain, &[MODERN]),
