@@ -582,6 +582,7 @@ async fn a_modern_task_through_the_view_is_a_task_of_its_tool() {
 /// golden`.
 #[tokio::test]
 #[ignore = "measures; wants a corpus, a release build and a quiet machine"]
+#[expect(clippy::print_stdout, reason = "what was measured is printed")]
 async fn golden_queries_find_their_tools() {
     let corpus =
         std::env::var("OWLCLAW_SEARCH_CORPUS").expect("OWLCLAW_SEARCH_CORPUS names a corpus");

@@ -163,11 +163,15 @@ impl Index {
     fn counts_of(&self, word: &str) -> &[(u32, f32)] {
         let at = self.words.partition_point(|it| **it < *word);
         let is_it = self.words.get(at).is_some_and(|it| **it == *word);
-        let begins = |it: &Box<str>| it.starts_with(word);
         let after = match is_it {
             true => at + 1,
             false if word.chars().count() < 3 => at,
-            false => at + self.words[at..].iter().take_while(|it| begins(it)).count(),
+            false => {
+                at + self.words[at..]
+                    .iter()
+                    .take_while(|it| it.starts_with(word))
+                    .count()
+            }
         };
         if after == at {
             return &[];
