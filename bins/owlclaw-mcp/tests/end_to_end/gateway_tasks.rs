@@ -58,6 +58,10 @@ async fn a_task_is_cancelled_at_its_upstream_and_one_that_is_lost_there_is_unkno
     let mut gateway = site.http().await;
     let mut client = knowing(gateway.client());
     let id = created(&mut client, "mcp_shop_nap", json!({"seconds": 600})).await;
+    wait_until("it runs", GENEROUS, || {
+        shop.read("naps").matches("begun").count() == 1
+    })
+    .await;
     let done = client
         .post_modern("tasks/cancel", json!({"taskId": id}))
         .await;
@@ -97,6 +101,36 @@ async fn a_task_is_cancelled_at_its_upstream_and_one_that_is_lost_there_is_unkno
         ["cancelled", "unknown", "unknown"]
     );
     assert_eq!(shop.read("naps").matches("begun").count(), 2);
+}
+
+/// Another server may have a task of the same id, which is somebody else's.
+#[tokio::test]
+async fn a_task_is_asked_for_at_the_server_alone_that_has_made_it() {
+    let (_shop, _listening, site) = shop().await;
+    let mut gateway = site.http().await;
+    let mut client = knowing(gateway.client());
+    let id = created(&mut client, "mcp_shop_nap", json!({"seconds": 600})).await;
+    let stored = || {
+        let bytes = std::fs::read(site.path("ledger-tasks.db-wal")).unwrap_or_default();
+        bytes.windows(8).any(|it| it == b"upstream")
+    };
+    wait_until("it is stored where the task is", GENEROUS, stored).await;
+    gateway.process().signal("KILL").await;
+    gateway.wait_exit(END).await;
+    let (other, _other_listening, other_site) = shop().await;
+    let other_file: Value = serde_json::from_str(&other_site.read("mcp-server.yaml")).unwrap();
+    let mut file: Value = serde_json::from_str(&site.read("mcp-server.yaml")).unwrap();
+    file["mcp_server"]["upstreams"] = other_file["mcp_server"]["upstreams"].clone();
+    site.write("mcp-server.yaml", file.to_string());
+    let gateway = site.http().await;
+    let mut client = knowing(gateway.client());
+    let failed = ended(&mut client, &id).await;
+    assert!(
+        failed.to_string().contains("not known any more"),
+        "{failed}"
+    );
+    assert_eq!(site.outcomes("mcp_shop_nap"), ["unknown", "unknown"]);
+    assert!(other.outcomes("nap").is_empty());
 }
 
 #[tokio::test]
