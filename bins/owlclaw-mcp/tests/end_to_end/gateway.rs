@@ -586,6 +586,38 @@ async fn each_session_has_a_child_of_its_own_where_that_is_wanted() {
 }
 
 #[tokio::test]
+async fn an_upstream_over_websocket_is_called_and_found_again_after_its_restart() {
+    let shop = Site::new(json!({"http": {"websocket": {"enabled": true}}}));
+    let mut listening = shop.http().await;
+    let address = listening.address();
+    let site = site(
+        json!({"shop": {"url": format!("ws://{address}/mcp/ws")}}),
+        json!({}),
+    );
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let called = call("mcp_shop_echo", json!({"text": "hi"}));
+    let answer = ask(&mut server, "tools/call", called.clone()).await;
+    assert_eq!(answer["isError"], Value::Null, "{answer}");
+    listening.process().signal("KILL").await;
+    listening.wait_exit(GENEROUS).await;
+    let away = ask(&mut server, "tools/call", called.clone()).await;
+    assert_eq!(away["isError"], true, "{away}");
+    let port = address.port().to_string();
+    let _listening = shop
+        .http_by(&["start", "--transport", "http", "--port", &port])
+        .await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let answer = ask(&mut server, "tools/call", called).await;
+    assert_eq!(answer["isError"], Value::Null, "{answer}");
+    let outcomes = site.outcomes("mcp_shop_echo");
+    assert!(
+        outcomes[0] == "succeeded" && outcomes[2] == "succeeded" && outcomes.len() == 3,
+        "{outcomes:?}"
+    );
+}
+
+#[tokio::test]
 async fn no_child_outlives_a_killed_gateway_or_sees_its_environment() {
     let site = with_child(json!({}));
     let mut command = site.command(&["start"]);
