@@ -229,6 +229,12 @@ pub(crate) fn speak<T>(
             }),
             _ = tokio::signal::ctrl_c() => Err(Stop::Signalled),
         };
+        for (list, item) in connection.left_out() {
+            remark(&format!(
+                "warning: {list}: {} is left out",
+                printable(&item.to_string())
+            ));
+        }
         if matches!(done, Err(Stop::Signalled)) {
             tokio::time::sleep(CANCELLING).await;
         }

@@ -278,6 +278,24 @@ async fn an_error_of_the_server_fails_the_command_and_is_the_output_for_programs
 }
 
 #[tokio::test]
+async fn a_tool_that_does_not_fit_is_warned_of() {
+    let site = with_stranger();
+    let bare = r#"{"tools": [{"name": "bare\x1b[2J"}, *TOOLS]}"#;
+    let unfit = STRANGER.replace(r#"{"tools": TOOLS}"#, bare);
+    assert_ne!(unfit, STRANGER);
+    site.write("stranger.py", unfit);
+    let said = client(&site, &["tools", "--", "python3", "stranger.py"]).await;
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+    assert!(said.output.contains("ask"), "{}", said.output);
+    assert!(
+        said.messages.contains("warning: tools/list: ") && said.messages.contains("bare"),
+        "{}",
+        said.messages
+    );
+    assert!(!said.messages.contains('\u{1b}'), "{}", said.messages);
+}
+
+#[tokio::test]
 async fn text_of_a_server_commands_no_terminal() {
     let site = with_stranger();
     for words in [&["ping"][..], &["tools"], &["call", "say"]] {
