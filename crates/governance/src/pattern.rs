@@ -34,9 +34,7 @@ impl PatternSet {
     /// # Errors
     ///
     /// [`PatternError`], if one is empty.
-    pub fn new<'a>(
-        patterns: impl IntoIterator<Item = &'a String>,
-    ) -> Result<Self, PatternError> {
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a String>) -> Result<Self, PatternError> {
         let mut set = Self::default();
         for pattern in patterns {
             match pattern.split_once('*') {
