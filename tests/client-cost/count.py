@@ -2,15 +2,14 @@
 """Instructions of one call, of this client and of the official Rust SDK's, counted by callgrind.
 
     cargo build --release -p bench-server
-    cargo build --release -p mcp-client --example calls
     cargo build --release --manifest-path tests/client-cost/rmcp/Cargo.toml
     tests/client-cost/count.py target/release/bench-server \
-        target/release/examples/calls tests/client-cost/rmcp/target/release/rmcp-calls
+        target/release/bench-client tests/client-cost/rmcp/target/release/rmcp-calls
 
 `.ci/run` counts this client alone, and fails if a call takes more than half of what `rmcp.txt` has for it: figures of
 the release that Cargo.toml in `rmcp` pins, from such a run as above.
 
-    tests/client-cost/count.py --beside tests/client-cost/rmcp.txt target/release/bench-server target/release/examples/calls
+    tests/client-cost/count.py --beside tests/client-cost/rmcp.txt target/release/bench-server target/release/bench-client
 
 The server is `bench-server` without a ledger. A count is the difference between a long and a short run of the
 client, divided by the calls that the long one has more; one call is answered before the next is sent. Only

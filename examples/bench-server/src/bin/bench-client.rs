@@ -1,4 +1,4 @@
-//! Calls of `echo`, one after the other: `calls VERSION NUMBER (URL | PROGRAM [ARGUMENT]...)`.
+//! Calls of `echo`, one after the other: `bench-client VERSION NUMBER (URL | PROGRAM [ARGUMENT]...)`.
 //! `tests/client-cost/count.py` counts its instructions.
 
 use mcp_client::{CallOptions, Connection, Dial, Options, RawJson, Speak};
@@ -8,7 +8,7 @@ use std::error::Error;
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [version, number, server @ ..] = arguments.as_slice() else {
-        return Err("usage: calls VERSION NUMBER (URL | PROGRAM [ARGUMENT]...)".into());
+        return Err("usage: bench-client VERSION NUMBER (URL | PROGRAM [ARGUMENT]...)".into());
     };
     let dial = match server {
         [url] if url.contains("://") => Dial::url(url),
