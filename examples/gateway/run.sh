@@ -76,12 +76,12 @@ for upstream in time files remote; do
 done
 call '"low"' warehouse inventory-check '{"sku": "TEA-002"}'
 call 'Asia/Tokyo' warehouse mcp_time_get_current_time '{"timezone": "Asia/Tokyo"}'
-call 'shelf A-02' warehouse mcp_files_read_text_file '{"path": "shelf/where.txt"}'
-call '42' manager mcp_remote_get_sum '{"a": 19, "b": 23}'
+call 'shelf A-02' warehouse mcp_files_read_text_file '{"path": "where.txt"}'
+call '42' manager mcp_remote_get-sum '{"a": 19, "b": 23}'
 # What is denied, what needs a person, and what is not offered at all.
-call 'permission' warehouse mcp_files_write_file '{"path": "shelf/new.txt", "content": "x"}'
-call 'confirmation' manager mcp_files_write_file '{"path": "shelf/new.txt", "content": "x"}'
-call 'unknown tool' manager mcp_files_move_file '{"source": "shelf/where.txt", "destination": "shelf/gone.txt"}'
+call 'permission' warehouse mcp_files_write_file '{"path": "new.txt", "content": "x"}'
+call 'confirmation' manager mcp_files_write_file '{"path": "new.txt", "content": "x"}'
+call 'unknown tool' manager mcp_files_move_file '{"source": "where.txt", "destination": "gone.txt"}'
 call 'unknown tool' warehouse mcp_remote_echo '{"message": "x"}'
 says 'upstreams.files.deny' upstream why files --url "$url"
 says 'upstream time' ledger query --format json
