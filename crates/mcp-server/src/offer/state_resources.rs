@@ -1,6 +1,9 @@
 //! States of an application as resources.
 
-use crate::offer::resources::{ReadFailure, ResourceEntry, Resources, names};
+use crate::{
+    names::hex,
+    offer::resources::{ReadFailure, ResourceEntry, Resources, names},
+};
 use futures_util::future::BoxFuture;
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{
@@ -10,7 +13,7 @@ use mcp_protocol::model::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use std::{error::Error, fmt, fmt::Write, sync::Arc};
+use std::{error::Error, fmt, sync::Arc};
 
 /// The scheme of states.
 const SCHEME: &str = "state://";
@@ -164,11 +167,7 @@ impl Resources for StateResources {
 }
 
 fn etag(text: &str) -> String {
-    let mut etag = String::new();
-    for byte in Sha256::digest(text) {
-        let _ = write!(etag, "{byte:02x}");
-    }
-    etag
+    hex(&Sha256::digest(text))
 }
 
 #[cfg(test)]

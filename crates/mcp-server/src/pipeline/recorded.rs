@@ -10,22 +10,23 @@ use crate::{
         outcome::{charge_of, never_began, recorded_result, size_of_result},
         refusal::KeyTaken,
     },
+    names::hex,
     pipeline::{
         governed::Admitted,
         idempotency::KeyEnd,
         start_entry::{Labels, start_of},
     },
 };
+use adapter_tools::ToolError;
 use governance::{Micros, ReservationName};
-use jsonrpc_core::RawJson;
 use ledger::{
     Account, BeginError, CallId, Claim, End, Finished, Note, NoteKind, OpenCall, Outcome, Recorder,
     Start,
 };
-use mcp_protocol::model::ReadResourceResult;
+use mcp_protocol::model::{GetPromptResult, ReadResourceResult};
 use mcp_service::{RequestCx, Service};
 use redaction::{Redactor, Spec};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Member of the `_meta` of a prompt with the version that was filled in.
@@ -264,19 +265,15 @@ impl OpenEntry<'_> {
         };
         Some(match outcome {
             Ok(Invoked::Tool(result)) => {
+                self.report.answered_with(size_of_result(result));
                 let text = match is_kept {
-                    true => recorded_result(result),
+                    true => recorded_result(result, capability, redactor),
                     false => "".into(),
                 };
-                let length = match is_kept {
-                    true => text.len(),
-                    false => size_of_result(result),
-                };
-                self.report.answered_with(length);
                 finish(&End {
                     message: self.report.meter().place(),
                     is_error: result.is_error,
-                    result: &redacted(&text),
+                    result: &text,
                     ..ended(if result.is_error {
                         Outcome::Failed
                     } else {
@@ -286,22 +283,24 @@ impl OpenEntry<'_> {
             }
             Ok(Invoked::Resource(result)) => {
                 self.report.answered_with(read_bytes(result));
+                let text = match is_kept {
+                    true => recorded_read(result, redactor),
+                    false => String::new(),
+                };
                 finish(&End {
                     message: self.report.meter().place(),
-                    result: &redacted(&recorded_read(result)),
+                    result: &redacted(&text),
                     ..ended(Outcome::Succeeded)
                 })
             }
             Ok(Invoked::Prompt(result)) => {
-                let messages = result.messages.len();
-                let version = result.meta.get(PROMPT_VERSION).map(RawJson::as_str);
-                let recorded = match version {
-                    Some(version) => format!(r#"{{"messages":{messages},"version":{version}}}"#),
-                    None => format!(r#"{{"messages":{messages}}}"#),
+                let text = match is_kept {
+                    true => recorded_prompt(result, redactor),
+                    false => String::new(),
                 };
                 finish(&End {
                     message: self.report.meter().place(),
-                    result: &redactor.json(capability, &recorded),
+                    result: &redacted(&text),
                     ..ended(Outcome::Succeeded)
                 })
             }
@@ -316,9 +315,17 @@ impl OpenEntry<'_> {
                 if let Some(place) = self.report.meter().place() {
                     message = format!("{place}: {message}");
                 }
+                // The caller is told what a handler has said besides its message, too.
+                let details = match error {
+                    InvocationError::Tool(ToolError::Failed(failure)) if is_kept => {
+                        failure.details.as_ref().map(Value::to_string)
+                    }
+                    _ => None,
+                };
                 finish(&End {
                     message: Some(&redactor.text(&message)),
                     error_code: Some(meaning.code),
+                    result: &redacted(details.as_deref().unwrap_or_default()),
                     ..ended(meaning.outcome)
                 })
             }
@@ -351,17 +358,30 @@ impl Drop for OpenEntry<'_> {
     }
 }
 
-/// A read is recorded by what was read and how much of it, not by its content.
-fn recorded_read(result: &ReadResourceResult) -> String {
-    let contents: Vec<_> = result
-        .contents
-        .iter()
-        .map(|contents| {
-            let bytes = contents.text.as_ref().or(contents.blob.as_ref());
-            serde_json::json!({ "uri": contents.uri, "length": bytes.map_or(0, String::len) })
-        })
-        .collect();
-    serde_json::to_string(&contents).unwrap_or_default()
+/// A read is recorded by what was read, how much of it, and a digest of that, not by its content. The digest is keyed,
+/// since a plain one would confirm guesses of what the content has.
+fn recorded_read(result: &ReadResourceResult, redactor: &Redactor) -> String {
+    let contents = result.contents.iter().map(|contents| {
+        let bytes = contents.text.as_ref().or(contents.blob.as_ref());
+        let digest = bytes.map(|it| hex(&redactor.digest(it)));
+        let length = bytes.map_or(0, String::len);
+        json!({ "uri": contents.uri, "length": length, "digest": digest })
+    });
+    Value::from_iter(contents).to_string()
+}
+
+/// A prompt is recorded by its version, the number of its messages, and a keyed digest of all that was answered.
+fn recorded_prompt(result: &GetPromptResult, redactor: &Redactor) -> String {
+    let messages = result.messages.iter().map(|it| (it.role, &it.content));
+    let said = serde_json::to_string(&(&result.description, messages.collect::<Vec<_>>()));
+    let mut recorded = json!({
+        "messages": result.messages.len(),
+        "digest": hex(&redactor.digest(&said.unwrap_or_default())),
+    });
+    if let Some(version) = result.meta.get(PROMPT_VERSION) {
+        recorded["version"] = version.parse().unwrap_or_default();
+    }
+    recorded.to_string()
 }
 
 fn read_bytes(result: &ReadResourceResult) -> usize {

@@ -108,8 +108,7 @@ impl HandlerSpan {
             Ok(Invoked::Tool(result)) => {
                 if self.tracer.captures() {
                     let redactor = &self.tracer.0.redactor;
-                    let text = recorded_result(result);
-                    let text = cut(&redactor.json(&self.capability, &text));
+                    let text = cut(&recorded_result(result, &self.capability, redactor));
                     let copy = KeyValue::new("gen_ai.tool.call.result", text.clone());
                     self.span.set_attribute(copy);
                     self.span

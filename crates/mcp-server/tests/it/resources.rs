@@ -414,8 +414,10 @@ async fn a_read_is_on_record_with_uri_time_and_client_and_without_the_content() 
     assert_eq!(asked, params);
     assert_eq!(call.ended.outcome, Outcome::Succeeded);
     assert_eq!(call.ended.cost_micros, 0);
-    let result: Value = serde_json::from_str(&call.ended.result.text).unwrap();
-    assert_eq!(result, json!([{ "uri": URI, "length": 5 }]));
+    let mut result: Value = serde_json::from_str(&call.ended.result.text).unwrap();
+    let digest = result[0]["digest"].take();
+    assert_eq!(digest.as_str().map(str::len), Some(64));
+    assert_eq!(result, json!([{ "uri": URI, "length": 5, "digest": null }]));
 }
 
 #[tokio::test]
