@@ -1,4 +1,5 @@
 use crate::{Answers, Askable, Errand, Hop, LogLevel, OpenErrand, TraceErrands};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use std::{
@@ -64,6 +65,9 @@ pub struct ToolCx {
     /// Headers of its request over HTTP that handlers are told, names in lower case. They prove
     /// nothing.
     pub headers: Option<Headers>,
+    /// `_meta` of the request, a JSON object, if its client has put something there besides what the protocol itself
+    /// reads. It proves nothing.
+    pub request_meta: Option<Bytes>,
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
@@ -155,6 +159,7 @@ impl ToolCx {
             tracestate: None,
             session: None,
             headers: None,
+            request_meta: None,
             progress: None,
             log: None,
             stream_release: None,
@@ -258,6 +263,13 @@ impl ToolCx {
     #[must_use]
     pub fn with_headers(mut self, headers: Option<Headers>) -> Self {
         self.headers = headers;
+        self
+    }
+
+    /// Sets `_meta` of the request.
+    #[must_use]
+    pub fn with_request_meta(mut self, meta: Option<Bytes>) -> Self {
+        self.request_meta = meta;
         self
     }
 

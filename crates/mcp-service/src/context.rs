@@ -134,6 +134,7 @@ impl RequestCx {
         within.outbox = None;
         within.meta.progress_token = None;
         within.meta.idempotency_key = None;
+        within.meta.whole = None;
         within
     }
 

@@ -177,6 +177,51 @@ async fn handlers_are_told_the_headers_that_the_operator_names_and_no_others() {
     }
 }
 
+const META: &str = r#"
+from owlclaw import OwlClaw
+from owlclaw_worker import Context
+
+app = OwlClaw("told")
+app.mount_skills("skills")
+
+@app.handler("meta")
+def meta(ctx: Context) -> dict:
+    """Says what its client has sent along."""
+    sent = ctx.request_context.meta
+    if sent is None:
+        return {}
+    return {"token": sent.progressToken, "tenant": sent.get("shop/tenant"), "user": getattr(sent, "user", None)}
+
+@app.resource("told://meta")
+async def read(ctx: Context) -> dict:
+    return dict(ctx.meta)
+"#;
+
+#[tokio::test]
+async fn handlers_are_told_the_metadata_of_a_request() {
+    let site = Site::new(json!({
+        "governance": {"default": {"tools": {"allow": ["*"]}, "resources": {"allow": ["told://*"]}}},
+    }));
+    site.write("app.py", META);
+    let server = site.http().await;
+    for version in REVISIONS {
+        let mut client = server.client();
+        client.open(version).await;
+        let mut asked = call("meta", json!({}));
+        let told = client.request("tools/call", asked.clone()).await;
+        assert_eq!(text(told.result()), "{}", "{version}");
+        asked["_meta"] = json!({"progressToken": "t", "shop/tenant": {"a": [1]}, "user": "ana"});
+        let told = client.request("tools/call", asked).await;
+        let expected = r#"{"token":"t","tenant":{"a":[1]},"user":"ana"}"#;
+        assert_eq!(text(told.result()), expected, "{version}");
+        let read = json!({"uri": "told://meta", "_meta": {"user": "ana"}});
+        let read = client.request("resources/read", read).await;
+        let contents = read.result()["contents"][0]["text"].as_str().unwrap();
+        let contents: Value = serde_json::from_str(contents).unwrap();
+        assert_eq!(contents["user"], "ana", "{version}");
+    }
+}
+
 /// The value of one line of `/metrics`.
 fn metric(text: &str, name: &str) -> f64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name));

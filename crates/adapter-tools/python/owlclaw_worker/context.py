@@ -30,6 +30,30 @@ _Extra = typing.Optional[typing.Mapping[str, typing.Any]]
 _Number = typing.Union[int, float, decimal.Decimal]
 
 
+class Meta(typing.Dict[str, typing.Any]):
+    """Metadata of a request: a dictionary whose members are attributes, too, as those of the SDK's model are."""
+
+    progressToken: typing.Union[str, int, None]
+    progress_token: typing.Union[str, int, None]
+
+    def __getattr__(self, name: str) -> typing.Any:
+        if name in ("progressToken", "progress_token"):
+            return self.get("progressToken")
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def model_extra(self) -> typing.Dict[str, typing.Any]:
+        """The members besides the progress token."""
+        return {name: value for name, value in self.items() if name != "progressToken"}
+
+    def model_dump(self, **_: typing.Any) -> typing.Dict[str, typing.Any]:
+        """A dictionary of the members."""
+        return dict(self)
+
+
 class Context:
     """The running call."""
 
@@ -77,9 +101,13 @@ class Context:
         return self
 
     @property
-    def meta(self) -> None:
-        """Always `None`: what else the client has sent along with its request does not reach handlers."""
-        return None
+    def meta(self) -> "typing.Optional[Meta]":
+        """What the client has sent along with its request (`_meta`), as `meta["key"]` or `meta.key`; `None` without.
+
+        `progressToken` is there, too. It proves nothing.
+        """
+        sent = self._call.context.get("meta")
+        return Meta(sent) if isinstance(sent, dict) else None
 
     def get_state(self, key: str) -> typing.Any:
         """What `set_state` has kept for this call."""

@@ -189,9 +189,10 @@ class Client:
         principal: str = "tester",
         roles: typing.Sequence[str] = (),
         request_id: str = "test",
+        meta: typing.Optional[typing.Mapping[str, typing.Any]] = None,
     ) -> Result:
         """Call a tool. Raises what its handler raises."""
-        return asyncio.run(self.acall(name, arguments, principal, roles, request_id))
+        return asyncio.run(self.acall(name, arguments, principal, roles, request_id, meta))
 
     async def acall(
         self,
@@ -200,6 +201,7 @@ class Client:
         principal: str = "tester",
         roles: typing.Sequence[str] = (),
         request_id: str = "test",
+        meta: typing.Optional[typing.Mapping[str, typing.Any]] = None,
     ) -> Result:
         """Call a tool where an event loop runs. Raises what its handler raises."""
         handler = self._handlers.get(name)
@@ -207,7 +209,10 @@ class Client:
             raise LookupError("there is no tool named %r; there are %s" % (name, ", ".join(sorted(self._handlers))))
         if handler.signature.refusals:
             raise ValueError("the tool %r is not offered: %s" % (name, "; ".join(handler.signature.refusals)))
-        call = _Call({"client_id": principal, "roles": list(roles), "request_id": request_id}, self)
+        context = {"client_id": principal, "roles": list(roles), "request_id": request_id}
+        if meta is not None:
+            context["meta"] = json.loads(protocol.encode_value(dict(meta)))
+        call = _Call(context, self)
         # What a client sends is JSON.
         sent = json.loads(protocol.encode_value(dict(arguments or {})))
         sent = _checked(describe.describe(handler, ".", [])["input_schema"], sent)

@@ -50,6 +50,12 @@ async def draws():
     return ["a picture", Image(data=b"1", format="png")]
 
 
+@app.handler("sent along")
+def sent_along(ctx: Context):
+    meta = ctx.request_context.meta
+    return None if meta is None else [meta.progress_token, meta.model_extra, hasattr(meta, "other"), meta["user"]]
+
+
 @app.handler("fails")
 def fails():
     raise LookupError("no such thing")
@@ -90,6 +96,11 @@ async def state(ctx: Context):
 
 
 class Testing(unittest.TestCase):
+    def test_metadata_of_a_request_are_members_and_attributes(self):
+        self.assertIsNone(Client(app).call("sent along").value)
+        said = Client(app).call("sent along", meta={"progressToken": 7, "user": "ana"}).value
+        self.assertEqual(said, [7, {"user": "ana"}, False, "ana"])
+
     def test_resources_prompts_and_completions_are_as_in_a_worker(self):
         client = Client(app)
         part = {"text": '["a b",5,"anna"]', "mime_type": "application/json"}

@@ -443,6 +443,7 @@ fn begin_frame<'a>(
         session: cx.session.as_deref(),
         headers: cx.headers.as_deref().map_or(&[], Vec::as_slice),
         tracestate: cx.tracestate.as_deref(),
+        meta: cx.request_meta.as_deref().unwrap_or_default(),
     }
 }
 

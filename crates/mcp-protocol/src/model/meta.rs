@@ -4,11 +4,11 @@ use crate::{RequestedVersion, TraceContext};
 use jsonrpc_core::{Id, Member, RawJson, ReadParams, take_members};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{MapAccess, Visitor},
+    de::{IgnoredAny, MapAccess, Visitor},
     ser::SerializeMap,
 };
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt, ops::Range};
+use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Range};
 
 /// The `_meta` of a request: what it says about itself.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +27,9 @@ pub struct RequestMeta {
     /// `io.owlclaw/idempotencyKey`: what the client calls this one call, so that it can be sent again
     /// without being done again. JSON text as it was sent, not checked.
     pub idempotency_key: Option<Box<str>>,
+    /// The whole of `_meta`, if handlers may look for something in it: a progress token, or members that are neither
+    /// the protocol's nor ours.
+    pub whole: Option<RawJson>,
     /// The rest of the parameters, where they are those of a plain call.
     pub(crate) call: Option<PlainCall>,
 }
@@ -89,7 +92,10 @@ pub(crate) struct MetaReader<'a> {
     is_odd_call: bool,
     /// True if only a parser can tell what `_meta` says.
     is_odd: bool,
-    has_meta: bool,
+    /// Text of `_meta`.
+    meta: Option<&'a str>,
+    /// True if there is something in it for handlers.
+    has_more: bool,
     has_client_info: bool,
     traceparent: Option<&'a str>,
     tracestate: Option<&'a str>,
@@ -127,8 +133,8 @@ impl<'a> ReadParams<'a> for MetaReader<'a> {
                     || self.arguments.replace(member.value).is_some();
             }
             "_meta" => {
-                self.is_odd |= self.has_meta || !member.value.starts_with('{');
-                self.has_meta = true;
+                self.is_odd |= !member.value.starts_with('{');
+                self.is_odd |= self.meta.replace(member.value).is_some();
             }
             "inputResponses" | "requestState" => self.is_odd_call = true,
             "task" => self.has_task = true,
@@ -138,6 +144,7 @@ impl<'a> ReadParams<'a> for MetaReader<'a> {
 
     fn meta_member(&mut self, it: Member<'a>) {
         let found = &mut self.found;
+        self.has_more |= is_for_handlers(it.name);
         // Each at most once.
         let is_plain = match it.name {
             "io.modelcontextprotocol/protocolVersion" => {
@@ -169,6 +176,8 @@ impl<'a> ReadParams<'a> for MetaReader<'a> {
 
     fn all_read(&mut self, params: &RawJson) {
         self.is_complete = true;
+        let whole = self.meta.filter(|_| self.has_more);
+        self.found.whole = whole.map(|it| params.slice(place(params.as_bytes(), it)));
         let params = params.as_bytes();
         self.found.call = self
             .name
@@ -201,6 +210,12 @@ pub enum LoggingLevel {
 struct Envelope<'a> {
     #[serde(borrow, default, rename = "_meta")]
     meta: Option<Object<Wire<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Whole<'a> {
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -301,6 +316,8 @@ impl RequestMeta {
             return Ok(Self::default());
         };
         drop(wire.client_info);
+        let Whole { meta } = params.parse().map_err(|error| invalid(error.to_string()))?;
+        let whole = meta.map(|it| params.child(it));
         Ok(Self {
             protocol_version: wire.protocol_version.as_deref().map(RequestedVersion::from),
             client_capabilities: wire.client_capabilities,
@@ -311,9 +328,24 @@ impl RequestMeta {
                 wire.tracestate.map(RawValue::get),
             ),
             idempotency_key: wire.idempotency_key.map(|raw| raw.get().into()),
+            whole: whole.filter(|it| {
+                let members: Result<BTreeMap<Cow<'_, str>, IgnoredAny>, _> = it.parse();
+                members.is_ok_and(|it| it.keys().any(|name| is_for_handlers(name)))
+            }),
             call: None,
         })
     }
+}
+
+/// True if a member of `_meta` is of use to handlers, which have the rest from elsewhere.
+fn is_for_handlers(name: &str) -> bool {
+    let is_ours = |it: &str| {
+        it.starts_with("io.modelcontextprotocol/")
+            || it.starts_with("io.owlclaw/")
+            || it == "traceparent"
+            || it == "tracestate"
+    };
+    !is_ours(name)
 }
 
 /// Capabilities that a client has declared; `None` if the text is no object of capabilities.
@@ -496,6 +528,28 @@ mod tests {
     }
 
     #[test]
+    fn metadata_are_kept_for_handlers_if_there_is_something_for_them() {
+        let version = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
+        let parent = r#""traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01""#;
+        let whole = |meta: &str| {
+            let meta = read(&format!(r#"{{"_meta":{meta}}}"#)).unwrap();
+            meta.whole.map(|it| it.as_str().to_owned())
+        };
+        for meta in [
+            "{}".to_owned(),
+            format!("{{{version},{parent},\"io.owlclaw/idempotencyKey\":\"k\"}}"),
+        ] {
+            assert_eq!(whole(&meta), None, "{meta}");
+        }
+        for meta in [
+            format!(r#"{{{version},"progressToken":7}}"#),
+            format!(r#"{{"shop/tenant":"a","t\u0061":1,{version}}}"#),
+        ] {
+            assert_eq!(whole(&meta), Some(meta));
+        }
+    }
+
+    #[test]
     fn what_is_read_without_a_parser_is_what_a_parser_reads() {
         let version = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
         let capabilities = r#""io.modelcontextprotocol/clientCapabilities""#;
@@ -521,6 +575,8 @@ mod tests {
             r#"{"io.modelcontextprotocol/logLevel":"debug","progressToken":7}"#.to_owned(),
             r#"{"io.modelcontextprotocol/logLevel":"loud"}"#.to_owned(),
             r#"{"progressToken":null}"#.to_owned(),
+            r#"{"progressToken":"t","shop/tenant":{"a":[1]},"shop/tenant":2}"#.to_owned(),
+            r#"{"a\u0062":1}"#.to_owned(),
             r#"{"progressToken":"t","progressToken":"t"}"#.to_owned(),
             r#"{"traceparent":null,"tracestate":"a=1","io.owlclaw/idempotencyKey":null}"#
                 .to_owned(),

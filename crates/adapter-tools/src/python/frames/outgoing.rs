@@ -18,6 +18,8 @@ pub(in super::super) struct CallFrame<'a> {
     pub(in super::super) session: Option<&'a str>,
     pub(in super::super) headers: &'a [(Arc<str>, Box<str>)],
     pub(in super::super) tracestate: Option<&'a str>,
+    /// The text of a JSON object, or nothing.
+    pub(in super::super) meta: &'a [u8],
 }
 
 /// A frame would be larger than [`MAX_FRAME`].
@@ -108,6 +110,10 @@ fn put_context(out: &mut BytesMut, call: &CallFrame<'_>) {
         out.put_slice(b",\"tracestate\":");
         put_json(out, &state);
     }
+    if !call.meta.is_empty() {
+        out.put_slice(b",\"meta\":");
+        out.put_slice(call.meta);
+    }
     out.put_slice(b"}}");
 }
 
@@ -197,6 +203,7 @@ mod tests {
             session: None,
             headers: &[],
             tracestate: None,
+            meta: b"",
         }
     }
 
@@ -217,6 +224,7 @@ mod tests {
             headers: &[("x-a".into(), "1".into()), ("x-b".into(), "\"2".into())],
             traceparent: Some("00-1"),
             tracestate: Some("a=1"),
+            meta: br#"{"a":1}"#,
             ..call(b"{}")
         };
         put_call(&mut traced, "call", &frame).unwrap();
@@ -225,6 +233,7 @@ mod tests {
         assert_eq!(traced["ctx"]["traceparent"], "00-1");
         assert_eq!(traced["ctx"]["tracestate"], "a=1");
         assert_eq!(traced["ctx"]["headers"], json!({"x-a": "1", "x-b": "\"2"}));
+        assert_eq!(traced["ctx"]["meta"], json!({"a": 1}));
         let second = cut(&mut out).unwrap().unwrap();
         assert_eq!(&second[..], b"{\"type\":\"cancel\",\"id\":7}");
         assert!(out.is_empty());
