@@ -7,7 +7,7 @@ mod common;
 use adapter_tools::{Answers, Askable, Needed, Question, ToolCx, ToolError, ToolOutput};
 use common::{App, Running, app_with, text};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 const HANDLERS: &str = r#"
 import asyncio
@@ -213,4 +213,34 @@ async fn so_many_handlers_wait_and_no_more() {
     let mut again = answered("again", &bobs, seven());
     again.principal = "bob".into();
     assert!(running.call_with(again, "asks", json!({})).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_further_worker_is_not_idle_while_a_handler_waits_there_for_answers() {
+    let hold = "
+import os, time
+@app.handler('hold')
+def hold():
+    while not os.path.exists('go'):
+        time.sleep(0.01)
+";
+    let app = App::new(&app_with(&format!("{HANDLERS}{hold}")));
+    let mut options = app.options();
+    options.max_workers = Some(2);
+    options.start_after = Duration::from_millis(50);
+    options.idle = Duration::from_millis(200);
+    let running = Running::start(options).await;
+    let asking = async {
+        // The first worker runs the other call alone.
+        let needed = asked(&running, "asks", cx("first")).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert_eq!(running.python.health().workers_ready, 2);
+        let second = answered("second", &needed, seven());
+        let output = running.call_with(second, "asks", json!({})).await.unwrap();
+        assert_eq!(text(&output), "7 of 1 as second");
+        running.has_workers(1).await;
+        app.touch("go");
+    };
+    let (held, ()) = tokio::join!(running.call("hold", json!({})), asking);
+    held.unwrap();
 }

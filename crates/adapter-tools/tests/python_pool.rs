@@ -6,9 +6,9 @@ mod common;
 
 use adapter_tools::{
     ToolCx, ToolError, ToolSet,
-    python::{StartMode, WorkerState},
+    python::{PythonOptions, StartMode, WorkerState},
 };
-use common::{App, LONG, Running, app_with, has_ended, parent};
+use common::{App, LONG, Running, app_with, has_ended, kill, parent};
 use serde_json::json;
 use std::{
     collections::HashSet,
@@ -388,4 +388,86 @@ async fn memory_is_bounded_by_worker_and_not_by_machine() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("MemoryError"), "{error}");
     assert_eq!(shop.pid().await, pid);
+}
+
+const HOLDING: &str = "
+import asyncio, os, time
+
+def mark():
+    with open('inside', 'a') as inside:
+        inside.write('%d\\n' % os.getpid())
+
+@app.handler('hold')
+def hold(file: str):
+    mark()
+    while not os.path.exists(file):
+        time.sleep(0.01)
+    return os.getpid()
+";
+
+/// One worker, and up to `most` while calls wait.
+fn elastic(app: &App, most: usize) -> PythonOptions {
+    let mut options = app.options();
+    options.max_workers = Some(most);
+    options.start_after = Duration::from_millis(50);
+    options.idle = Duration::from_millis(300);
+    options
+}
+
+#[tokio::test]
+async fn further_workers_are_there_while_calls_wait_and_end_when_they_are_idle() {
+    let app = App::new(&app_with(HOLDING));
+    let shop = Running::start(elastic(&app, 3)).await;
+    let first = shop.json("hold", json!({"file": "app.py"})).await;
+    let hold = || shop.call("hold", json!({"file": "go"}));
+    let killing = async {
+        app.wait_for("inside", 4).await;
+        let health = shop.python.health();
+        assert_eq!((health.workers, health.max_workers), (1, 3));
+        assert_eq!((health.workers_ready, health.calls_waiting), (3, 1));
+        let inside = app.pids("inside");
+        let further = inside.iter().find(|pid| **pid != first.as_i64().unwrap());
+        kill(*further.unwrap());
+        // Another takes its place, for the call that waited.
+        app.wait_for("inside", 5).await;
+        app.touch("go");
+    };
+    let (one, two, three, four, ()) = tokio::join!(hold(), hold(), hold(), hold(), killing);
+    let outcomes = [one, two, three, four];
+    let crashed = outcomes.iter().filter(|it| it.is_err()).count();
+    assert_eq!(crashed, 1, "{outcomes:?}");
+    let health = shop.health_is(|it| it.workers_ready == 1).await;
+    assert_eq!(health.losses, 1, "one that is idle is not lost");
+    let again = shop.json("hold", json!({"file": "go"})).await;
+    assert_eq!(again, first, "what is in memory stays");
+}
+
+#[tokio::test]
+async fn a_further_worker_is_started_when_a_handler_blocks_the_loop_of_the_only_one() {
+    let blocking = "
+@app.handler('block')
+async def block(file: str):
+    hold(file)
+@app.handler('who')
+async def who():
+    return os.getpid()
+";
+    let app = App::new(&app_with(&format!("{HOLDING}{blocking}")));
+    let shop = Running::start(elastic(&app, 2)).await;
+    let block = shop.call("block", json!({"file": "go"}));
+    let others = async {
+        app.wait_for("inside", 1).await;
+        let blocked = app.pids("inside")[0];
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        let behind = shop.call("who", json!({}));
+        let beside = async {
+            shop.has_workers(2).await;
+            assert_ne!(shop.json("who", json!({})).await, json!(blocked));
+            app.touch("go");
+        };
+        let (behind, ()) = tokio::join!(behind, beside);
+        behind.unwrap();
+    };
+    let (blocked, ()) = tokio::join!(block, others);
+    blocked.unwrap();
 }

@@ -70,6 +70,15 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let hint = "one could take the room of all others: lower the one or raise the other";
         problems.push(error(key, message).hint(hint));
     }
+    let workers = &config.workers;
+    if let Some(most) = workers.max_count.filter(|most| *most < workers.count) {
+        let count = workers.count;
+        let message = format!(
+            "there would be {count} workers (`workers.count`), and at most {most} (`workers.max_count`)"
+        );
+        let hint = "raise `workers.max_count`, or leave it out";
+        problems.push(error("workers.max_count", message).hint(hint));
+    }
     let ledger = &config.ledger;
     let sessions = config.sessions_path();
     for (path, of) in [

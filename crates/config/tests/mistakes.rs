@@ -200,6 +200,10 @@ fn values_that_do_not_fit_say_what_would() {
             "2:25: `http.sessions_path` is the file of `ledger.path` | give sessions a file of their own, or leave the key out for its default",
         ),
         (
+            "workers: {count: 3, max_count: 2}",
+            "2:34: there would be 3 workers (`workers.count`), and at most 2 (`workers.max_count`) | raise `workers.max_count`, or leave it out",
+        ),
+        (
             "development: yes",
             "2:16: `development` must be `true` or `false`, found `yes` | -",
         ),

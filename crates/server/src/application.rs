@@ -145,6 +145,8 @@ pub(super) async fn start(config: &Config) -> Result<Option<Arc<PythonApp>>, Fai
         options.env.push(("PYTHONPATH".into(), path));
     }
     options.workers = config.workers.count;
+    options.max_workers = config.workers.max_count;
+    options.idle = Duration::from_secs(config.workers.idle_seconds);
     options.threads = config.workers.threads;
     options.start = match config.workers.start {
         config::WorkerStart::Auto => StartMode::Auto,

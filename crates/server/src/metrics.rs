@@ -213,11 +213,16 @@ fn read_log(metrics: &Metrics) {
 type Figure<T> = (&'static str, &'static str, fn(&T) -> usize);
 
 fn read_workers(metrics: &Metrics, app: &Arc<PythonApp>) {
-    let gauges: [Figure<AppHealth>; 5] = [
+    let gauges: [Figure<AppHealth>; 6] = [
         (
             "owlclaw_mcp_workers",
             "How many workers there should be.",
             |health| health.workers,
+        ),
+        (
+            "owlclaw_mcp_workers_max",
+            "The most workers that there are while calls wait.",
+            |health| health.max_workers,
         ),
         (
             "owlclaw_mcp_workers_ready",

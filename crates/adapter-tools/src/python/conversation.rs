@@ -34,6 +34,8 @@ pub(super) enum Over {
     LauncherLost,
     /// There is a newer generation, and nothing runs here any more.
     Retired,
+    /// It is not needed any more, and gets no calls.
+    Idle,
     /// The server wants no worker any more.
     Stopped,
 }
@@ -113,6 +115,7 @@ impl Worker {
             | Over::Stuck
             | Over::LauncherLost
             | Over::Retired
+            | Over::Idle
             | Over::Stopped => self.process.kill().await,
         }
     }

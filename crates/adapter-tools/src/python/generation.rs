@@ -10,7 +10,7 @@ use super::{
 };
 use std::{sync::Arc, time::SystemTime};
 use tokio::{
-    sync::watch,
+    sync::{Mutex, watch},
     task::{JoinHandle, JoinSet},
 };
 
@@ -52,7 +52,7 @@ impl Generation {
             ));
         }
         let threads = threads_of(&ready, options.threads);
-        let signs = signs_of_sharing(&ready, options.workers(), threads);
+        let signs = signs_of_sharing(&ready, (options.workers(), options.max_workers()), threads);
         ready.warnings.extend(signs);
         shared.board.warn(&ready.warnings);
         let (wish, wished) = watch::channel(Wish::Serve);
@@ -60,12 +60,14 @@ impl Generation {
         // Calls may come before what serves it runs for the first time.
         let mut first = Some((worker, shared.scheduler.sit(number, 0)));
         let mut slots = JoinSet::new();
-        for slot in 0..options.workers() {
+        let turn = Arc::<Mutex<()>>::default();
+        for slot in 0..options.max_workers() {
             let slot = Slot {
                 shared: Arc::clone(shared),
                 launcher: Arc::clone(&launcher),
                 generation: number,
                 slot,
+                turn: (options.workers() <= slot).then(|| Arc::clone(&turn)),
                 tools: Arc::clone(&tools),
                 wish: wished.clone(),
             };
@@ -134,12 +136,13 @@ fn threads_of(ready: &Ready, configured: usize) -> usize {
 }
 
 /// Warnings for authors who may not expect several processes, or one thread.
-fn signs_of_sharing(ready: &Ready, workers: usize, threads: usize) -> Vec<String> {
+fn signs_of_sharing(ready: &Ready, (workers, most): (usize, usize), threads: usize) -> Vec<String> {
     let mut signs = Vec::new();
-    if workers > 1 && !ready.changed_names.is_empty() {
+    if most > 1 && !ready.changed_names.is_empty() {
         signs.push(format!(
-            "functions change what is in memory ({}), and each of the {workers} workers has its own memory: what \
-             one call stores, the next may not find; keep it in a database or a file, or set `workers.count: 1`",
+            "functions change what is in memory ({}), and each of the {most} workers has its own memory: what \
+             one call stores, the next may not find; keep it in a database or a file, or set `workers.count: 1` \
+             without `workers.max_count`",
             ready.changed_names.join(", ")
         ));
     }
@@ -209,18 +212,18 @@ mod tests {
                 "tools": tools, "changed_names": names});
             serde_json::from_str(&frame.to_string()).unwrap()
         };
-        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[true, false]), 4, 64);
+        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[true, false]), (1, 4), 64);
         assert_eq!(signs.len(), 1);
         assert!(
             signs[0].contains("(app.py: ORDERS), and each of the 4 workers"),
             "{signs:?}"
         );
-        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[false, false]), 1, 1);
+        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[false, false]), (1, 1), 1);
         assert_eq!(signs.len(), 1);
         assert!(
             signs[0].starts_with("2 handlers are synchronous, and 1 workers"),
             "{signs:?}"
         );
-        assert!(signs_of_sharing(&ready(&[], &[true, false]), 2, 1).is_empty());
+        assert!(signs_of_sharing(&ready(&[], &[true, false]), (2, 2), 1).is_empty());
     }
 }

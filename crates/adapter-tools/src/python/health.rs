@@ -38,6 +38,8 @@ pub struct AppHealth {
     pub workers_ready: usize,
     /// Number of workers that there should be.
     pub workers: usize,
+    /// The most workers that there are while calls wait.
+    pub max_workers: usize,
     /// Number of times the application was loaded successfully.
     pub generation: u64,
     /// The last worker that was lost.
@@ -95,6 +97,7 @@ pub struct FailedReload {
 #[derive(Debug)]
 pub(super) struct Board {
     workers: usize,
+    max_workers: usize,
     facts: Mutex<Facts>,
     state: watch::Sender<WorkerState>,
 }
@@ -112,9 +115,10 @@ struct Facts {
 }
 
 impl Board {
-    pub(super) fn new(workers: usize) -> Self {
+    pub(super) fn new(options: &super::PythonOptions) -> Self {
         Self {
-            workers,
+            workers: options.workers(),
+            max_workers: options.max_workers(),
             facts: Mutex::default(),
             state: watch::Sender::new(WorkerState::Ready),
         }
@@ -153,6 +157,7 @@ impl Board {
             state: self.state.borrow().clone(),
             workers_ready: scheduler.ready(),
             workers: self.workers,
+            max_workers: self.max_workers,
             generation: facts.generation,
             last_loss: facts.last_loss.clone(),
             losses: facts.losses,

@@ -131,7 +131,7 @@ impl PythonApp {
             });
         }
         let scheduler = Arc::new(Scheduler::new(&options));
-        let board = Arc::new(Board::new(options.workers()));
+        let board = Arc::new(Board::new(&options));
         let shared = Arc::new(Shared {
             options,
             directory,

@@ -37,6 +37,13 @@ pub struct PythonOptions {
     /// Number of processes that run handlers, from 1 to 64. More than one means that the loss of a process
     /// is not noticed by calls in others, that handlers use several cores, and that they share no memory.
     pub workers: usize,
+    /// The most of these processes; `None`: as many as there are from the start. Further ones are started while calls
+    /// wait, and end when they are idle.
+    pub max_workers: Option<usize>,
+    /// Time that calls wait, without a break, before a further process is started.
+    pub start_after: Duration,
+    /// Time without calls after which a further process is ended.
+    pub idle: Duration,
     /// Number of synchronous handlers that run in each of them at once, in threads. With 1 they run on the
     /// main thread, where each has its process to itself.
     pub threads: usize,
@@ -78,6 +85,9 @@ impl PythonOptions {
             root: root.as_ref().to_owned(),
             env: Vec::new(),
             workers: 1,
+            max_workers: None,
+            start_after: Duration::from_millis(100),
+            idle: Duration::from_secs(60),
             threads: 64,
             start: StartMode::default(),
             worker_memory: None,
@@ -97,6 +107,12 @@ impl PythonOptions {
     /// Number of workers to start.
     pub(super) fn workers(&self) -> usize {
         self.workers.clamp(1, MAX_WORKERS)
+    }
+
+    /// The most workers at once.
+    pub(super) fn max_workers(&self) -> usize {
+        let most = self.max_workers.unwrap_or(self.workers);
+        most.clamp(self.workers(), MAX_WORKERS)
     }
 
     /// Time to wait before the worker is started again after it was lost `times` times in a row.

@@ -17,10 +17,14 @@ use crate::{Question, ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
 use std::{
     collections::{BTreeMap, HashMap},
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 /// Multiple of what is left that a principal may have, of threads and of places in the line.
 const SHARE: usize = 3;
@@ -52,8 +56,14 @@ pub(super) type Answer = Result<ToolOutput, ToolError>;
 pub(super) struct Scheduler {
     state: Mutex<State>,
     grace: Duration,
-    /// True if there are other workers where one is silent.
+    /// True if there are, or can be, other workers where one is silent.
     is_pool: bool,
+    /// Number of workers from the start. Those in later slots are there while they are needed.
+    base: usize,
+    /// Time that calls wait before a further worker is started; `None` if there can be none.
+    patience: Option<Duration>,
+    /// Notified when calls may have to wait.
+    short: Notify,
     max_concurrent: usize,
     max_waiting: usize,
     max_waiting_bytes: usize,
@@ -107,6 +117,8 @@ struct State {
     is_stopped: bool,
     last_id: u64,
     queue: Queue,
+    /// Time since which there was always a call that waited; known where further workers can be started.
+    waiting_since: Option<Instant>,
     running: HashMap<u64, Running>,
     /// The workers; the place of one that is gone is free for another.
     seats: Vec<Option<Seat>>,
@@ -156,7 +168,10 @@ impl Scheduler {
         Self {
             state: Mutex::default(),
             grace: options.grace,
-            is_pool: 1 < options.workers(),
+            is_pool: 1 < options.max_workers(),
+            base: options.workers(),
+            patience: (options.workers() < options.max_workers()).then_some(options.start_after),
+            short: Notify::new(),
             max_concurrent: options.max_concurrent.max(1),
             max_waiting: options.max_waiting,
             max_waiting_bytes: options.max_waiting_bytes,
@@ -209,6 +224,7 @@ impl Scheduler {
         let State { queue, breaker, .. } = &mut *state;
         if let Some(call) = queue.remove(id) {
             breaker.withdrawn(&(call.kind, call.name), id);
+            self.note_waiting(&mut state);
             return;
         }
         let call = state.running.get_mut(&id);
@@ -235,6 +251,50 @@ impl Scheduler {
         if state.generation == generation {
             state.settled &= !bit(slot);
             self.begin_what_can(&mut state);
+        }
+    }
+
+    /// Returns when this generation needs a further worker: calls have waited, or all of its workers that could
+    /// take one have not answered, for so long.
+    pub(super) async fn runs_short(&self, generation: u64) {
+        loop {
+            let mut notified = pin!(self.short.notified());
+            notified.as_mut().enable();
+            match self.short_in(generation) {
+                Some(Duration::ZERO) => return,
+                Some(left) => tokio::time::sleep(left).await,
+                None => notified.await,
+            }
+        }
+    }
+
+    /// Time until this generation needs a further worker, if nothing changes; `None` if it does not.
+    fn short_in(&self, generation: u64) -> Option<Duration> {
+        let patience = self.patience?;
+        let state = self.lock();
+        if state.is_stopped || state.generation != generation {
+            return None;
+        }
+        let now = Instant::now();
+        let since = state.waiting_since.or_else(|| {
+            let open = current(&state).filter(|(_, seat)| seat.has_room(self.max_concurrent));
+            // The one that was heard of last decides.
+            open.map(|(_, seat)| seat.quiet_since.filter(|_| seat.is_asked))
+                .reduce(|one, other| Some(one?.max(other?)))?
+        });
+        Some(patience.saturating_sub(now.saturating_duration_since(since?)))
+    }
+
+    /// Notes since when calls wait.
+    fn note_waiting(&self, state: &mut State) {
+        if self.patience.is_none() {
+            return;
+        }
+        if state.queue.len() == 0 {
+            state.waiting_since = None;
+        } else if state.waiting_since.is_none() {
+            state.waiting_since = Some(Instant::now());
+            self.short.notify_waiters();
         }
     }
 
@@ -272,6 +332,7 @@ impl Scheduler {
             breaker.withdrawn(&(call.kind, call.name), id);
             let _ = call.answer.send(Err(why()));
         }
+        self.note_waiting(&mut state);
     }
 
     /// There will be no worker any more. Everybody is told so; what runs is cancelled by those who
@@ -301,17 +362,22 @@ impl Scheduler {
             return seat::for_asynchronous(seats, self.max_concurrent, now);
         }
         if 1 < state.threads {
-            return seat::for_thread(seats, self.max_concurrent, state.threads, now);
+            let limits = (self.max_concurrent, state.threads);
+            return seat::for_thread(seats, limits, self.base, now);
         }
         let keep_one = state.has_async && 1 < state.settled.count_ones();
-        seat::for_synchronous(seats, self.max_concurrent, keep_one, now)
+        seat::for_synchronous(seats, self.max_concurrent, (self.base, keep_one), now)
     }
 
     /// Hands out calls that wait, as long as they may begin.
     fn begin_what_can(&self, state: &mut State) {
-        if state.queue.len() == 0 {
-            return;
+        if state.queue.len() != 0 {
+            self.hand_out(state);
         }
+        self.note_waiting(state);
+    }
+
+    fn hand_out(&self, state: &mut State) {
         let now = self.now();
         loop {
             let next = |is_async| {
@@ -346,6 +412,9 @@ impl Scheduler {
             let is_current = seat.generation == generation && !seat.is_closed;
             if is_current && seat.is_silent(now) && seat.has_room(self.max_concurrent) {
                 seat.ask();
+                if self.patience.is_some() {
+                    self.short.notify_waiters();
+                }
             }
         }
     }
@@ -476,6 +545,7 @@ fn begin(state: &mut State, id: u64, call: Call, at: usize, now: Option<Instant>
         seat.quiet_since = now;
     }
     seat.running += 1;
+    seat.begun += 1;
     let has_thread = !call.is_async && 1 < state.threads;
     if has_thread {
         seat.threads += 1;

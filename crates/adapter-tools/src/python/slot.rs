@@ -12,7 +12,10 @@ use super::{
 };
 use crate::ToolError;
 use std::{error::Error, sync::Arc};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
+
+/// The turn of a slot that starts a further worker.
+type Turn = Option<OwnedMutexGuard<()>>;
 
 /// Wish for a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,12 +29,24 @@ pub(super) enum Wish {
     End,
 }
 
+/// Next step after a worker has served.
+enum Next {
+    /// No other takes its place.
+    Leave,
+    /// Another takes its place when it is needed.
+    Rest,
+    /// It was lost.
+    Replace(Left),
+}
+
 /// One of a generation's workers, whichever process that is.
 pub(super) struct Slot {
     pub(super) shared: Arc<Shared>,
     pub(super) launcher: Arc<Launcher>,
     pub(super) generation: u64,
     pub(super) slot: usize,
+    /// Turn of the slots whose worker is there while it is needed: one of them at a time starts one.
+    pub(super) turn: Option<Arc<Mutex<()>>>,
     /// The handlers that the generation has.
     pub(super) tools: Arc<Vec<ToolFrame>>,
     pub(super) wish: watch::Receiver<Wish>,
@@ -45,10 +60,11 @@ impl Slot {
             let (worker, place) = match first.take() {
                 Some(first) => first,
                 None => match self.start(losses).await {
-                    Some(Ok(worker)) => (
-                        worker,
-                        self.shared.scheduler.sit(self.generation, self.slot),
-                    ),
+                    Some(Ok((worker, turn))) => {
+                        let place = self.shared.scheduler.sit(self.generation, self.slot);
+                        drop(turn);
+                        (worker, place)
+                    }
                     Some(Err(error)) => {
                         losses += 1;
                         self.could_not_start(&error);
@@ -58,21 +74,34 @@ impl Slot {
                 },
             };
             match self.serve(worker, place).await {
-                Some(left) if left.had_answered => losses = 1,
-                Some(_) => losses += 1,
-                None => return,
+                Next::Rest => losses = 0,
+                Next::Replace(left) if left.had_answered => losses = 1,
+                Next::Replace(_) => losses += 1,
+                Next::Leave => return,
             }
         }
     }
 
-    /// Starts a worker; `None` if none is wanted any more.
-    async fn start(&mut self, losses: u32) -> Option<Result<Worker, StartError>> {
-        let options = &self.shared.options;
+    /// Starts a worker, when it is needed; `None` if none is wanted any more.
+    async fn start(&mut self, losses: u32) -> Option<Result<(Worker, Turn), StartError>> {
+        let Shared {
+            options, scheduler, ..
+        } = &*self.shared;
         let start = async {
             if 0 < losses {
                 tokio::time::sleep(options.backoff(losses)).await;
             }
-            Worker::start(&self.launcher, options).await
+            let mut turn = None;
+            if let Some(of_all) = &self.turn {
+                turn = Some(Arc::clone(of_all).lock_owned().await);
+                scheduler.runs_short(self.generation).await;
+                tracing::info!(
+                    slot = self.slot,
+                    "calls wait: a further python worker is started"
+                );
+            }
+            let (worker, ready) = Worker::start(&self.launcher, options).await?;
+            Ok(((worker, turn), ready))
         };
         let (worker, ready) = tokio::select! {
             started = start => match started {
@@ -105,17 +134,21 @@ impl Slot {
         }
     }
 
-    /// Has a worker serve until it is lost; `None` if it is not to be replaced.
-    async fn serve(&self, mut worker: Worker, mut place: Place) -> Option<Left> {
+    /// Has a worker serve until it is lost, or not wanted any more.
+    async fn serve(&self, mut worker: Worker, mut place: Place) -> Next {
         let shared = &*self.shared;
         worker.process.attribute(place.requests());
         shared.board.worker_is_there();
         let over = worker.talk(&place, self.over(&place)).await;
-        if matches!(over, Over::Stopped | Over::Retired) {
+        if matches!(over, Over::Stopped | Over::Retired | Over::Idle) {
             let left = place.leave(Blame::Nobody, replaced);
             let patience = shared.options.end_grace;
             worker.dismiss(&left.running, patience).await;
-            return None;
+            if !matches!(over, Over::Idle) {
+                return Next::Leave;
+            }
+            tracing::info!(slot = self.slot, "an idle python worker was ended");
+            return Next::Rest;
         }
         // Others get its calls while its end is being waited for.
         place.close();
@@ -143,7 +176,10 @@ impl Slot {
                 .board
                 .worker_is_lost(&cause, shared.scheduler.ready());
         }
-        (!is_launcher_lost).then_some(left)
+        match is_launcher_lost {
+            true => Next::Leave,
+            false => Next::Replace(left),
+        }
     }
 
     /// Returns when the worker is not wanted any more, or cannot be.
@@ -152,9 +188,16 @@ impl Slot {
             wished(self.wish.clone(), Wish::Retire).await;
             place.idle().await;
         };
+        let idle = async {
+            match &self.turn {
+                Some(_) => place.idle_for(self.shared.options.idle).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = wished(self.wish.clone(), Wish::End) => Over::Stopped,
             () = retired => Over::Retired,
+            () = idle => Over::Idle,
             _ = self.launcher.lost() => Over::LauncherLost,
         }
     }
@@ -175,7 +218,7 @@ fn verdict(over: &Over, ending: &Ending) -> (String, Blame) {
             "the Python worker was killed because a cancelled call did not end".to_owned(),
             Blame::Stuck,
         ),
-        Over::Closed | Over::LauncherLost | Over::Retired | Over::Stopped => (
+        Over::Closed | Over::LauncherLost | Over::Retired | Over::Idle | Over::Stopped => (
             format!("the Python worker ended with {}", ending.status()),
             Blame::Everybody,
         ),

@@ -18,6 +18,14 @@ pub struct Workers {
     /// the loss of one is not noticed by calls in the others.
     #[schemars(range(min = 1, max = 64))]
     pub count: usize,
+    /// The most worker processes, at least `count`. Those beyond `count` are started one after the other while calls
+    /// have waited for a tenth of a second, or all workers are held up, and end when they are idle. Without it there
+    /// are none.
+    #[schemars(range(min = 1, max = 64))]
+    pub max_count: Option<usize>,
+    /// Seconds without calls after which a worker beyond `count` ends.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub idle_seconds: u64,
     /// Number of synchronous handlers that run in each at once, in threads. One client has up to three times
     /// as many as are left. With 1 they run on the main thread, where each has its process to itself.
     #[schemars(range(min = 1, max = 1_024))]
@@ -49,6 +57,8 @@ impl Default for Workers {
     fn default() -> Self {
         Self {
             count: 1,
+            max_count: None,
+            idle_seconds: 60,
             threads: 64,
             start: WorkerStart::default(),
             cwd: None,

@@ -82,9 +82,10 @@ impl Config {
     }
 
     fn application_summary(&self) -> String {
-        let workers = match self.workers.count {
-            1 => "1 worker".to_owned(),
-            count => format!("{count} workers"),
+        let workers = match (self.workers.count, self.workers.max_count) {
+            (count, Some(most)) if count < most => format!("{count} to {most} workers"),
+            (1, _) => "1 worker".to_owned(),
+            (count, _) => format!("{count} workers"),
         };
         match (&self.app, &self.python) {
             (None, _) => "none".to_owned(),

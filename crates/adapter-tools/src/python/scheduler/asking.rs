@@ -95,7 +95,7 @@ impl Place {
         seat.running -= 1;
         if seat.running == 0 {
             seat.quiet_since = None;
-            seat.bells.idle.notify_one();
+            seat.bells.idle.notify_waiters();
         }
         let (key, principal, has_thread) =
             (call.key.clone(), Arc::clone(&cx.principal), call.has_thread);

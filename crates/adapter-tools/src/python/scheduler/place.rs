@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{CallMeter, Question, ToolCx, ToolError};
 use bytes::BytesMut;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The place of one worker. Whatever it still runs is answered when this is dropped.
@@ -73,6 +73,8 @@ impl Scheduler {
         state.seats[at] = Some(seat);
         if state.generation == generation {
             state.settled |= bit(slot);
+            // What it does not take has waited for it alone so far.
+            state.waiting_since = None;
         }
         self.begin_what_can(&mut state);
         drop(state);
@@ -158,7 +160,7 @@ impl Place {
                 seat.bells.expiring.notify_one();
             }
             if seat.running == 0 {
-                seat.bells.idle.notify_one();
+                seat.bells.idle.notify_waiters();
             }
         }
         if holds_thread {
@@ -296,7 +298,7 @@ impl Place {
         }
         if seat.running == 0 {
             seat.quiet_since = None;
-            seat.bells.idle.notify_one();
+            seat.bells.idle.notify_waiters();
         }
         self.scheduler.begin_what_can(&mut state);
         true
@@ -310,14 +312,39 @@ impl Place {
     /// Returns when the worker runs nothing. Nothing new may come to it by then.
     pub(in super::super) async fn idle(&self) {
         loop {
+            let mut notified = pin!(self.bells.idle.notified());
+            notified.as_mut().enable();
             if self
                 .seat(&mut self.scheduler.lock())
                 .is_none_or(|seat| seat.running == 0)
             {
                 return;
             }
-            self.bells.idle.notified().await;
+            notified.await;
         }
+    }
+
+    /// Returns when the worker was idle for so long; it gets no further calls then.
+    pub(in super::super) async fn idle_for(&self, time: Duration) {
+        loop {
+            self.idle().await;
+            let begun = self.begun();
+            tokio::time::sleep(time).await;
+            let mut state = self.scheduler.lock();
+            // One that waits for answers of its client waits in the memory of the worker.
+            let runs_any = state.running.values().any(|call| call.seat == self.at);
+            let is_idle = |seat: &&mut Seat| !runs_any && Some(seat.begun) == begun;
+            let Some(seat) = self.seat(&mut state).filter(is_idle) else {
+                continue;
+            };
+            seat.is_closed = true;
+            state.settled &= !bit(seat.slot);
+            return;
+        }
+    }
+
+    fn begun(&self) -> Option<u64> {
+        Some(self.seat(&mut self.scheduler.lock())?.begun)
     }
 
     /// The worker is lost, or soon will be: it gets no further calls.

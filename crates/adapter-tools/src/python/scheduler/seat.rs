@@ -29,6 +29,8 @@ pub(super) struct Seat {
     pub(super) slot: usize,
     /// True if it gets no further calls, because it is lost.
     pub(super) is_closed: bool,
+    /// Number of calls that it was given.
+    pub(super) begun: u64,
     /// Number of calls it runs.
     pub(super) running: usize,
     /// The synchronous one of them, where it has the worker to itself.
@@ -116,13 +118,21 @@ pub(super) fn for_asynchronous<'a>(
         .map(|(at, _)| at)
 }
 
-/// Worker for a synchronous call: the one with the fewest calls, from the last one down, so that it
-/// meets as few asynchronous ones as possible. With `keep_one`, the last worker that runs no
-/// synchronous call is left to the asynchronous ones. Silent workers come after all others.
+/// Rank of a worker for a synchronous call: the one with the fewest calls, from the last one down, so that it
+/// meets as few asynchronous ones as possible. Those beyond the first `base` come when the others have some calls
+/// each, so that they are idle when they are not needed. Silent workers come after all others.
+fn rank(seat: &Seat, base: usize, now: Option<Instant>) -> (bool, usize, Reverse<usize>) {
+    let head_start = if seat.slot < base { 0 } else { FEW };
+    let calls = seat.running + head_start;
+    (seat.is_silent(now), calls, Reverse(seat.slot))
+}
+
+/// Worker for a synchronous call that has it to itself. With `keep_one`, the last worker that runs no synchronous call
+/// is left to the asynchronous ones.
 pub(super) fn for_synchronous<'a>(
     seats: impl Iterator<Item = (usize, &'a Seat)>,
     max_concurrent: usize,
-    keep_one: bool,
+    (base, keep_one): (usize, bool),
     now: Option<Instant>,
 ) -> Option<usize> {
     let mut free = 0;
@@ -130,21 +140,20 @@ pub(super) fn for_synchronous<'a>(
         .filter(|(_, seat)| seat.exclusive.is_none())
         .inspect(|_| free += 1)
         .filter(|(_, seat)| seat.has_room(max_concurrent))
-        .min_by_key(|(_, seat)| (seat.is_silent(now), seat.running, Reverse(seat.slot)))
+        .min_by_key(|(_, seat)| rank(seat, base, now))
         .map(|(at, _)| at);
     best.filter(|_| !keep_one || 1 < free)
 }
 
-/// Chooses a worker for a synchronous call that gets a thread: the one with the fewest calls, from the last one
-/// down as above. Silent workers come after all others.
+/// Worker for a synchronous call that gets a thread.
 pub(super) fn for_thread<'a>(
     seats: impl Iterator<Item = (usize, &'a Seat)>,
-    max_concurrent: usize,
-    max_threads: usize,
+    (max_concurrent, max_threads): (usize, usize),
+    base: usize,
     now: Option<Instant>,
 ) -> Option<usize> {
     seats
         .filter(|(_, seat)| seat.threads < max_threads && seat.has_room(max_concurrent))
-        .min_by_key(|(_, seat)| (seat.is_silent(now), seat.running, Reverse(seat.slot)))
+        .min_by_key(|(_, seat)| rank(seat, base, now))
         .map(|(at, _)| at)
 }

@@ -559,3 +559,67 @@ async fn a_call_that_does_not_end_is_abandoned_if_its_worker_answers_and_the_wor
         }
     }
 }
+
+/// A scheduler with one worker, and another one while calls have waited for a second.
+fn elastic() -> Arc<Scheduler> {
+    scheduler(false, |options| {
+        (options.workers, options.max_workers) = (1, Some(2));
+        options.start_after = Duration::from_secs(1);
+    })
+}
+
+/// Time after which this generation runs short; `None` if it does not within a minute.
+async fn short_after(scheduler: &Scheduler, generation: u64) -> Option<Duration> {
+    let begun = Instant::now();
+    let short = scheduler.runs_short(generation);
+    let is_short = tokio::time::timeout(Duration::from_secs(60), short).await;
+    is_short.ok().map(|()| begun.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_worker_is_needed_once_calls_have_waited_without_a_break() {
+    let scheduler = elastic();
+    let first = scheduler.sit(FIRST, 0);
+    let [(running, _one), (waits, _other)] = begin_all(&scheduler, ["sync1", "sync2"]);
+    tokio::time::advance(Duration::from_millis(400)).await;
+    assert_eq!(
+        short_after(&scheduler, 2).await,
+        None,
+        "of another generation"
+    );
+    scheduler.abandon(waits);
+    assert_eq!(short_after(&scheduler, FIRST).await, None, "nobody waits");
+    let (_, _other) = begin(&scheduler, "sync3");
+    let after = short_after(&scheduler, FIRST).await;
+    assert_eq!(after, Some(Duration::from_secs(1)));
+    // What the second one leaves waiting has to wait as long for a third.
+    let (_, _third) = begin(&scheduler, "sync4");
+    let second = scheduler.sit(FIRST, 1);
+    assert_eq!(written(&scheduler, &second), ["sync3"]);
+    assert_eq!(short_after(&scheduler, FIRST).await, after);
+    answer(&first, running);
+    assert_eq!(written(&scheduler, &first), ["sync1", "sync4"]);
+    assert_eq!(short_after(&scheduler, FIRST).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_further_worker_gets_calls_when_the_first_has_some_and_none_once_it_was_idle() {
+    let scheduler = elastic();
+    scheduler.switch_to(FIRST, false, 64);
+    let first = scheduler.sit(FIRST, 0);
+    let further = scheduler.sit(FIRST, 1);
+    let few: Vec<_> = (0..9).map(|_| begin(&scheduler, "sync")).collect();
+    assert_eq!(written(&scheduler, &first).len(), 8);
+    assert_eq!(written(&scheduler, &further), ["sync"]);
+    let idle = further.idle_for(Duration::from_secs(60));
+    let ended = async {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        answer(&further, few.last().unwrap().0);
+        Instant::now()
+    };
+    let (_, ended) = tokio::join!(idle, ended);
+    assert_eq!(ended.elapsed(), Duration::from_secs(60));
+    let _more: Vec<_> = (0..9).map(|_| begin(&scheduler, "sync")).collect();
+    let written = written(&scheduler, &first);
+    assert_eq!(written.iter().filter(|it| *it == "sync").count(), 9);
+}
