@@ -94,7 +94,7 @@ pub enum Question {
     Roots,
 }
 
-/// Kinds of questions that the client can be asked. Others are refused.
+/// Kinds of questions that the client can be asked, others are refused, and what else it can do for a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Askable {
     /// Forms.
@@ -105,6 +105,15 @@ pub struct Askable {
     pub sample: bool,
     /// Roots.
     pub roots: bool,
+    /// True if it shows pages of apps. That is no question.
+    pub pages: bool,
+}
+
+impl Askable {
+    /// Returns true if the client can be asked anything.
+    pub fn is_any(self) -> bool {
+        self.form || self.url || self.sample || self.roots
+    }
 }
 
 /// Answers of the client so far, and the state that the tool left for itself.

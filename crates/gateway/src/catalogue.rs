@@ -7,9 +7,9 @@ use mcp_protocol::{
     Encoder, Method, ProtocolVersion, RawJson, RequestedVersion,
     client::{Answer, LeftOut, ServerOffer, decode_result},
     model::{
-        CacheHint, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-        ListResourcesResult, ListToolsResult, Prompt, Resource, ResourceTemplate, ServerResult,
-        Tool,
+        APP_META, APP_META_OLD, APP_SCHEME, CacheHint, Implementation, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, Prompt, Resource,
+        ResourceTemplate, ServerResult, Tool,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub struct Catalogue {
     pub prompts: Vec<Prompt>,
     /// Items that it lists and that are of no use.
     pub left_out: Vec<Unfit>,
-    /// Items that are not to be used, as `tool/NAME`, `prompt/NAME` or `template/URI`, each with the reason.
+    /// Items that are not to be used, as `tool/NAME`, `prompt/NAME`, `template/URI` or `resource/URI`, each with the reason.
     pub held: BTreeMap<String, String>,
 }
 
@@ -294,7 +294,24 @@ impl Catalogue {
         })
     }
 
-    /// Definitions of the tools, prompts and templates, the first of each name.
+    /// True if a tool or resource of it has the page of an app.
+    pub(crate) fn has_apps(&self) -> bool {
+        let has_page =
+            |it: &Tool| it.meta.get(APP_META).is_some() || it.meta.get(APP_META_OLD).is_some();
+        self.resources.iter().any(|it| is_page(&it.uri)) || self.tools.iter().any(has_page)
+    }
+
+    /// True if a resource is listed, or may belong to a template that is.
+    pub(crate) fn lists_resource(&self, uri: &str) -> bool {
+        let begins = |template: &str| {
+            let fixed = template.split('{').next().unwrap_or_default();
+            fixed.contains(':') && uri.starts_with(fixed)
+        };
+        self.resources.iter().any(|it| it.uri == uri)
+            || self.templates.iter().any(|it| begins(&it.uri_template))
+    }
+
+    /// Definitions of the tools, prompts and templates, and entries of the pages of apps, the first of each name.
     fn definitions(&self) -> Result<Vec<Listed>, serde_json::Error> {
         let (encoder, cache) = (Encoder::anonymous(), CacheHint::NONE);
         let lists = [
@@ -323,9 +340,25 @@ impl Catalogue {
                 }),
             ),
         ];
+        let pages = self.resources.iter().filter(|it| is_page(&it.uri));
+        let pages = (
+            (PinKind::Resource, "resources", "uri"),
+            ServerResult::ListResources(ListResourcesResult {
+                resources: pages
+                    .map(|it| Resource {
+                        // These say nothing of the page that its pin does not.
+                        size: None,
+                        last_modified: None,
+                        ..it.clone()
+                    })
+                    .collect(),
+                next_cursor: None,
+                cache,
+            }),
+        );
         let mut found = Vec::new();
         let mut seen = HashSet::new();
-        for ((kind, list, name), result) in lists {
+        for ((kind, list, name), result) in lists.into_iter().chain([pages]) {
             let text = encoder.result(ProtocolVersion::NEWEST, &result)?;
             let mut value: Value = serde_json::from_str(text.as_str())?;
             let Value::Array(items) = value[list].take() else {
@@ -394,6 +427,11 @@ impl Catalogue {
         if let Answer::ListResourceTemplates(it) = read(PinKind::Template, method, list)? {
             judged.templates = it.resource_templates;
         }
+        let (method, list) = (Method::ListResources, "resources");
+        if let Answer::ListResources(it) = read(PinKind::Resource, method, list)? {
+            let others = judged.resources.into_iter().filter(|it| !is_page(&it.uri));
+            judged.resources = others.chain(it.resources).collect();
+        }
         for resource in &mut judged.resources {
             let texts = [&mut resource.title, &mut resource.description];
             for text in texts.into_iter().flatten() {
@@ -406,6 +444,11 @@ impl Catalogue {
         judged.left_out = left_out;
         Ok(judged)
     }
+}
+
+/// True if hosts show what is at a URI as the page of an app.
+pub(crate) fn is_page(uri: &str) -> bool {
+    uri.starts_with(APP_SCHEME)
 }
 
 /// A list, if the upstream has it; else an empty one.

@@ -24,7 +24,7 @@ use mcp_protocol::{
 };
 use mcp_server::{
     ComponentState, NotOffered, PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry,
-    Resources, SourceTools, ToolSource, UNHEARD,
+    Resources, SourceTools, ToolSource, UNHEARD, UPSTREAM_META,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
@@ -40,8 +40,6 @@ use tokio::{
     sync::{broadcast, watch},
 };
 
-/// Member of `_meta` that names the upstream of a tool, prompt or resource, and its own name there.
-pub const UPSTREAM_META: &str = "io.owlclaw/upstream";
 /// Name of the component of the health report.
 pub const COMPONENT: &str = "upstreams";
 /// Most updates of resources that wait to be told of.
@@ -605,8 +603,8 @@ impl Gateway {
     }
 }
 
-/// The entry of `_meta` that names the user interface of a tool, with the address under which it is offered.
-fn with_offered_ui(mut value: Value, upstream: &Upstream) -> Value {
+/// An entry of the `_meta` of a tool or result that may name a page, with the address under which that is offered.
+pub(crate) fn with_offered_ui(mut value: Value, upstream: &Upstream) -> Value {
     if let Some(Value::String(uri)) = value.get_mut("resourceUri") {
         *uri = upstream.offered_uri(uri);
     } else if let Value::String(uri) = &mut value
@@ -644,7 +642,7 @@ impl ToolSource for Gateway {
         let mut resources = UpstreamResources::default();
         for (upstream, known) in self.known() {
             if known.offer.resources.is_some() {
-                resources.add(upstream, &known);
+                resources.add(upstream, known);
             }
         }
         (!resources.upstreams.by_key.is_empty()).then(|| Arc::new(resources) as Arc<dyn Resources>)
@@ -814,10 +812,12 @@ struct UpstreamResources {
     upstreams: ByUri,
     /// Keys of the upstreams that tell of changes of single resources.
     telling: HashSet<String>,
+    /// Upstreams with apps, whose pages name resources as their server does.
+    with_apps: Vec<(Arc<Upstream>, Arc<Catalogue>)>,
 }
 
 impl UpstreamResources {
-    fn add(&mut self, upstream: Arc<Upstream>, known: &Catalogue) {
+    fn add(&mut self, upstream: Arc<Upstream>, known: Arc<Catalogue>) {
         let origin = json!({ "name": upstream.spec.name });
         let mut seen = HashSet::new();
         for resource in &known.resources {
@@ -847,6 +847,9 @@ impl UpstreamResources {
         }
         if known.offer.resources.is_some_and(|it| it.subscribe) {
             self.telling.insert(upstream.scheme_key.clone());
+        }
+        if known.has_apps() {
+            self.with_apps.push((Arc::clone(&upstream), known));
         }
         self.upstreams.add(upstream);
     }
@@ -895,6 +898,15 @@ impl Resources for UpstreamResources {
         let uri = self.canonical(uri)?;
         let (upstream, original) = self.origin(&uri)?;
         Some(governed_by(upstream, &original, &uri).unwrap_or(uri))
+    }
+
+    fn meant_by_pages(&self, uri: &str) -> Vec<String> {
+        let with_apps = self.with_apps.iter();
+        with_apps
+            .filter(|(_, known)| known.lists_resource(uri))
+            .map(|(upstream, _)| upstream.offered_uri(uri))
+            .filter(|it| self.canonical(it).is_some())
+            .collect()
     }
 
     fn tells_of_changes(&self, uri: &str) -> bool {

@@ -40,9 +40,11 @@ mod spec;
 mod store;
 mod upstream;
 
+pub use mcp_server::UPSTREAM_META;
+
 pub use crate::{
     catalogue::{Catalogue, Unfit},
-    gateway::{COMPONENT, Gateway, GatewayOptions, UPSTREAM_META},
+    gateway::{COMPONENT, Gateway, GatewayOptions},
     hosts::HostFile,
     manager::{
         CallError, MAX_RESULT_CHARS, ManagerOptions, McpManager, ToolDef, ToolRegistry, result_text,

@@ -38,6 +38,8 @@ pub enum PinKind {
     Template,
     /// The page of an app, which hosts show: its media type, `_meta`, and the digest of its content.
     Page,
+    /// The entry of such a page in the list of resources, whose `_meta` hosts heed where the page has none.
+    Resource,
 }
 
 /// Part of a definition that has changed, by what the change can do.
@@ -100,6 +102,7 @@ impl PinKind {
             Self::Prompt => "prompt",
             Self::Template => "template",
             Self::Page => "page",
+            Self::Resource => "resource",
         }
     }
 }
@@ -408,8 +411,8 @@ impl Pins {
         })?
     }
 
-    /// Compares what an upstream lists with the pins, pins what is seen for the first time, and holds what has
-    /// changed otherwise than `accepted`.
+    /// Compares what an upstream lists, all of it or one page, with the pins, pins what is seen for the first time, and
+    /// holds what has changed otherwise than `accepted`.
     pub(crate) fn judge(
         &mut self,
         upstream: &str,
@@ -510,6 +513,7 @@ fn item(upstream: &str, key: &str, pin: Pin) -> Option<PinnedItem> {
         PinKind::Prompt,
         PinKind::Template,
         PinKind::Page,
+        PinKind::Resource,
     ];
     Some(PinnedItem {
         upstream: upstream.to_owned(),
@@ -532,8 +536,12 @@ fn judge(
 ) -> Vec<Verdict> {
     let key_of = |it: &Listed| format!("{}/{}", it.kind.as_str(), it.name);
     let present: BTreeSet<String> = listed.iter().map(key_of).collect();
-    for (key, pin) in pins.iter_mut() {
-        pin.is_gone = !present.contains(key);
+    // A page that is read says nothing of what is listed.
+    let is_page = matches!(listed, [it] if it.kind == PinKind::Page);
+    for (key, pin) in pins.iter_mut().filter(|_| !is_page) {
+        let listed = key.strip_prefix("page/");
+        let listed = listed.map(|uri| format!("{}/{uri}", PinKind::Resource.as_str()));
+        pin.is_gone = !present.contains(listed.as_ref().unwrap_or(key));
     }
     if is_full(pins) {
         // What was never offered frees nothing by being forgotten: it is new again when it comes back.
@@ -673,7 +681,7 @@ fn nameless(definition: &Value) -> Option<String> {
         .get("description")?
         .as_str()
         .filter(|it| !it.is_empty())?;
-    for name in ["name", "title", "uriTemplate"] {
+    for name in ["name", "title", "uriTemplate", "uri"] {
         members.remove(name);
     }
     Some(digest(&Value::Object(members)))
@@ -708,7 +716,7 @@ fn changes(before: &Value, after: &Value) -> BTreeSet<ChangeKind> {
         let is_text = |value: &Option<Value>| value.as_ref().is_none_or(Value::is_string);
         let are_texts = is_text(&difference.before) && is_text(&difference.after);
         match top {
-            "name" | "title" | "description" | "arguments" | "uriTemplate" | "mimeType" => {
+            "name" | "title" | "description" | "arguments" | "uriTemplate" | "uri" | "mimeType" => {
                 ChangeKind::Words
             }
             // A property may have that name, and is no text then.
@@ -794,7 +802,9 @@ pub(crate) fn cleaned_definition(mut definition: Value) -> Value {
             Value::Object(members) => members
                 .iter_mut()
                 // Values that clients send back, as they are.
-                .filter(|(name, _)| !matches!(&***name, "name" | "uriTemplate" | "enum" | "const"))
+                .filter(|(name, _)| {
+                    !matches!(&***name, "name" | "uriTemplate" | "uri" | "enum" | "const")
+                })
                 .for_each(|(_, value)| clean(value)),
             _ => {}
         }

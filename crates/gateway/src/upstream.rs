@@ -555,12 +555,17 @@ impl Upstream {
                 .meta
                 .as_ref()
                 .map(|it| serde_json::from_slice(it.as_bytes()));
-            json!({
+            let mut page = json!({
                 "mimeType": it.mime_type,
                 "sha256": hex(&Sha256::digest(content)),
                 "bytes": content.len(),
                 "_meta": meta.and_then(Result::<Value, _>::ok),
-            })
+            });
+            if it.text.is_none() {
+                // The same characters are another page when they are decoded.
+                page["encoding"] = json!("base64");
+            }
+            page
         });
         let page = Listed {
             kind: PinKind::Page,

@@ -184,6 +184,7 @@ const ALL: Askable = Askable {
     url: true,
     sample: true,
     roots: true,
+    pages: true,
 };
 
 #[tokio::test]
@@ -1167,5 +1168,47 @@ async fn the_page_of_an_app_that_changes_is_held_until_it_is_approved() {
     let page = read().await.unwrap();
     assert_eq!(page.contents[0].text.as_deref(), Some("<p>Pay 2</p>"));
     assert!(gateway.health().unwrap().ok);
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_a_list_says_of_a_page_is_pinned_and_reading_the_page_leaves_other_pins_alone() {
+    let site = Site::new();
+    fs::write(site.upstream.path().join("page"), "<p>Pay 1</p>").unwrap();
+    fs::write(site.upstream.path().join("csp"), "https://ours.example").unwrap();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.connect_all(GENEROUS).await;
+    let uri = offered_uri(&scheme_key("up"), "ui://app/x");
+    let read = async || {
+        let read = ReadResource {
+            uri: uri.clone(),
+            ..ReadResource::default()
+        };
+        gateway.resources().unwrap().read(read).await
+    };
+    let listed = || {
+        let resources = gateway.resources().unwrap();
+        let entry = resources.entries().iter();
+        let entry = entry.map(|it| &it.resource).find(|it| it.uri == uri);
+        entry.unwrap().meta.get("ui").unwrap().as_str().to_owned()
+    };
+    assert!(listed().contains("https://ours.example"));
+    read().await.unwrap();
+    let gone = || {
+        let items = Pins::new(Some(site.stored())).items().unwrap();
+        let gone = items.into_iter().filter(|it| it.pin.is_gone);
+        gone.map(|it| it.name).collect::<Vec<_>>()
+    };
+    assert_eq!(gone(), Vec::<String>::new());
+
+    // What a host would let the page do from now on, without a change of the page.
+    fs::write(site.upstream.path().join("csp"), "https://eve.example").unwrap();
+    gateway.recheck("up").await.unwrap();
+    assert!(listed().contains("https://ours.example"), "{}", listed());
+    let refused = format!("{:?}", read().await.unwrap_err());
+    assert!(refused.contains("upstream approve"), "{refused}");
+    fs::write(site.upstream.path().join("csp"), "https://ours.example").unwrap();
+    gateway.recheck("up").await.unwrap();
+    read().await.unwrap();
     gateway.shut_down().await;
 }

@@ -56,6 +56,11 @@ def list_of_tools():
                 tool["description"] = file.read()
         found.append(tool)
     found.append({"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"type": "nothing"}}}})
+    if exists("apps"):
+        page = {"ui": {"resourceUri": "ui://app/x"}, "ui/resourceUri": "ui://app/x"}
+        found.append({"name": "show", "inputSchema": SCHEMA, "_meta": page})
+        found.append({"name": "refresh", "inputSchema": SCHEMA, "_meta": {"ui": {"visibility": ["app"]}}})
+        found.append({"name": "plan", "inputSchema": SCHEMA, "_meta": {"ui": {"visibility": ["model"]}}})
     if exists("odd"):
         found[0:0] = [{"description": "No name.", "inputSchema": SCHEMA}, {"name": 7, "inputSchema": SCHEMA},
                       {"name": "flat", "inputSchema": "none"}, "text"]
@@ -201,6 +206,10 @@ def call(params, out):
         return text(params["_meta"] if IS_MODERN else client)
     if name in grown:
         return text("new")
+    if name in ("show", "refresh", "plan") and exists("apps"):
+        with lock, open(path("count"), "a") as file:
+            file.write("x")
+        return {**text(name), "_meta": {"ui": {"resourceUri": "ui://app/x"}}}
     if name == "unfit name":
         return text("found")
     raise Failed(-32602, "unknown tool")
@@ -289,8 +298,11 @@ def answer(message, out):
     if method == "tools/call":
         return call(params, out)
     if method == "resources/list":
-        return {"resources": with_odd([{"uri": "file:///a.txt", "name": "a"}, {"uri": "ui://app/x", "name": "x"}],
-                                      {"uri": 7, "name": "b"})}
+        page = {"uri": "ui://app/x", "name": "x"}
+        if exists("csp"):
+            with open(path("csp")) as file:
+                page["_meta"] = {"ui": {"csp": {"connectDomains": [file.read()]}}}
+        return {"resources": with_odd([{"uri": "file:///a.txt", "name": "a"}, page], {"uri": 7, "name": "b"})}
     if method == "resources/templates/list":
         return {"resourceTemplates": with_odd([{"uriTemplate": "file:///{name}", "name": "any"}], {"name": "none"})}
     if method == "resources/read":

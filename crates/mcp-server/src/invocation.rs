@@ -46,6 +46,8 @@ pub struct Invocation {
     pub(crate) handover: Option<Arc<Handover>>,
     /// The gravest effect that the tool may have; `None`: any.
     pub(crate) at_most: Option<Effect>,
+    /// True if its caller may not know of it, whatever the rules say.
+    pub(crate) is_hidden: bool,
     /// The task it is called for, if that is there already.
     pub(crate) task: Option<Arc<str>>,
     /// True if the call was begun before, by a process that has not ended it. Under an idempotency key
@@ -109,6 +111,7 @@ impl Invocation {
             reads: None,
             handover: None,
             at_most: None,
+            is_hidden: false,
             task: None,
             is_rerun: false,
             report: Arc::default(),
@@ -133,6 +136,7 @@ impl Invocation {
             reads: None,
             handover: None,
             at_most: None,
+            is_hidden: false,
             task: None,
             is_rerun: false,
             report: Arc::default(),
@@ -161,6 +165,7 @@ impl Invocation {
             reads: None,
             handover: None,
             at_most: None,
+            is_hidden: false,
             task: None,
             is_rerun: false,
             report: Arc::default(),

@@ -48,7 +48,7 @@ pub use crate::{
         },
     },
     mcp_server::{McpEngine, McpServer, Parts},
-    names::{caller_of, prompt_capability, resource_capability, tool_capability},
+    names::{UPSTREAM_META, caller_of, prompt_capability, resource_capability, tool_capability},
     observe::{
         calls::RequestLog,
         metrics::Metrics,

@@ -27,8 +27,8 @@ use ledger::Recorder;
 use mcp_protocol::{
     Encoder, HeaderDiffers,
     model::{
-        DIRECTORY_READ, Implementation, ResourcesCapability, SKILLS_EXTENSION, ServerCapabilities,
-        TasksCapability,
+        APPS_EXTENSION, DIRECTORY_READ, Implementation, ResourcesCapability, SKILLS_EXTENSION,
+        ServerCapabilities, TasksCapability,
     },
 };
 use mcp_service::{Change, Engine, GivingUp, Principal, ServerIdentity, Subscriptions};
@@ -311,6 +311,10 @@ impl<Q: QuotaStore> McpServer<Q> {
     pub fn replace_offer(&self, offer: Offer) {
         let before = self.offer.swap(Arc::new(offer));
         let now = self.offer.load();
+        if before.has_apps() != now.has_apps() {
+            let settings = now.has_apps().then(|| json!({}));
+            self.engine.declare(APPS_EXTENSION, settings);
+        }
         self.engine.publish(&Change::Tools);
         self.engine.publish(&Change::Prompts);
         let etags: HashMap<_, _> = before
@@ -344,7 +348,9 @@ impl<Q: QuotaStore> McpServer<Q> {
 fn extensions(offer: &Offer) -> BTreeMap<String, Value> {
     let skills = offer.resources().skills();
     let skills = skills.map(|_| (SKILLS_EXTENSION.to_owned(), json!({ DIRECTORY_READ: true })));
-    skills.into_iter().collect()
+    let apps = offer.has_apps();
+    let apps = apps.then(|| (APPS_EXTENSION.to_owned(), json!({})));
+    skills.into_iter().chain(apps).collect()
 }
 
 fn ledger_component(recorder: Recorder) -> Component {

@@ -3,6 +3,9 @@
 use governance::Caller;
 use mcp_service::Principal;
 
+/// Member of `_meta` that names the upstream of a tool, prompt or resource, and its own name there.
+pub const UPSTREAM_META: &str = "io.owlclaw/upstream";
+
 /// Name of a tool in policies and the ledger.
 pub fn tool_capability(name: &str) -> String {
     format!("tool/{name}")

@@ -1,5 +1,6 @@
 //! The offer: tools, resources and prompts at one time, with the caches of their lists.
 
+pub(crate) mod apps;
 pub(crate) mod combined;
 pub(crate) mod combined_prompts;
 pub(crate) mod page_cache;
@@ -16,6 +17,7 @@ pub(crate) mod tool_source;
 use crate::{
     names::tool_capability,
     offer::{
+        apps::PageNames,
         page_cache::PageCache,
         prompts::{Prompts, StaticPrompts},
         resources::{NoResources, Resources},
@@ -27,7 +29,7 @@ use crate::{
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};
 use ledger::Digest;
-use mcp_protocol::MirroredParams;
+use mcp_protocol::{MirroredParams, model::APP_SCHEME};
 use std::{
     collections::HashMap,
     error::Error,
@@ -48,6 +50,7 @@ pub struct Offer {
     resources: Arc<dyn Resources>,
     prompts: Arc<dyn Prompts>,
     search: Option<Search>,
+    page_names: PageNames,
     pub(crate) lists: PageCache,
 }
 
@@ -60,6 +63,8 @@ pub(crate) struct OfferedTool {
     pub(crate) capability: Arc<str>,
     /// A digest of its definition as it is listed.
     pub(crate) definition: Digest,
+    /// False if it is offered to pages of apps alone.
+    pub(crate) is_for_model: bool,
     /// Metrics of its calls, looked up once.
     pub(crate) numbers: OnceLock<Arc<ToolNumbers>>,
 }
@@ -91,11 +96,13 @@ impl Offer {
                 numbers: OnceLock::new(),
                 capability: tool_capability(tool.name()).into(),
                 definition: described.definition_digest(),
+                is_for_model: described.is_for_model(),
             };
             (tool.name().to_owned(), Arc::new(offered))
         });
         Self {
             offered: offered.collect(),
+            page_names: PageNames::new(&tools),
             tools,
             described,
             mirrored,
@@ -178,6 +185,17 @@ impl Offer {
     /// The tool of this name with what is prepared of it.
     pub(crate) fn offered(&self, tool: &str) -> Option<&Arc<OfferedTool>> {
         self.offered.get(tool)
+    }
+
+    /// Tools that the page of an app may call by other names than those that they are offered under.
+    pub(crate) fn page_names(&self) -> &PageNames {
+        &self.page_names
+    }
+
+    /// True if hosts can show pages of this offer.
+    pub(crate) fn has_apps(&self) -> bool {
+        let mut resources = self.resources.entries().iter();
+        self.page_names.has_apps() || resources.any(|it| it.resource.uri.starts_with(APP_SCHEME))
     }
 
     /// The resources.

@@ -114,14 +114,28 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
 }
 
 impl<Q: QuotaStore> Server<Q> {
-    async fn call_tool(&self, cx: &RequestCx, call: CallTool) -> Result<ServerResult, McpError> {
+    async fn call_tool(
+        &self,
+        cx: &RequestCx,
+        mut call: CallTool,
+    ) -> Result<ServerResult, McpError> {
         let offer = self.offer.load_full();
+        // What a model calls through the search view is no page's call.
+        let is_of_model = call.at_most.is_some() || !cx.capabilities.has_apps();
+        let mut is_hidden = false;
+        if offer.page_names().has_apps() {
+            if !is_of_model {
+                self.name_as_offered(cx, &offer, &mut call.name);
+            }
+            let tool = offer.offered(&call.name);
+            is_hidden = is_of_model && tool.is_some_and(|it| !it.is_for_model);
+        }
         if let Some(search) = offer.search()
             && let Some(answer) = self.call_of_view(cx, &offer, search, &call).await
         {
             return answer;
         }
-        if let Some(as_task) = self.as_task(cx, &offer, &call)? {
+        if !is_hidden && let Some(as_task) = self.as_task(cx, &offer, &call)? {
             return self.call_as_task(cx, offer, call, as_task).await;
         }
         let CallTool {
@@ -139,6 +153,7 @@ impl<Q: QuotaStore> Server<Q> {
         let invocation = || {
             let mut called = Invocation::tool(Arc::clone(&offer), &name, arguments.clone());
             called.at_most = at_most;
+            called.is_hidden = is_hidden;
             OwnResources::for_call(&self.invocations, cx, called)
         };
         let called = call_with_input(
@@ -163,6 +178,44 @@ impl<Q: QuotaStore> Server<Q> {
         Ok(ServerResult::CallTool(result))
     }
 
+    /// Puts the name that a tool is offered under in the place of the one by which the page of an app knows it, if its
+    /// caller may see one such tool, and none of the page's name.
+    fn name_as_offered(&self, cx: &RequestCx, offer: &Offer, name: &mut String) {
+        let policy = self.governor.policy();
+        let caller = caller_of(&cx.principal);
+        let sees = |name: &str| policy.visible(caller, &tool_capability(name));
+        let meant = offer.page_names().meant_by(name).iter();
+        let mut meant = meant.filter(|it| sees(it));
+        let (one, another) = (meant.next(), meant.next());
+        let is_seen = sees(name) && offer.offered(name).is_some();
+        match (one, another) {
+            (Some(one), None) if !is_seen => (**one).clone_into(name),
+            (Some(one), Some(another)) if !is_seen => tracing::warn!(
+                name,
+                "a page calls a tool by a name that several upstreams have (`{one}`, `{another}`); none is called"
+            ),
+            _ => {}
+        }
+    }
+
+    /// The same for a resource.
+    fn address_as_offered(&self, cx: &RequestCx, offer: &Offer, uri: &mut String) {
+        let policy = self.governor.policy();
+        let caller = caller_of(&cx.principal);
+        let resources = offer.resources();
+        let sees = |uri: &str| {
+            let known = resources.governed_by(uri);
+            known.is_some_and(|it| policy.visible(caller, &resource_capability(&it)))
+        };
+        let mut meant = resources.meant_by_pages(uri);
+        meant.retain(|it| sees(it));
+        if let [one] = &mut meant[..]
+            && !sees(uri)
+        {
+            *uri = std::mem::take(one);
+        }
+    }
+
     fn task_support(&self, tool: &Tool) -> model::TaskSupport {
         match tool.task_support() {
             _ if self.tasks.is_none() => model::TaskSupport::Forbidden,
@@ -178,6 +231,10 @@ impl<Q: QuotaStore> Server<Q> {
         mut read: ReadResource,
     ) -> Result<ServerResult, McpError> {
         let retry = std::mem::take(&mut read.retry);
+        let offer = self.offer.load_full();
+        if offer.page_names().has_apps() && cx.capabilities.has_apps() {
+            self.address_as_offered(cx, &offer, &mut read.uri);
+        }
         let asked = RawJson::from_value(&json!({
             "uri": read.uri,
             "range": read.range.map(|range| json!({ "offset": range.offset, "length": range.length })),
@@ -188,7 +245,6 @@ impl<Q: QuotaStore> Server<Q> {
             name: &read.uri,
             parameters: &asked,
         };
-        let offer = self.offer.load_full();
         let invocation = || Invocation::resource(Arc::clone(&offer), read.clone(), asked.clone());
         let called = call_with_input(
             &*self.invocations,
@@ -316,12 +372,15 @@ impl<Q: QuotaStore> Server<Q> {
         {
             return self.list_view(cx, &offer, search, page);
         }
-        self.listed(cx, &offer, List::Tools, page.cursor, |policy, cursor| {
+        let with_pages = offer.page_names().has_apps() && cx.capabilities.has_apps();
+        let list = List::Tools { with_pages };
+        self.listed(cx, &offer, list, page.cursor, |policy, cursor| {
             let caller = caller_of(&cx.principal);
             let visible: Vec<_> = offer
                 .described()
                 .iter()
                 .zip(offer.tools().iter())
+                .filter(|(it, _)| with_pages || it.is_for_model())
                 .filter(|(it, _)| policy.visible(caller, &tool_capability(it.name())))
                 .collect();
             let names = visible.iter().map(|(it, _)| it.name());

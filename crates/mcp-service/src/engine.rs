@@ -43,11 +43,12 @@ use mcp_protocol::{
         SubscriptionFilter,
     },
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -96,14 +97,49 @@ pub struct ServerIdentity {
     pub discover_ttl_ms: u64,
 }
 
+/// Capabilities as clients are told of them.
+#[derive(Debug)]
+struct Told {
+    capabilities: ServerCapabilities,
+    /// Result of `server/discover`, the same for every client.
+    discover: RawJson,
+}
+
+impl Told {
+    fn new(
+        identity: &ServerIdentity,
+        encoder: &Encoder,
+        extensions: BTreeMap<String, Value>,
+    ) -> Self {
+        let capabilities = ServerCapabilities {
+            extensions,
+            ..identity.capabilities.clone()
+        };
+        let discover = ServerResult::Discover(DiscoverResult {
+            capabilities: capabilities.clone(),
+            instructions: identity.instructions.clone(),
+            cache: CacheHint {
+                ttl_ms: identity.discover_ttl_ms,
+                scope: CacheScope::Public,
+            },
+        });
+        let discover = encoder
+            .result(ProtocolVersion::V2026_07_28, &discover)
+            .expect("a tree of values serializes");
+        Self {
+            capabilities,
+            discover,
+        }
+    }
+}
+
 /// Drives a service: decodes, correlates, cancels, bounds and encodes.
 #[derive(Debug)]
 pub struct Engine<S> {
     service: S,
     identity: ServerIdentity,
     encoder: Encoder,
-    /// Result of `server/discover`, the same for every client.
-    discover: RawJson,
+    told: RwLock<Told>,
     limits: EngineLimits,
     /// Places for every principal.
     places: Semaphore,
@@ -151,22 +187,13 @@ where
         subscriptions: Arc<Subscriptions>,
     ) -> Arc<Self> {
         let encoder = Encoder::new(&identity.info);
-        let discover = ServerResult::Discover(DiscoverResult {
-            capabilities: identity.capabilities.clone(),
-            instructions: identity.instructions.clone(),
-            cache: CacheHint {
-                ttl_ms: identity.discover_ttl_ms,
-                scope: CacheScope::Public,
-            },
-        });
-        let discover = encoder
-            .result(ProtocolVersion::V2026_07_28, &discover)
-            .expect("a tree of values serializes");
+        let extensions = identity.capabilities.extensions.clone();
+        let told = Told::new(&identity, &encoder, extensions);
         Arc::new(Self {
             service,
             identity,
             encoder,
-            discover,
+            told: RwLock::new(told),
             limits,
             places: Semaphore::new(limits.max_in_flight - kept(limits.max_in_flight)),
             reserved_places: FairShare::new(
@@ -595,7 +622,7 @@ where
             ClientRequest::Initialize(initialize) => {
                 Begun::Done(self.initialize(cx, &initialize, connection))
             }
-            ClientRequest::Discover => Begun::Done(answered(cx, Ok(self.discover.clone()))),
+            ClientRequest::Discover => Begun::Done(answered(cx, Ok(self.told().discover.clone()))),
             ClientRequest::Ping => {
                 let pong = self.encoder.result(cx.version, &ServerResult::Empty);
                 let pong = pong.map_err(|error| McpError::internal(&error).0);
@@ -666,11 +693,27 @@ where
         }
         let result = ServerResult::Initialize(InitializeResult {
             protocol_version,
-            capabilities: self.identity.capabilities.clone(),
+            capabilities: self.told().capabilities.clone(),
             instructions: self.identity.instructions.clone(),
         });
         let result = self.encoder.result(version, &result);
         answered(cx, result.map_err(|error| McpError::internal(&error).0))
+    }
+
+    fn told(&self) -> RwLockReadGuard<'_, Told> {
+        self.told.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells clients that connect from now on that the server has an extension, with its settings, or has it not.
+    /// Methods of an extension exist if the server began with it.
+    pub fn declare(&self, extension: &str, settings: Option<Value>) {
+        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        let mut extensions = told.capabilities.extensions.clone();
+        match settings {
+            Some(settings) => drop(extensions.insert(extension.to_owned(), settings)),
+            None => drop(extensions.remove(extension)),
+        }
+        *told = Told::new(&self.identity, &self.encoder, extensions);
     }
 
     /// Filter of changes that legacy clients get without a subscription: changed lists.

@@ -9,6 +9,7 @@ mod access;
 mod alerts;
 mod applications;
 mod approvals_command;
+mod apps;
 mod bad_input;
 mod cancellation;
 mod client;

@@ -2,6 +2,7 @@
 
 use crate::{
     Reach, UpstreamSpec,
+    gateway::with_offered_ui,
     store::with_causes,
     upstream::{
         Upstream,
@@ -323,10 +324,9 @@ impl Item<'_> {
             caller.progress(progress, total, message);
         });
         let askable = cx.askable();
-        let can_ask = askable != adapter_tools::Askable::default();
         let options = CallOptions {
             // Waiting for the client's answers is not the upstream's time.
-            timeout: Some(match can_ask {
+            timeout: Some(match askable.is_any() {
                 true => upstream.spec.timeout + PATIENCE,
                 false => upstream.spec.timeout,
             }),
@@ -717,7 +717,7 @@ fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
         if !name.starts_with(OURS)
             && let Ok(value) = value.parse::<Value>()
         {
-            output = output.with_meta(name, value);
+            output = output.with_meta(name, with_offered_ui(value, upstream));
         }
     }
     output

@@ -156,7 +156,10 @@ pub(crate) fn capabilities_of(askable: Askable) -> ClientCapabilities {
             form: askable.form,
             url: askable.url,
         }),
-        ..ClientCapabilities::default()
+        ..match askable.pages {
+            true => ClientCapabilities::of_apps(),
+            false => ClientCapabilities::default(),
+        }
     }
 }
 
@@ -181,6 +184,7 @@ impl Handlers for Ears {
             url: true,
             sample: true,
             roots: true,
+            pages: true,
         }))
     }
 

@@ -1,4 +1,6 @@
-use super::{TASKS_EXTENSION, TasksCapability, object_or_null, or_default};
+use super::{
+    APP_MEDIA_TYPE, APPS_EXTENSION, TASKS_EXTENSION, TasksCapability, object_or_null, or_default,
+};
 use crate::{Era, ProtocolVersion};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
@@ -27,6 +29,15 @@ impl ClientCapabilities {
     pub fn of_tasks() -> Self {
         Self {
             extensions: [(TASKS_EXTENSION.to_owned(), json!({}))].into(),
+            ..Self::default()
+        }
+    }
+
+    /// Capabilities of a host that shows pages of apps.
+    pub fn of_apps() -> Self {
+        let settings = json!({ "mimeTypes": [APP_MEDIA_TYPE] });
+        Self {
+            extensions: [(APPS_EXTENSION.to_owned(), settings)].into(),
             ..Self::default()
         }
     }
@@ -62,6 +73,17 @@ impl ClientCapabilities {
         self.extensions
             .get(TASKS_EXTENSION)
             .is_some_and(Value::is_object)
+    }
+
+    /// Returns true if the client shows pages of apps.
+    pub fn has_apps(&self) -> bool {
+        let declared = self.extensions.get(APPS_EXTENSION);
+        declared
+            .and_then(Value::as_object)
+            .is_some_and(|it| match it.get("mimeTypes") {
+                Some(Value::Array(types)) => types.iter().any(|it| it == APP_MEDIA_TYPE),
+                other => other.is_none(),
+            })
     }
 }
 
@@ -206,7 +228,7 @@ pub struct ResourcesCapability {
 
 impl ServerCapabilities {
     /// As revision `version` has it: 2025-11-25 has tasks of its own, and extensions came with
-    /// 2026-07-28, which has tasks as one of them.
+    /// 2026-07-28, which has tasks as one of them. Apps are older than that.
     #[must_use]
     pub fn shaped_for(&self, version: ProtocolVersion) -> Self {
         let mut shaped = self.clone();
@@ -214,7 +236,7 @@ impl ServerCapabilities {
             shaped.tasks = None;
         }
         if version.era() == Era::Legacy {
-            shaped.extensions.clear();
+            shaped.extensions.retain(|name, _| name == APPS_EXTENSION);
         } else if self.tasks.is_some() {
             let name = TASKS_EXTENSION.to_owned();
             shaped.extensions.insert(name, json!({}));

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod answers;
+mod apps;
 mod cache;
 mod capabilities;
 mod completion;
@@ -24,6 +25,7 @@ mod tools;
 pub use self::{
     annotations::{Annotations, Icon, IconTheme},
     answers::{ElicitAction, ElicitResult, FormValue, InputResponse, ListRootsResult, Root},
+    apps::{APP_MEDIA_TYPE, APP_META, APP_META_OLD, APP_SCHEME, APPS_EXTENSION},
     cache::{CacheHint, CacheScope},
     capabilities::{
         ClientCapabilities, ElicitationCapability, ResourcesCapability, SamplingCapability,

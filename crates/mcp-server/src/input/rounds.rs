@@ -114,6 +114,7 @@ pub(crate) fn askable(cx: &RequestCx) -> Askable {
         url: declared.elicitation.is_some_and(|modes| modes.url),
         sample: declared.sampling.is_some(),
         roots: declared.roots,
+        pages: declared.has_apps(),
     }
 }
 

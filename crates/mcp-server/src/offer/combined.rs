@@ -100,6 +100,11 @@ impl Resources for CombinedResources {
         self.of_all(|part| part.governed_by(uri))
     }
 
+    fn meant_by_pages(&self, uri: &str) -> Vec<String> {
+        let parts = self.parts.iter();
+        parts.flat_map(|part| part.meant_by_pages(uri)).collect()
+    }
+
     fn tells_of_changes(&self, uri: &str) -> bool {
         self.part(uri).is_none_or(|part| part.tells_of_changes(uri))
     }

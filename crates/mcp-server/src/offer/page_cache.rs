@@ -27,9 +27,14 @@ pub(crate) struct Key {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum List {
-    Tools,
-    /// The tools of the search view.
-    Search,
+    /// Tools, with those that are for pages of apps alone or without.
+    Tools {
+        with_pages: bool,
+    },
+    /// The tools of the search view, likewise.
+    Search {
+        with_pages: bool,
+    },
     Resources,
     Templates,
     Prompts,

@@ -39,6 +39,12 @@ pub trait Resources: fmt::Debug + Send + Sync {
         self.canonical(uri)
     }
 
+    /// URIs of what the page of an app may mean by `uri`, which is none of the offer: a page has the URIs of its own
+    /// server in its text.
+    fn meant_by_pages(&self, _uri: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// True if a change of what is at `uri` is told to those who listen to it. A subscription to
     /// another resource is refused (before 2026-07-28), or left out of what is acknowledged.
     fn tells_of_changes(&self, _uri: &str) -> bool {

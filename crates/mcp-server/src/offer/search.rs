@@ -324,6 +324,8 @@ pub(crate) struct Search {
     documents: Vec<Document>,
     /// Name and arguments of each tool in one line, and its first sentence.
     lines: Vec<(String, String)>,
+    /// Tools that are for pages of apps alone, by their places.
+    of_pages: Vec<bool>,
     seen: Mutex<Seen>,
 }
 
@@ -359,6 +361,7 @@ impl Search {
         Self {
             documents: documents.collect(),
             lines: lines.collect(),
+            of_pages: tools.iter().map(|(_, it)| !it.is_for_model()).collect(),
             seen: Mutex::default(),
             view,
         }
@@ -412,6 +415,7 @@ impl Search {
             .zip(names)
             .filter(|(_, name)| policy.visible(caller, &tool_capability(name)))
             .map(|(place, _)| place)
+            .filter(|place| !self.of_pages[*place as usize])
             .collect();
         let part = match seen.by_tools.get(&tools) {
             Some(part) => Arc::clone(part),

@@ -1,6 +1,9 @@
 //! Tools as lists have them.
 
-use crate::{names::tool_capability, offer::skill_facts::risk_level};
+use crate::{
+    names::tool_capability,
+    offer::{apps::is_for_model, skill_facts::risk_level},
+};
 use adapter_skills::{RiskLevel, SkillCatalog};
 use adapter_tools::Tool;
 use governance::{Caller, Hints, Kind, Policy};
@@ -41,6 +44,7 @@ pub(crate) struct Described {
     tool: model::Tool,
     risk: Option<&'static str>,
     timeout: Duration,
+    is_for_model: bool,
 }
 
 /// Icons of a tool, apart from those that are none.
@@ -112,11 +116,17 @@ impl Described {
             },
             risk: risk_level(tool, skill.map(|it| &**it)).map(RiskLevel::as_str),
             timeout: tool.timeout().unwrap_or(default_timeout),
+            is_for_model: is_for_model(tool),
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.tool.name
+    }
+
+    /// False if it is offered to pages of apps alone.
+    pub(crate) fn is_for_model(&self) -> bool {
+        self.is_for_model
     }
 
     /// The description as it is listed.

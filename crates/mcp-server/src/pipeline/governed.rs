@@ -185,7 +185,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         // Both are looked up in every case: which of the two failed must not show in the time.
         let exists = invocation.exists();
         let visible = self.governor.visible(caller, &invocation.capability);
-        if !visible || !exists {
+        if !visible || !exists || invocation.is_hidden {
             return Err(Refusal::Unknown { is_hidden: exists });
         }
         // Before anything is counted: a refusal uses nothing up, and this one can last for hours.

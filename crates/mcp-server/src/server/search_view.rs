@@ -165,7 +165,7 @@ impl<Q: QuotaStore> Server<Q> {
             // Both are looked up in every case: which of the two failed must not show in the time.
             let visible = policy.visible(caller, &tool_capability(name));
             match offer.offered(name) {
-                Some(offered) if visible => {
+                Some(offered) if visible && offered.is_for_model => {
                     let effect = effect_for(&offered.tool, caller, &policy);
                     let mut described = offer
                         .described()
@@ -191,13 +191,19 @@ impl<Q: QuotaStore> Server<Q> {
         search: &Search,
         page: Page,
     ) -> Result<ServerResult, McpError> {
-        self.listed(cx, offer, List::Search, page.cursor, |policy, cursor| {
+        let with_pages = cx.capabilities.has_apps();
+        let list = List::Search { with_pages };
+        self.listed(cx, offer, list, page.cursor, |policy, cursor| {
             let caller = caller_of(&cx.principal);
             let direct: Vec<_> = offer
                 .described()
                 .iter()
                 .zip(offer.tools().iter())
-                .filter(|(it, _)| search.view.lists(it.name()))
+                .filter(|(it, _)| match it.is_for_model() {
+                    true => search.view.lists(it.name()),
+                    // Nothing that a model could search for.
+                    false => with_pages,
+                })
                 .filter(|(it, _)| policy.visible(caller, &tool_capability(it.name())))
                 .collect();
             let own = search.view.listed().map(|it| model::Tool {
