@@ -46,6 +46,7 @@ const FORM: Askable = Askable {
     url: false,
     sample: false,
     roots: false,
+    pages: false,
 };
 
 fn cx(request: &str) -> ToolCx {
