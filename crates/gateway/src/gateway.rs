@@ -596,23 +596,11 @@ impl Gateway {
             if !key.starts_with("io.owlclaw/")
                 && let Ok(value) = value.parse::<Value>()
             {
-                made = made.with_meta(key, with_offered_ui(value, upstream));
+                made = made.with_meta(key, upstream.with_offered_ui(value));
             }
         }
         Ok(made.with_meta(UPSTREAM_META, origin))
     }
-}
-
-/// An entry of the `_meta` of a tool or result that may name a page, with the address under which that is offered.
-pub(crate) fn with_offered_ui(mut value: Value, upstream: &Upstream) -> Value {
-    if let Some(Value::String(uri)) = value.get_mut("resourceUri") {
-        *uri = upstream.offered_uri(uri);
-    } else if let Value::String(uri) = &mut value
-        && uri.starts_with("ui://")
-    {
-        *uri = upstream.offered_uri(uri);
-    }
-    value
 }
 
 impl Inner {

@@ -272,6 +272,18 @@ impl Upstream {
         offered_as(self.spec.uris, &self.scheme_key, uri)
     }
 
+    /// An entry of the `_meta` of a tool or result that may name a page, with the address under which that is offered.
+    pub(crate) fn with_offered_ui(&self, mut value: Value) -> Value {
+        if let Some(Value::String(uri)) = value.get_mut("resourceUri") {
+            *uri = self.offered_uri(uri);
+        } else if let Value::String(uri) = &mut value
+            && uri.starts_with("ui://")
+        {
+            *uri = self.offered_uri(uri);
+        }
+        value
+    }
+
     /// The slot for this call.
     pub(crate) fn slot(self: &Arc<Self>, cx: &ToolCx) -> Result<SlotRef<'_>, Down> {
         let Some(shared) = self.shared.get() else {

@@ -2,7 +2,6 @@
 
 use crate::{
     Reach, UpstreamSpec,
-    gateway::with_offered_ui,
     store::with_causes,
     upstream::{
         Upstream,
@@ -717,7 +716,7 @@ fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
         if !name.starts_with(OURS)
             && let Ok(value) = value.parse::<Value>()
         {
-            output = output.with_meta(name, with_offered_ui(value, upstream));
+            output = output.with_meta(name, upstream.with_offered_ui(value));
         }
     }
     output
