@@ -156,6 +156,44 @@ impl Postgres {
         self.port
     }
 
+    /// Has the server offer encrypted connections with this certificate and key, in PEM. With `authority`,
+    /// encrypted connections need a certificate of the client that this authority has signed.
+    ///
+    /// # Panics
+    ///
+    /// If a file cannot be written, or the server does not take it.
+    pub fn encrypt(&self, certificate: &str, key: &str, authority: Option<&str>) {
+        let keep = |name: &str, text: &str| {
+            let path = self.data().join(name);
+            fs::write(&path, text).expect("a file can be written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
+            if !is_ours(self.directory.path()) {
+                chown(&path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may do this");
+            }
+        };
+        keep("server.crt", certificate);
+        keep("server.key", key);
+        if let Some(authority) = authority {
+            keep("root.crt", authority);
+            self.sql("ALTER SYSTEM SET ssl_ca_file = 'root.crt'");
+            let rules = fs::read_to_string(self.data().join("pg_hba.conf")).expect("it was made");
+            let rule = "hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n";
+            keep("pg_hba.conf", &(rule.to_owned() + &rules));
+        }
+        self.sql("ALTER SYSTEM SET ssl = on");
+        assert_eq!(self.sql("SELECT pg_reload_conf()"), "t");
+        // It is reread by a process of its own, a moment later.
+        let end = Instant::now() + GENEROUS;
+        while self.sql("SHOW ssl") != "on" {
+            assert!(
+                Instant::now() < end,
+                "the server takes its certificate: {}",
+                self.log()
+            );
+            sleep(INTERVAL);
+        }
+    }
+
     /// Runs statements as the superuser; gives what they answer, columns divided by `|`.
     ///
     /// # Panics
