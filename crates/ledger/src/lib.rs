@@ -54,8 +54,8 @@ pub use crate::{
         SignatureError, SigningKey, check_continuity,
     },
     postgres::{
-        DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresLedger,
-        PostgresOfflineApprovals, PostgresOpenError, PostgresOptions, PostgresReader,
+        DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresLedger, PostgresOfflineApprovals,
+        PostgresOpenError, PostgresOptions, PostgresReader,
     },
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, IndexedCall,

@@ -1,12 +1,10 @@
 //! One connection, set up so that what is committed through it is committed.
 
 use crate::{error::OpenError, schema};
-use std::{
-    str::FromStr,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use postgres_connection::Address;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config, NoTls, Row, Statement, types::ToSql};
+use tokio_postgres::{Client, Row, Statement, types::ToSql};
 use tracing::warn;
 
 /// The longest that an attempt to connect may take, a report, or a round of tidying.
@@ -30,16 +28,16 @@ const SETTINGS: &str = "
 ";
 
 /// The way to the database at this address.
-pub(crate) fn configure(url: &str) -> Result<Config, OpenError> {
-    // The library's own complaint quotes what it does not understand.
-    let mut config = Config::from_str(url).map_err(|_| OpenError::Url)?;
-    if config.get_application_name().is_none() {
-        config.application_name("owlclaw-quota");
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(LONG);
-    }
-    Ok(config)
+pub(crate) fn configure(url: &str) -> Result<Address, OpenError> {
+    let address = Address::new(url).map_err(OpenError::Address)?;
+    Ok(address.with(|config| {
+        if config.get_application_name().is_none() {
+            config.application_name("owlclaw-quota");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(LONG);
+        }
+    }))
 }
 
 /// A session and what keeps it going.
@@ -66,12 +64,8 @@ pub(crate) fn was_rolled_back(error: &tokio_postgres::Error) -> bool {
 
 impl Connection {
     /// Connects. The caller bounds the time.
-    pub(crate) async fn open(config: &Config) -> Result<Self, OpenError> {
-        let (client, connection) = config.connect(NoTls).await.map_err(OpenError::Connect)?;
-        let driver = tokio::spawn(async move {
-            // Why it ended is told to whoever asks something of it.
-            let _ = connection.await;
-        });
+    pub(crate) async fn open(address: &Address) -> Result<Self, OpenError> {
+        let (client, driver) = address.connect().await.map_err(OpenError::Reach)?;
         let this = Self {
             client,
             driver,

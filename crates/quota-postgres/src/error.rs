@@ -1,12 +1,17 @@
 //! Errors. None shows the URL or a part of it.
 
+use postgres_connection::{AddressError, ConnectError};
+
 /// Reason why counting cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The URL is none. What is wrong with it is not told, since it holds a password.
-    #[error("the URL of the quota database cannot be used")]
-    Url,
-    /// The database cannot be reached, or does not let us in.
+    /// The address of the database cannot be used.
+    #[error(transparent)]
+    Address(AddressError),
+    /// The database cannot be reached, or refuses the user.
+    #[error("the quota database cannot be reached")]
+    Reach(#[source] ConnectError),
+    /// The database failed while a connection was made ready.
     #[error("the quota database cannot be reached")]
     Connect(#[source] tokio_postgres::Error),
     /// A database that did not answer in time.

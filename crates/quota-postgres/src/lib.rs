@@ -31,8 +31,7 @@
 //!   [`QuotaOptions::max_wait`] that use cannot be counted; once it has been away for that long, at
 //!   once. It is looked for until it is back.
 //!
-//! Connections are not encrypted: the database is to be reached through a socket, a loopback
-//! address or a network that is trusted. A URL that asks for `sslmode=require` is refused.
+//! Connections to other machines are encrypted ([`postgres_connection::Address`]).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

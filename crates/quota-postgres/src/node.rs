@@ -13,6 +13,7 @@ use crate::{
     },
     record::{self, UseRecord},
 };
+use postgres_connection::Address;
 use std::{
     collections::HashMap,
     error::Error,
@@ -23,7 +24,7 @@ use tokio::{
     sync::oneshot,
     time::{sleep_until, timeout, timeout_at},
 };
-use tokio_postgres::{Config, error::SqlState};
+use tokio_postgres::error::SqlState;
 use tracing::{debug, error, info, warn};
 
 /// Between two attempts to reach the database: at first, and at most.
@@ -59,7 +60,7 @@ const TIDY: &str = "SELECT owlclaw_quota_tidy($1)";
 /// Process of this server, as the database knows it.
 pub(crate) struct Node {
     queue: Arc<Queue>,
-    config: Config,
+    address: Address,
     options: QuotaOptions,
     record: Option<Arc<dyn UseRecord>>,
     /// True while counters have to be compared with the record before anything is admitted.
@@ -131,14 +132,14 @@ impl Drop for TurnAway {
 impl Node {
     pub(crate) fn new(
         queue: Arc<Queue>,
-        config: Config,
+        address: Address,
         options: QuotaOptions,
         record: Option<Arc<dyn UseRecord>>,
     ) -> Self {
         let now = Instant::now();
         Self {
             queue,
-            config,
+            address,
             options,
             is_unsure: record.is_some(),
             record,
@@ -227,7 +228,7 @@ impl Node {
     /// One attempt to connect, prepare the tables and register.
     async fn connect(&mut self) -> Result<Connection, OpenError> {
         let connecting = async {
-            let mut connection = Connection::open(&self.config).await?;
+            let mut connection = Connection::open(&self.address).await?;
             connection.set_timeout(LONG).await?;
             connection.prepare().await?;
             // Waits for what the last connection left, and that has at most this time.
@@ -455,14 +456,14 @@ impl Node {
         }
         if self.next_tidy <= now {
             self.next_tidy = now + TIDY_INTERVAL;
-            tokio::spawn(tidy(self.config.clone()));
+            tokio::spawn(tidy(self.address.clone()));
         }
         if self.next_comparison <= now
             && let Some(record) = &self.record
         {
             self.next_comparison = now + COMPARE_INTERVAL;
-            let (config, record) = (self.config.clone(), Arc::clone(record));
-            tokio::spawn(look_again(config, record, self.options.time));
+            let (address, record) = (self.address.clone(), Arc::clone(record));
+            tokio::spawn(look_again(address, record, self.options.time));
         }
         Ok(())
     }
@@ -535,9 +536,9 @@ async fn waiting<F: Future>(
 }
 
 /// Raises counters that are lower than the record, over a connection of its own.
-async fn look_again(config: Config, record: Arc<dyn UseRecord>, time: TimeSource) {
+async fn look_again(address: Address, record: Arc<dyn UseRecord>, time: TimeSource) {
     let work = async {
-        let connection = Connection::open(&config).await?;
+        let connection = Connection::open(&address).await?;
         raise(&connection, record, time).await
     };
     if let Err(error) = work.await {
@@ -569,9 +570,9 @@ async fn raise(
 }
 
 /// Forgets what counts no longer, over a connection of its own.
-async fn tidy(config: Config) {
+async fn tidy(address: Address) {
     let work = async {
-        let connection = Connection::open(&config).await?;
+        let connection = Connection::open(&address).await?;
         connection.set_timeout(LONG).await?;
         loop {
             let row = connection.one(TIDY, &[&MAX_TIDIED]).await;

@@ -341,9 +341,9 @@ pub async fn compare(
     recorded: &RecordedUse,
     time: TimeSource,
 ) -> Result<Option<Comparison>, OpenError> {
-    let config = configure(url)?;
+    let address = configure(url)?;
     let reading = async {
-        let connection = Connection::open(&config).await?;
+        let connection = Connection::open(&address).await?;
         connection.set_timeout(PATIENCE).await?;
         let exists = "SELECT to_regclass('owlclaw_quota_generation') IS NOT NULL";
         let read = async {

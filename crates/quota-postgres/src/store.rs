@@ -11,9 +11,10 @@ use governance::{
     Calendar, Charges, Micros, QuotaStore, Remaining, ReservationName, ReserveError, Timestamp,
     UnavailableError, Usage,
 };
+use postgres_connection::Address;
 use std::{error::Error, fmt, sync::Arc, thread};
 use tokio::sync::{Mutex, oneshot};
-use tokio_postgres::{Config, Row};
+use tokio_postgres::Row;
 
 /// Query of the use of all principals.
 const USAGE: &str = "SELECT * FROM owlclaw_quota_usage($1, $2)";
@@ -29,7 +30,7 @@ pub const SETTLEMENTS: &str = "owlclaw_quota_settlement";
 pub struct PostgresQuota {
     queue: Arc<Queue>,
     options: QuotaOptions,
-    config: Config,
+    address: Address,
     /// At most one connection besides the one that counts.
     reporting: Mutex<()>,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
@@ -65,11 +66,11 @@ impl PostgresQuota {
         options: QuotaOptions,
         record: Option<Arc<dyn UseRecord>>,
     ) -> Result<Self, OpenError> {
-        let config = configure(url)?;
+        let address = configure(url)?;
         let queue = Arc::new(Queue::new(options.max_open, options.max_wait));
         let (opened, is_open) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        let node = Node::new(Arc::clone(&queue), config.clone(), options.clone(), record);
+        let node = Node::new(Arc::clone(&queue), address.clone(), options.clone(), record);
         thread::Builder::new()
             .name("owlclaw-quota".to_owned())
             .spawn(move || {
@@ -81,7 +82,7 @@ impl PostgresQuota {
         Ok(Self {
             queue,
             options,
-            config,
+            address,
             reporting: Mutex::default(),
             ended: Mutex::new(Some(ended)),
         })
@@ -120,7 +121,7 @@ impl PostgresQuota {
     async fn report(&self, calendar: &Calendar, now: Timestamp) -> Result<Vec<Usage>, OpenError> {
         // A connection of its own, so that a long report keeps no call waiting.
         let _one_at_a_time = self.reporting.lock().await;
-        let connection = Connection::open(&self.config).await?;
+        let connection = Connection::open(&self.address).await?;
         connection.set_timeout(LONG).await?;
         let at = (self.options.time == TimeSource::Callers).then(|| millis(now));
         let month = millis(calendar.month_of(now).start);

@@ -11,12 +11,16 @@ use std::{
 
 use ledger::{Filter, PostgresOptions, PostgresReader, ReadLedger};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use testkit::{
     GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, Postgres, failure_of, succeeded,
 };
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::support::{Site, call, run};
+use crate::{
+    support::{Site, call, run},
+    tls::Authority,
+};
 
 /// Clients, spread over the servers.
 const CLIENTS: usize = 64;
@@ -219,6 +223,74 @@ async fn two_servers_never_spend_more_than_one_budget() {
     };
     let spending = Spending::begin(&postgres.url()).await;
     spending.end_exactly(&postgres).await;
+}
+
+#[tokio::test]
+async fn the_ledger_the_counters_and_the_commands_use_encrypted_connections() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let authority = Authority::new();
+    let issued = authority.issue(|_| {});
+    postgres.encrypt(&issued.pem(), &issued.key_pem(), None);
+    let directory = TempDir::new().unwrap();
+    let trusted = directory.path().join("database.pem");
+    std::fs::write(&trusted, authority.pem()).unwrap();
+    let url = format!(
+        "{}?sslmode=verify-full&sslrootcert={}",
+        postgres.url(),
+        trusted.display()
+    );
+    let site = Site::new(json!({
+        "ledger": {"path": null, "url": url},
+        "tasks": {"path": "tasks.db"},
+    }));
+    let mut server = site.http().await;
+    let message = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": call("spend", json!({"usd": "0.30"})),
+    });
+    let request = HttpRequest::post("/mcp", message.to_string());
+    let connection = HttpConnection::connect(server.address()).await.unwrap();
+    let (answer, _) = exchange(connection, &request).await.unwrap();
+    assert!(succeeded(&answer), "{answer}");
+    let connections = postgres.sql(
+        "SELECT application_name, bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+         WHERE application_name LIKE 'owlclaw%' GROUP BY 1 ORDER BY 1",
+    );
+    assert_eq!(connections, "owlclaw-mcp ledger|t\nowlclaw-quota|t");
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+    let verified = run(site.command(&["ledger", "verify"])).await;
+    assert_eq!(
+        verified.code,
+        Some(0),
+        "{}{}",
+        verified.output,
+        verified.messages
+    );
+
+    // Another authority has not signed the certificate of this server.
+    std::fs::write(&trusted, Authority::new().pem()).unwrap();
+    for command in [
+        &["start", "--transport", "http"][..],
+        &["doctor"],
+        &["ledger", "verify"],
+    ] {
+        let refused = run(site.command(command)).await;
+        let said = format!("{}{}", refused.output, refused.messages);
+        assert_ne!(refused.code, Some(0), "{command:?}: {said}");
+        assert!(
+            said.contains("no encrypted connection"),
+            "{command:?}: {said}"
+        );
+        assert!(said.contains("sslrootcert"), "{command:?}: {said}");
+        assert!(
+            said.contains("invalid peer certificate"),
+            "{command:?}: {said}"
+        );
+        assert!(!said.contains(postgres.password()), "{command:?}: {said}");
+    }
 }
 
 /// Default number of budgets that are spent; `OWLCLAW_BUDGET_ROUNDS` sets another one.

@@ -53,7 +53,7 @@ fn pem(label: &str, der: &[u8]) -> String {
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // By the same name as what it issues it would look like that.
         Self::named("an authority")
     }
@@ -71,7 +71,7 @@ impl Authority {
         }
     }
 
-    fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate)
     }
 
@@ -98,7 +98,7 @@ impl Authority {
         pem("X509 CRL", list.signed_by(&self.issuer).unwrap().der())
     }
 
-    fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+    pub(crate) fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let mut params = CertificateParams::new(names).unwrap();
         change(&mut params);
@@ -112,7 +112,11 @@ impl Authority {
 }
 
 impl Issued {
-    fn key_pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
+        pem("CERTIFICATE", &self.certificate)
+    }
+
+    pub(crate) fn key_pem(&self) -> String {
         pem("PRIVATE KEY", &self.key.serialize_der())
     }
 
@@ -120,7 +124,7 @@ impl Issued {
     fn install(&self, site: &Site) {
         site.write("key.pem", self.key_pem());
         restrict(&site.path("key.pem"), 0o600);
-        site.write("chain.pem", pem("CERTIFICATE", &self.certificate));
+        site.write("chain.pem", self.pem());
     }
 }
 

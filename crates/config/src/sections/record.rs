@@ -16,7 +16,8 @@ pub struct Ledger {
     #[schemars(extend("format" = "path"))]
     pub path: PathBuf,
     /// A PostgreSQL database in the place of the file, `postgres://user:password@host/database`, for
-    /// servers that share one ledger and one set of quotas. `${NAME}` refers to the environment.
+    /// servers that share one ledger and one set of quotas. `${NAME}` refers to the environment. A connection
+    /// to another machine is encrypted unless the address ends in `?sslmode=disable`.
     pub url: Option<Secret>,
     /// Loss of entries that a power failure may cause.
     pub durability: Durability,

@@ -33,7 +33,7 @@ use {
 pub use {
     self::{
         error::PostgresOpenError,
-        options::{DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresOptions},
+        options::{DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresOptions},
         reader::PostgresReader,
     },
     crate::postgres::offline_approvals::PostgresOfflineApprovals,

@@ -52,7 +52,9 @@ impl PostgresReader {
     pub fn open(options: &PostgresOptions) -> Result<Self, PostgresOpenError> {
         let mut options = options.clone();
         // A copy of the database will do.
-        options.config.target_session_attrs(TargetSessionAttrs::Any);
+        options.address = options.address.with(|config| {
+            config.target_session_attrs(TargetSessionAttrs::Any);
+        });
         let blocking = Blocking::new()?;
         let session = blocking.wait(async || {
             let explain = |error: SessionError| error.explain(&options);

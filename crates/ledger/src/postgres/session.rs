@@ -2,9 +2,10 @@
 
 use super::{PostgresOpenError, PostgresOptions};
 use crate::{record::codec::DecodeError, recorder::Durability};
+use postgres_connection::ConnectError;
 use std::{collections::HashMap, time::Duration};
 use tokio::{task::JoinHandle, time};
-use tokio_postgres::{Client, Error, NoTls, Row, Statement, error::SqlState, types::ToSql};
+use tokio_postgres::{Client, Error, Row, Statement, error::SqlState, types::ToSql};
 
 /// The values of a statement, in order.
 pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -19,6 +20,8 @@ pub(super) struct Session {
 /// Reason why a statement was not carried out, or why it is unknown whether it was.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
+    #[error("there is no connection")]
+    Connect(#[from] ConnectError),
     #[error("the database failed")]
     Database(#[from] Error),
     #[error("the database did not answer within {0:?}")]
@@ -31,11 +34,7 @@ impl Session {
     /// Connects, in this runtime.
     pub(super) async fn connect(options: &PostgresOptions) -> Result<Self, SessionError> {
         within(options.max_attempt, async {
-            let (client, connection) = options.config.connect(NoTls).await?;
-            let driver = tokio::spawn(async {
-                // Whoever uses the client is told, too.
-                let _ = connection.await;
-            });
+            let (client, driver) = options.address.connect().await?;
             let session = Self {
                 client,
                 driver,
@@ -142,6 +141,7 @@ impl SessionError {
     /// State that the database reports, if the error is one of the database.
     pub(super) fn state(&self) -> Option<&SqlState> {
         match self {
+            Self::Connect(error) => error.database().and_then(Error::code),
             Self::Database(error) => error.code(),
             Self::Silent(_) | Self::Outcomes(_) => None,
         }
