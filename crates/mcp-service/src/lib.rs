@@ -25,6 +25,7 @@ mod principal;
 mod service;
 mod session;
 mod told;
+mod unsaid;
 
 pub use crate::{
     context::{LogReporter, ProgressReporter, RequestCx, StreamRelease},

@@ -6,6 +6,9 @@
 //! with a digest that only who has the key can make: equal secrets can be seen to be equal, and
 //! nobody can guess what they were by trying.
 //!
+//! Besides, [`know`] tells this process which values are secret: they are taken out wherever they stand, by every
+//! redactor, and by [`without_known`] alone.
+//!
 //! Whatever the text, the time is proportional to its length, and so is the memory; nothing recurses
 //! into it. What has no secrets is not copied.
 //!
@@ -28,6 +31,7 @@
 
 mod canonical;
 mod detect;
+mod known;
 mod lines;
 mod names;
 mod placeholder;
@@ -40,6 +44,7 @@ mod string;
 
 pub use crate::{
     canonical::{Malformed, canonical_digest, digest},
+    known::{KNOWN, MIN_KNOWN_BYTES, know, knows_any, without_known, without_known_json},
     lines::OpenKey,
     readable::{TooLong, folded, is_misleading, readable, repeated_name},
     redactor::Redactor,

@@ -1,6 +1,7 @@
 use crate::{
     canonical::canonical,
     detect::{Detect, Hints},
+    known::{without_known, without_known_json},
     names::{Meaning, Names},
     placeholder::{self, Label, Placeholders},
     pointers::{Pointer, Pointers, Trail},
@@ -61,14 +62,28 @@ impl Redactor {
     /// pointer leads to them.
     #[must_use]
     pub fn json<'a>(&self, capability: &str, json: &'a str) -> Cow<'a, str> {
-        self.outermost(json, &self.pointers.of(capability))
+        self.after_known(json, |json| {
+            self.outermost(json, &self.pointers.of(capability))
+        })
     }
 
     /// The same for what a capability was to take that does not exist: its name may be a mistake, so
     /// that the pointers of all capabilities count.
     #[must_use]
     pub fn json_for_any<'a>(&self, json: &'a str) -> Cow<'a, str> {
-        self.outermost(json, &self.pointers.all())
+        self.after_known(json, |json| self.outermost(json, &self.pointers.all()))
+    }
+
+    /// What `rest` leaves of JSON without known values.
+    fn after_known<'a>(
+        &self,
+        json: &'a str,
+        rest: impl for<'b> FnOnce(&'b str) -> Cow<'b, str>,
+    ) -> Cow<'a, str> {
+        match without_known_json(json) {
+            Cow::Borrowed(json) => rest(json),
+            Cow::Owned(json) => Cow::Owned(rest(&json).into_owned()),
+        }
     }
 
     fn outermost<'a>(&self, json: &'a str, pointers: &[&Pointer]) -> Cow<'a, str> {
@@ -81,7 +96,10 @@ impl Redactor {
     /// A text without the secrets. If it is JSON as a whole, it is read as such.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        self.embedded(text, &[], 0)
+        match without_known(text) {
+            Cow::Borrowed(text) => self.embedded(text, &[], 0),
+            Cow::Owned(text) => Cow::Owned(self.embedded(&text, &[], 0).into_owned()),
+        }
     }
 
     /// A digest of what a text of JSON says, as [`digest`](crate::digest) but with the key: for

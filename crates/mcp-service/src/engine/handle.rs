@@ -81,7 +81,7 @@ where
         connection: Option<&Arc<Connection>>,
     ) -> Result<(RawJson, Option<Bytes>), ErrorObject> {
         let called = AssertUnwindSafe(self.call(cx, request, connection)).catch_unwind();
-        match called.await {
+        crate::unsaid::outcome(match called.await {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(McpError(error))) => Err(error),
             Err(panic) => {
@@ -96,7 +96,7 @@ where
                     "internal error",
                 ))
             }
-        }
+        })
     }
 
     async fn call(

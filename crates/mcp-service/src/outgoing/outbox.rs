@@ -96,6 +96,7 @@ impl Outbox {
     }
 
     fn push_unless(&self, frame: Bytes, same_is_last: bool) -> Result<(), OutboxError> {
+        let frame = crate::unsaid::frame(frame);
         let mut state = self.lock();
         if state.closed {
             return Err(OutboxError::Closed);
