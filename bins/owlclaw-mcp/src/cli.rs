@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use operator::request::{
     ApprovalsCommand, CLIENT_CODES, ClientCommand, ClientConfig, DOCTOR_CODES, Doctor, EXIT_CODES,
     GovernanceCommand, KeysCommand, LedgerCommand, PromptsCommand, ReportFormat, SessionsCommand,
-    Settings, ToolCall, UpstreamCommand, View,
+    Settings, ToolCall, UpstreamCommand, VaultCommand, View,
 };
 use operator::terminal::ColorWhen;
 
@@ -132,6 +132,9 @@ pub(crate) enum Command {
     /// Looks at the other servers whose tools are offered, and changes which there are
     #[command(subcommand)]
     Upstream(UpstreamCommand),
+    /// Keeps secrets that the configuration refers to in an encrypted file
+    #[command(subcommand)]
+    Vault(VaultCommand),
     /// Makes keys for clients, lists them and takes them back
     #[command(subcommand)]
     Keys(KeysCommand),

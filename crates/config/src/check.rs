@@ -79,6 +79,10 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let hint = "raise `workers.max_count`, or leave it out";
         problems.push(error("workers.max_count", message).hint(hint));
     }
+    if let [first, .., last] = config.vault.sources()[..] {
+        let message = format!("`vault.{first}` and `vault.{last}` are two sources of one key");
+        problems.push(error(&format!("vault.{last}"), message).hint("keep one of the two"));
+    }
     let ledger = &config.ledger;
     let sessions = config.sessions_path();
     for (path, of) in [

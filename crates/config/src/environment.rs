@@ -2,44 +2,180 @@
 //! relative paths begin.
 
 pub(crate) mod interpolate;
+pub(crate) mod vault_place;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-use self::interpolate::interpolate;
+use self::interpolate::{InterpolateError, interpolate};
+use self::vault_place::VaultPlace;
 
-/// Environment variables, taken once, so that nothing below reads the process.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Environment(BTreeMap<String, OsString>);
+/// Time that a program has whose output a reference stands for.
+const COMMAND_TIME: Duration = Duration::from_secs(10);
+
+/// Environment variables, taken once, so that nothing below reads the process; and the other sources of what a
+/// configuration refers to, once it has been read.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, OsString>,
+    sources: Option<Arc<Sources>>,
+}
+
+/// Names alone, since values may be secret.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.variables.keys()).finish()
+    }
+}
+
+/// By the variables.
+impl PartialEq for Environment {
+    fn eq(&self, other: &Self) -> bool {
+        self.variables == other.variables
+    }
+}
+
+impl Eq for Environment {}
+
+/// Sources of secrets besides variables and files. Each is asked when it is first referred to, and keeps its answer:
+/// a configuration that is read again has new ones.
+struct Sources {
+    place: VaultPlace,
+    allows_commands: bool,
+    opened: OnceLock<Result<vault::Vault, String>>,
+    printed: Mutex<BTreeMap<String, Result<vault::Secret, String>>>,
+}
 
 impl Environment {
     /// Variables of this process whose names are text.
     pub fn of_process() -> Self {
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value));
-        Self(std::env::vars_os().filter_map(text).collect())
+        Self {
+            variables: std::env::vars_os().filter_map(text).collect(),
+            sources: None,
+        }
     }
 
-    /// The text with each `${NAME}` replaced; `None` where one cannot be.
+    /// The text with each reference replaced; `None` where one cannot be.
     pub fn resolve(&self, text: &str) -> Option<String> {
         let replaced = interpolate(text, self).ok()?;
-        Some(replaced.unwrap_or_else(|| text.to_owned()))
+        Some(replaced.map_or_else(|| text.to_owned(), |it| it.text))
+    }
+
+    /// Value of a reference in a host's file: the name of a variable, or `vault:NAME`. `None` for any other, and for one
+    /// that cannot be resolved.
+    pub fn value_of(&self, reference: &str) -> Option<String> {
+        let is_file_or_program = reference.contains(':') && !reference.starts_with("vault:");
+        if is_file_or_program {
+            return None;
+        }
+        let replaced = interpolate(&format!("${{{reference}}}"), self).ok()??;
+        for (reference, value) in &replaced.uses {
+            if reference.reference.starts_with("vault:")
+                || redaction::is_secret_name(&reference.reference)
+            {
+                redaction::know([value.reveal()]);
+            }
+        }
+        Some(replaced.text)
+    }
+
+    /// The same with a vault, and programs if they are allowed.
+    #[must_use]
+    pub(crate) fn with_sources(&self, place: VaultPlace, allows_commands: bool) -> Self {
+        let sources = Sources {
+            place,
+            allows_commands,
+            opened: OnceLock::new(),
+            printed: Mutex::default(),
+        };
+        Self {
+            variables: self.variables.clone(),
+            sources: Some(Arc::new(sources)),
+        }
+    }
+
+    /// A secret of the vault. All of its values are known for secrets from the moment that it is opened.
+    fn in_vault(&self, name: &str) -> Result<vault::Secret, InterpolateError> {
+        let failed = |why: String| InterpolateError::NotInVault {
+            name: name.to_owned(),
+            why,
+        };
+        let Some(sources) = &self.sources else {
+            return Err(failed("no vault can be used here".to_owned()));
+        };
+        let opened = sources.opened.get_or_init(|| {
+            let vault = sources.place.open().map_err(|error| error.to_string())?;
+            redaction::know(vault.entries().map(|(_, it)| it.value.reveal()));
+            Ok(vault)
+        });
+        let vault = opened.as_ref().map_err(|why| failed(why.clone()))?;
+        let found = vault.get(name).cloned();
+        found.ok_or_else(|| {
+            let place = sources.place.path.display();
+            let names = vault.entries().map(|(name, _)| name.as_str());
+            failed(match crate::nearest(name, names) {
+                Some(meant) => format!("{place} has `{meant}`; is that meant?"),
+                None => format!("{place} does not have it"),
+            })
+        })
+    }
+
+    /// Output of a program, without its last line end; each is run once.
+    fn output_of(&self, words: &str) -> Result<vault::Secret, InterpolateError> {
+        let argv: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let failed = |why: String| InterpolateError::Command {
+            program: argv.first().cloned().unwrap_or_default(),
+            why,
+        };
+        let sources = self.sources.as_ref().filter(|it| it.allows_commands);
+        let Some(sources) = sources else {
+            return Err(failed(
+                "programs are not run; `vault.allow_commands: true` allows them".to_owned(),
+            ));
+        };
+        let mut printed = sources
+            .printed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let printed = printed.entry(words.to_owned()).or_insert_with(|| {
+            let text = vault::output_of(&argv, COMMAND_TIME)?;
+            let text = text.trim_end_matches(['\r', '\n']);
+            if text.is_empty() {
+                return Err("it has printed nothing".to_owned());
+            }
+            redaction::know([text]);
+            Ok(vault::Secret::new(text))
+        });
+        printed.clone().map_err(failed)
+    }
+
+    /// The vault, if a reference led to it: the path, and the reason why it could not be opened.
+    pub fn vault_used(&self) -> Option<(&Path, Option<&str>)> {
+        let sources = self.sources.as_ref()?;
+        let opened = sources.opened.get()?;
+        let why = opened.as_ref().err().map(String::as_str);
+        Some((&sources.place.path, why))
     }
 
     /// The same with a variable more.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.0.insert(name.to_owned(), value.into());
+        self.variables.insert(name.to_owned(), value.into());
         self
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
-        self.0.get(name).map(OsString::as_os_str)
+        self.variables.get(name).map(OsString::as_os_str)
     }
 
     /// Every variable.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &OsStr)> {
-        self.0
+        self.variables
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_os_str()))
     }
@@ -47,22 +183,18 @@ impl Environment {
 
 impl<const N: usize> From<[(&str, &str); N]> for Environment {
     fn from(variables: [(&str, &str); N]) -> Self {
-        Self(
-            variables
-                .map(|(name, value)| (name.to_owned(), value.into()))
-                .into(),
-        )
+        variables.into_iter().collect()
     }
 }
 
 impl<'a> FromIterator<(&'a str, &'a str)> for Environment {
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(variables: I) -> Self {
         let variables = variables.into_iter();
-        Self(
-            variables
-                .map(|(name, value)| (name.to_owned(), value.into()))
-                .collect(),
-        )
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.into()));
+        Self {
+            variables: variables.collect(),
+            sources: None,
+        }
     }
 }
 

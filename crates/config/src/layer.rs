@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
+use crate::environment::interpolate::Reference;
 use crate::problem::Origin;
 
 /// Origins by key; a key is the path from the root.
@@ -18,6 +19,10 @@ pub(crate) struct Layer {
     pub(crate) origins: Origins,
     /// The lines of the file that secrets are written out on, from 1.
     pub(crate) secret_lines: BTreeSet<usize>,
+    /// The references, by the keys whose values they stand in.
+    pub(crate) references: Vec<(String, Reference)>,
+    /// Reasons why upstreams cannot be used, by their names: a reference of theirs cannot be resolved.
+    pub(crate) unresolved: Vec<(String, String)>,
 }
 
 impl Layer {
@@ -27,6 +32,8 @@ impl Layer {
             values,
             origins,
             secret_lines: BTreeSet::new(),
+            references: Vec::new(),
+            unresolved: Vec::new(),
         }
     }
 

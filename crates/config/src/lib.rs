@@ -32,6 +32,8 @@ use self::reading::document::Document;
 pub use self::check::needs::Needs;
 pub use self::check::unmatched::{OnOffer, RuleAbout, UnmatchedFilter, upstream_key};
 pub use self::environment::Environment;
+pub use self::environment::interpolate::{Reference, ReferenceSource};
+pub use self::environment::vault_place::{KeySource, VaultPlace};
 pub use self::live::{Change, Changes, Source};
 pub use self::nearest::{nearest, nearest_of};
 pub use self::problem::printable;
@@ -57,6 +59,7 @@ pub use self::sections::upstreams::{
     Gateway, Isolation, RiskClass, RiskPatterns, Trust, Upstream, UpstreamAuth, UpstreamTransport,
     Uris,
 };
+pub use self::sections::vault::Vault;
 pub use self::sections::websocket::WebSocket;
 pub use self::sections::{
     BrokenPrompt, BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel,
@@ -84,9 +87,16 @@ pub struct Loaded {
     /// There is no file, or nothing in it.
     says_nothing: bool,
     origins: Origins,
+    /// The references in force, by the keys whose values they stand in.
+    references: Vec<(String, Reference)>,
 }
 
 impl Loaded {
+    /// The references in force, with the keys whose values they stand in and the sources of their values.
+    pub fn references(&self) -> impl Iterator<Item = (&str, &Reference)> {
+        self.references.iter().map(|(key, it)| (key.as_str(), it))
+    }
+
     /// True if the file says anything of `governance`, be it that there is nothing.
     fn governs(&self) -> bool {
         let mut origins = self.origins.iter();
@@ -150,6 +160,7 @@ pub fn load_for(
         })
         .collect();
     let file = (!texts.is_empty()).then(|| path.clone());
+    let environment = &with_sources(&texts, environment, directory, base);
     let place = Surroundings {
         environment,
         directory,
@@ -197,6 +208,7 @@ pub fn load_texts(
 ) -> Result<Loaded, Rejected> {
     check_directory(directory)?;
     let mut problems = Vec::new();
+    let environment = &with_sources(texts, environment, directory, directory);
     let place = Surroundings {
         environment,
         directory,
@@ -204,6 +216,48 @@ pub fn load_texts(
     };
     let files = Files::read(texts, &place, &mut problems);
     merge(Needs::Everything, files, &place, problems)
+}
+
+/// The environment with the vault that the configuration names. It is needed before the configuration can be read as
+/// a whole, so that its section is read by itself first; its mistakes are found when all of it is read.
+fn with_sources(
+    texts: &[Text],
+    environment: &Environment,
+    directory: &Path,
+    base: &Path,
+) -> Environment {
+    let settings = vault_settings(texts, environment, directory, base);
+    let place = settings.place(environment, base);
+    environment.with_sources(place, settings.allow_commands)
+}
+
+fn vault_settings(
+    texts: &[Text],
+    environment: &Environment,
+    directory: &Path,
+    base: &Path,
+) -> Vault {
+    const SECTION: &str = "vault";
+    let mut ignored = Vec::new();
+    let keys = reading::shape::root();
+    let keys = keys.iter().filter(|(name, _)| *name == SECTION);
+    let keys = keys.map(|(name, shape)| (name.clone(), shape.clone()));
+    let keys: reading::shape::Keys = keys.collect();
+    let mut figment = Figment::new();
+    for Text { name, text } in texts {
+        if !text.contains(SECTION) {
+            continue;
+        }
+        if let Some(document) = Document::parse(name, text, &mut ignored) {
+            let layer = reading::file::layer(&document, &keys, environment, base, &mut ignored);
+            figment = figment.merge(layer);
+        }
+    }
+    let variables = reading::variables::layer(environment, &keys, directory, &mut ignored);
+    let figment = figment.merge(variables);
+    let mut settings: Vault = figment.extract_inner(SECTION).unwrap_or_default();
+    settings.begin_at(base);
+    settings
 }
 
 /// Refuses a current directory that is not Unicode: paths are text from there on.
@@ -272,7 +326,13 @@ fn merge(
     let mut figment = Figment::from(Serialized::defaults(Config::default()));
     let mut origins = Origins::new();
     let mut secret_lines = BTreeSet::new();
+    let mut references: Vec<(String, Reference)> = Vec::new();
+    let mut unresolved = Vec::new();
     for layer in files.layers {
+        // A layer that sets a key again does away with the references of those before.
+        references.retain(|(key, _)| !layer.origins.contains_key(key));
+        references.extend(layer.references.clone());
+        unresolved.extend(layer.unresolved.clone());
         origins.extend(layer.origins.clone());
         secret_lines.extend(layer.secret_lines.iter().copied());
         figment = figment.merge(layer);
@@ -294,6 +354,13 @@ fn merge(
             for upstream in config.upstreams.values_mut() {
                 upstream.begin_at(base);
             }
+            for (name, why) in unresolved {
+                if let Some(upstream) = config.upstreams.get_mut(&name) {
+                    upstream.unresolved.get_or_insert(why);
+                }
+            }
+            config.vault.begin_at(base);
+            config.environment = environment.clone();
             config.workers.begin_at(base, config.app.as_deref());
             config.resources.base = base.to_owned();
             config.switches =
@@ -314,6 +381,7 @@ fn merge(
                     file: None,
                     says_nothing: files.says_nothing,
                     origins,
+                    references,
                 });
             }
         }

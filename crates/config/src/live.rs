@@ -170,6 +170,28 @@ impl Config {
             };
             changed.entry(key).or_insert(change);
         }
+        // What references stand for may differ where the references are the same.
+        let renewed: Vec<_> = self
+            .upstreams
+            .iter()
+            .filter_map(|(name, upstream)| {
+                let other = new.upstreams.get(name)?;
+                let differs =
+                    upstream.resolved(&self.environment) != other.resolved(&new.environment);
+                differs.then(|| child("upstreams", name))
+            })
+            .collect();
+        for key in &renewed {
+            let is_told = |other: &&str| other.starts_with(key.as_str());
+            if !changed.keys().any(is_told) {
+                let change = Change {
+                    key: key.clone(),
+                    from: None,
+                    to: None,
+                };
+                changed.insert(key, change);
+            }
+        }
         let (live, at_restart): (Vec<Change>, Vec<Change>) = changed
             .into_values()
             .partition(|change| is_live(&change.key));
@@ -200,6 +222,7 @@ impl Config {
         config.governance.max_clients = governance.max_clients;
         config.upstreams = new.upstreams.clone();
         config.upstreams_files = new.upstreams_files.clone();
+        config.environment = new.environment.clone();
         config.logging.level = new.logging.level;
         config.logging.requests = new.logging.requests;
         config

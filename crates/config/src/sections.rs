@@ -17,6 +17,7 @@ pub(crate) mod shutdown;
 pub(crate) mod telemetry;
 pub(crate) mod tls;
 pub(crate) mod upstreams;
+pub(crate) mod vault;
 pub(crate) mod websocket;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
 
 use self::alerts::Alerts;
 use self::application::{States, Switches, Workers};
@@ -38,6 +41,7 @@ use self::shutdown::Shutdown;
 use self::telemetry::Telemetry;
 use self::tls::{ForwardedHeader, Tls};
 use self::upstreams::{Gateway, Upstream};
+use self::vault::Vault;
 use self::websocket::WebSocket;
 
 /// Complete configuration of a server.
@@ -88,6 +92,8 @@ pub struct Config {
     pub ledger: Ledger,
     /// Values that are replaced before anything is recorded or logged.
     pub redaction: Redaction,
+    /// The encrypted file with the secrets that `${vault:NAME}` refers to.
+    pub vault: Vault,
     /// The server's own log.
     pub logging: Logging,
     /// Traces of requests and calls. Without a collector there are none.
@@ -101,6 +107,9 @@ pub struct Config {
     /// Settings for single tools in the application's own `owlclaw.yaml`.
     #[serde(skip)]
     pub switches: Switches,
+    /// Sources of the values that references stand for.
+    #[serde(skip)]
+    pub environment: Environment,
 }
 
 /// Transport by which clients reach the server.

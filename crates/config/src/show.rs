@@ -6,9 +6,10 @@ pub(crate) mod summary;
 
 use serde_json::Value;
 
-use crate::Loaded;
 use crate::layer::{Origins, child};
 use crate::problem::{Origin, printable};
+use crate::sections::secret::HIDDEN;
+use crate::{Loaded, Reference};
 
 /// A setting in force.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -19,17 +20,21 @@ pub struct Setting {
     pub value: Value,
     /// Origin of the value.
     pub origin: Origin,
+    /// The references in it, with the sources of their values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub references: Vec<Reference>,
 }
 
 impl std::fmt::Display for Setting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}: {}  # {}",
-            self.key,
-            self.value,
-            printable(&self.origin.to_string())
-        )
+        let origin = printable(&self.origin.to_string());
+        write!(f, "{}: {}  # {origin}", self.key, self.value)?;
+        let mut separator = " (";
+        for it in &self.references {
+            write!(f, "{separator}{} from {}", it.reference, it.source)?;
+            separator = ", ";
+        }
+        f.write_str(if self.references.is_empty() { "" } else { ")" })
     }
 }
 
@@ -40,6 +45,13 @@ impl Loaded {
         let mut settings = Vec::new();
         collect(value, "", &self.origins, &mut settings);
         settings.sort_by(|a, b| a.key.cmp(&b.key));
+        for (key, reference) in &self.references {
+            // An element of a list is shown with the list.
+            let key = key.split('[').next().unwrap_or(key);
+            if let Ok(at) = settings.binary_search_by(|it| it.key.as_str().cmp(key)) {
+                settings[at].references.push(reference.clone());
+            }
+        }
         settings
     }
 
@@ -49,8 +61,19 @@ impl Loaded {
         let mut written = settings
             .iter()
             .filter(|it| matches!(it.origin, Origin::File(_)));
-        written.any(|it| it.value == crate::sections::secret::HIDDEN)
+        written.any(|it| it.value == HIDDEN)
     }
+}
+
+/// Returns true for a value of a program's environment that is written out and, by its name or its looks, a secret.
+fn is_secret(path: &str, text: &str) -> bool {
+    let Some((_, name)) = path.rsplit_once(".env.") else {
+        return false;
+    };
+    let is_reference = text.contains("${");
+    !text.is_empty()
+        && !is_reference
+        && (redaction::is_secret_name(name) || redaction::looks_secret(text))
 }
 
 fn collect(value: Value, path: &str, origins: &Origins, settings: &mut Vec<Setting>) {
@@ -62,10 +85,15 @@ fn collect(value: Value, path: &str, origins: &Origins, settings: &mut Vec<Setti
         }
         value => {
             let origin = origins.get(path).cloned().unwrap_or(Origin::Default);
+            let value = match &value {
+                Value::String(text) if is_secret(path, text) => HIDDEN.into(),
+                _ => value,
+            };
             settings.push(Setting {
                 key: path.to_owned(),
                 value,
                 origin,
+                references: Vec::new(),
             });
         }
     }

@@ -510,14 +510,14 @@ fn references_to_the_environment_are_followed_or_reported() {
         problems(file, Environment::default(), Overrides::default()),
         [
             "mcp-server.yaml:2:16: `http.port` refers to the environment variable `PORT`, \
-             which is not set | -",
+             which is not set | set it, or write `${PORT:-default}`",
             "mcp-server.yaml:3:8: `app` refers to the environment variable `HOME_OF_APP`, \
-             which is not set | -"
+             which is not set | set it, or write `${HOME_OF_APP:-default}`"
         ]
     );
     check_line(
         "app: ${X",
-        "mcp-server.yaml:2:8: `app` has a malformed reference: it is `${NAME}` or `${file:PATH}` | write `$${` where `${` refers to nothing",
+        "mcp-server.yaml:2:8: `app` has a malformed reference: it is `${NAME}`, `${NAME:-default}`, `${env:NAME}`, `${vault:NAME}`, `${file:PATH}` or `${cmd:PROGRAM}` | write `$${` where `${` refers to nothing",
     );
 }
 
@@ -783,7 +783,7 @@ fn commands_are_checked_before_anything_runs() {
         ),
         (
             "{run: [x], env: {TOKEN: '${NO_SUCH}'}}".to_owned(),
-            "46: `commands.export.env.TOKEN` refers to the environment variable `NO_SUCH`, which is not set | -",
+            "46: `commands.export.env.TOKEN` refers to the environment variable `NO_SUCH`, which is not set | set it, or write `${NO_SUCH:-default}`",
         ),
         (
             "{run: [x], stdn: json}".to_owned(),
@@ -903,7 +903,7 @@ fn rules_are_checked_as_a_whole() {
         ),
         (
             "approvals: {http_token: '${NO_SUCH}'}",
-            "40: `governance.approvals.http_token` refers to the environment variable `NO_SUCH`, which is not set | -",
+            "40: `governance.approvals.http_token` refers to the environment variable `NO_SUCH`, which is not set | set it, or write `${NO_SUCH:-default}`",
         ),
         (
             "idempotency: {keep: 3}",

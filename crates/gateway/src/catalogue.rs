@@ -15,6 +15,7 @@ use mcp_protocol::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashSet},
     io,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -175,7 +176,38 @@ impl Catalogue {
         first_of_each(prompts, "prompt", |it| &it.name, left_out);
         first_of_each(resources, "resource", |it| &it.uri, left_out);
         first_of_each(templates, "template", |it| &it.uri_template, left_out);
-        (catalogue, problem)
+        let problem = problem.map(|it| redaction::without_known(&it).into_owned());
+        (catalogue.without_secrets(), problem)
+    }
+
+    /// The same without secrets that the process knows: lists are stored, and offered to others.
+    fn without_secrets(self) -> Self {
+        if !redaction::knows_any() {
+            return self;
+        }
+        let text = self.stored("").map(String::from_utf8);
+        let Ok(Ok(text)) = text else {
+            return Self::nothing(self);
+        };
+        match redaction::without_known_json(&text) {
+            Cow::Borrowed(_) => self,
+            Cow::Owned(text) => {
+                let without = Self::of_stored(text.as_bytes(), "");
+                without.unwrap_or_else(|| Self::nothing(self))
+            }
+        }
+    }
+
+    fn nothing(self) -> Self {
+        Self {
+            server_info: None,
+            tools: Vec::new(),
+            resources: Vec::new(),
+            templates: Vec::new(),
+            prompts: Vec::new(),
+            left_out: Vec::new(),
+            ..self
+        }
     }
 
     /// True if it lists the same as `other`, whenever either was read.

@@ -566,7 +566,12 @@ impl Gateway {
             .with_timeout(spec.timeout)
             .with_task_support(TaskSupport::Optional)
             .with_risk(spec.risk_of(&tool.name, hints));
-        if let Some(pattern) = spec.holds(&tool.name) {
+        if spec.unresolved.is_some() {
+            made = made.with_hold(format!(
+                "a secret of `upstreams.{}` is missing, which `owlclaw-mcp upstream list` names",
+                spec.name
+            ));
+        } else if let Some(pattern) = spec.holds(&tool.name) {
             let place = format!("upstreams.{}.hold", spec.name);
             made = made.with_hold(format!(
                 "its operator holds it back: `{place}` has `{pattern}`"

@@ -47,6 +47,9 @@ pub struct UpstreamSpec {
     /// Patterns of tools whose calls are refused, by their own names. `*` is the whole upstream, with its resources
     /// and prompts.
     pub hold: Vec<String>,
+    /// Reason why it cannot be used as it is configured, such as a secret that is missing: it is held, and neither
+    /// connected nor called.
+    pub unresolved: Option<String>,
 }
 
 /// The way to an upstream.
@@ -152,6 +155,7 @@ impl UpstreamSpec {
             risk: RiskClass::Mutating,
             risks: Vec::new(),
             hold: Vec::new(),
+            unresolved: None,
         }
     }
 
@@ -180,10 +184,17 @@ impl UpstreamSpec {
             .find(|it| fits(it, tool))
     }
 
-    /// True if the whole upstream is held back.
+    /// Reason why the whole upstream is held back.
     #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.hold.iter().any(|it| it == "*")
+    pub fn held_by(&self) -> Option<String> {
+        let name = &self.name;
+        match &self.unresolved {
+            Some(why) => Some(why.clone()),
+            None if self.hold.iter().any(|it| it == "*") => {
+                Some(format!("upstreams.{name}.hold has `*`"))
+            }
+            None => None,
+        }
     }
 
     /// True if a tool or prompt of this name, or a resource or template of this URI, is offered.
@@ -395,7 +406,7 @@ mod tests {
         assert_eq!(spec.risk_of("get", None), RiskClass::ReadOnly);
         spec.hold = vec!["pay*".to_owned()];
         assert_eq!(spec.holds("pay_all"), Some("pay*"));
-        assert!(spec.holds("get").is_none() && !spec.is_held());
+        assert!(spec.holds("get").is_none() && spec.held_by().is_none());
     }
 
     #[test]

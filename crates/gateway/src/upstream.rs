@@ -254,7 +254,7 @@ impl Upstream {
             scheme_key: scheme_key(&spec.name),
             spec,
         });
-        if upstream.spec.enabled {
+        if upstream.spec.enabled && upstream.spec.unresolved.is_none() {
             let slot = Slot::start(&upstream, None);
             let _ = upstream.shared.set(slot);
         }
@@ -287,7 +287,7 @@ impl Upstream {
     /// The slot for this call.
     pub(crate) fn slot(self: &Arc<Self>, cx: &ToolCx) -> Result<SlotRef<'_>, Down> {
         let Some(shared) = self.shared.get() else {
-            return Err(switched_off());
+            return Err(self.out_of_use());
         };
         let Some(key) = ClientKey::of(self.spec.isolation, cx) else {
             return Ok(SlotRef::Shared(shared));
@@ -309,6 +309,15 @@ impl Upstream {
         let slot = Arc::new(Slot::start(self, Some(key.askable)));
         slots.insert(key, Arc::clone(&slot));
         Ok(SlotRef::Own(slot))
+    }
+
+    fn out_of_use(&self) -> Down {
+        let why = self.spec.unresolved.as_deref();
+        Down {
+            reason: why.unwrap_or("it is switched off").to_owned(),
+            retry_after: None,
+            wants_login: false,
+        }
     }
 
     /// Leaves a connection that is of no use any more.
@@ -334,7 +343,7 @@ impl Upstream {
     pub(crate) async fn look(&self) -> Result<Arc<Live>, Down> {
         match self.shared.get() {
             Some(slot) => slot.look().await,
-            None => Err(switched_off()),
+            None => Err(self.out_of_use()),
         }
     }
 
@@ -342,7 +351,7 @@ impl Upstream {
     pub(crate) async fn connect(&self) -> Result<Arc<Live>, Down> {
         match self.shared.get() {
             Some(slot) => slot.connected().await,
-            None => Err(switched_off()),
+            None => Err(self.out_of_use()),
         }
     }
 
@@ -417,6 +426,8 @@ impl Upstream {
 
     pub(crate) fn failed(&self, reason: &str, wants_login: bool) {
         let mut record = locked(&self.record);
+        // Before it is cut: a part of a secret is not recognised.
+        let reason = redaction::without_known(reason);
         let reason: String = reason.chars().take(MAX_ERROR).collect();
         let reason = match (&self.spec.tokens, wants_login) {
             (Tokens::Kept(_), true) => format!(
@@ -651,7 +662,7 @@ impl Upstream {
     fn state(&self, record: &mut Record) -> (State, u64) {
         let state = if !self.spec.enabled {
             State::Off
-        } else if self.spec.is_held() {
+        } else if self.spec.held_by().is_some() {
             State::Held
         } else if record.wants_login {
             State::LoginNeeded
@@ -735,10 +746,11 @@ impl Upstream {
             return None;
         }
         let live = self.all_live().into_iter().next();
-        Some(match live {
+        let text = match live {
             Some(live) => live.connection.stderr(),
             None => locked(&self.record).stderr.clone(),
-        })
+        };
+        Some(redaction::without_known(&text).into_owned())
     }
 }
 
@@ -760,7 +772,7 @@ fn reason(
         State::Connecting => "it is being connected".to_owned(),
         State::Ready => "it is connected".to_owned(),
         State::Degraded | State::LoginNeeded => error.unwrap_or("no reason is known").to_owned(),
-        State::Held => format!("upstreams.{}.hold has `*`", spec.name),
+        State::Held => spec.held_by().unwrap_or_default(),
         State::Off => format!("upstreams.{}.enabled is false", spec.name),
     }
 }
@@ -817,14 +829,6 @@ fn offered_as(uris: Uris, key: &str, uri: &str) -> String {
     match uris {
         Uris::AsIs if original_uri(uri).is_none() => uri.to_owned(),
         _ => offered_uri(key, uri),
-    }
-}
-
-fn switched_off() -> Down {
-    Down {
-        reason: "it is switched off".to_owned(),
-        retry_after: None,
-        wants_login: false,
     }
 }
 

@@ -81,6 +81,7 @@ impl Report {
 pub fn examine(source: &Source, imports: bool) -> Report {
     let mut findings = Vec::new();
     if let Some(loaded) = configuration(source, &mut findings) {
+        findings.extend(references(&loaded));
         findings.extend(system::files(&loaded));
         findings.extend(application::findings(&loaded, imports));
         findings.extend(upstreams::findings(&loaded.config));
@@ -125,6 +126,23 @@ fn configuration(source: &Source, findings: &mut Vec<Finding>) -> Option<Loaded>
     };
     findings.extend(problems.iter().map(|problem| of_problem(AREA, problem)));
     loaded
+}
+
+/// Sources of the values that references stand for.
+fn references(loaded: &Loaded) -> Vec<Finding> {
+    const AREA: &str = "secrets";
+    let place = loaded.config.environment.vault_used();
+    let opened = place.map(|(path, why)| match why {
+        None => Finding::ok(AREA, format!("the vault {} can be opened", path.display())),
+        Some(why) => Finding::error(AREA, why),
+    });
+    let mut sources: Vec<String> = loaded
+        .references()
+        .map(|(key, it)| format!("{key}: {} from {}", it.reference, it.source))
+        .collect();
+    sources.sort();
+    let found = (!sources.is_empty()).then(|| Finding::ok(AREA, sources.join("\n")));
+    opened.into_iter().chain(found).collect()
 }
 
 pub(super) fn of_problem(area: &'static str, problem: &Problem) -> Finding {

@@ -19,11 +19,14 @@ mod prompts;
     reason = "the command line shows comments of these types as its help"
 )]
 pub mod request;
+mod rewrite;
 mod running;
+mod secrets;
 mod sessions;
 mod table;
 pub mod terminal;
 mod upstream;
+mod vault;
 
 pub use answer::Answer;
 pub use calling::call;
@@ -41,3 +44,4 @@ pub use output::{
 pub use prompts::prompts;
 pub use sessions::sessions;
 pub use upstream::upstream;
+pub use vault::vault;

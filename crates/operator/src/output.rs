@@ -118,6 +118,7 @@ pub fn source(settings: Settings) -> Result<Source, Stop> {
 ///
 /// When standard output cannot be written.
 pub fn print(text: &str) -> Result<ExitCode, Stop> {
+    let text = redaction::without_known(text);
     let mut output = io::stdout().lock();
     writeln!(output, "{text}")
         .and_then(|()| output.flush())
@@ -158,7 +159,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Stop> {
 /// When standard output cannot be written.
 pub fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Stop> {
     let text = serde_json::to_string_pretty(value).expect("rows and reports are plain data");
-    print(&json_text(&text))
+    print(&json_text(&redaction::without_known_json(&text)))
 }
 
 /// Prints a JSON text, indented, with each number as it is written there.

@@ -9,7 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::time::Duration;
 
-use config::{Config, Environment};
+use config::Config;
 use server::{Failure, STDIO_KEY};
 
 /// The most bytes of an answer: as many sessions as a server may have take less.
@@ -141,7 +141,7 @@ fn address(config: &Config) -> Result<String, String> {
 
 fn credential(config: &Config) -> Result<String, Unasked> {
     if let Some(token) = &config.governance.approvals.http_token {
-        let token = token.reveal(&Environment::of_process());
+        let token = token.reveal(&config.environment);
         let token = token.ok_or_else(|| {
             let why = "governance.approvals.http_token refers to a variable that is not set";
             Unasked::Refused(why.into())

@@ -47,6 +47,6 @@ pub use crate::{
     known::{KNOWN, MIN_KNOWN_BYTES, know, knows_any, without_known, without_known_json},
     lines::OpenKey,
     readable::{TooLong, folded, is_misleading, readable, repeated_name},
-    redactor::Redactor,
-    spec::{BadSpec, Detectors, Spec},
+    redactor::{Redactor, looks_secret},
+    spec::{BadSpec, Detectors, Spec, is_secret_name},
 };

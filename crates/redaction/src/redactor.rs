@@ -9,7 +9,7 @@ use crate::{
     spec::{BadSpec, Spec},
     string,
 };
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, sync::LazyLock};
 
 /// Depth to which strings of JSON are searched for JSON of their own; deeper strings are treated as
 /// plain text.
@@ -34,6 +34,15 @@ impl fmt::Debug for Redactor {
             .field("pointers", &self.pointers)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns true if a text has something that is redacted without any configuration because of its looks.
+#[must_use]
+pub fn looks_secret(text: &str) -> bool {
+    static REDACTOR: LazyLock<Option<Redactor>> =
+        LazyLock::new(|| Redactor::new(&Spec::default(), [0; 32]).ok());
+    let redactor = REDACTOR.as_ref();
+    redactor.is_some_and(|it| matches!(it.text(text), Cow::Owned(_)))
 }
 
 impl Redactor {
@@ -74,7 +83,7 @@ impl Redactor {
         self.after_known(json, |json| self.outermost(json, &self.pointers.all()))
     }
 
-    /// What `rest` leaves of JSON without known values.
+    /// JSON without known values, and then without what `rest` takes out.
     fn after_known<'a>(
         &self,
         json: &'a str,

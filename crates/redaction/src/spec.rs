@@ -1,5 +1,5 @@
 use crate::names::{Meaning, Names, Place};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 /// Rules for what counts as secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,6 +186,15 @@ const HARMLESS: &[&str] = &[
     "unexpected_token",
     "expected_token",
 ];
+
+/// Returns true if values of this name, `GITHUB_TOKEN` or `dbPassword`, are redacted without any configuration.
+#[must_use]
+pub fn is_secret_name(name: &str) -> bool {
+    static NAMES: LazyLock<Option<Names>> = LazyLock::new(|| Spec::default().names().ok());
+    let names = NAMES.as_ref();
+    let meaning = names.and_then(|it| it.meaning(name.as_bytes(), 0, name.len()));
+    matches!(meaning, Some(Meaning::Secret | Meaning::SecretLine))
+}
 
 impl Spec {
     /// The names, ready to be looked up.

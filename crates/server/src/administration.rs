@@ -24,7 +24,7 @@ use transport_http::{PlainResponse, SideRequest};
 use super::sessions::LiveSessions;
 use super::store::{ServedMcpServer, open_reader};
 use crate::Failure;
-use config::{Config, Environment, MIN_TOKEN_CHARS};
+use config::{Config, MIN_TOKEN_CHARS};
 
 /// The most days that are summed up at once.
 const MAX_DAYS: u64 = 366;
@@ -99,7 +99,7 @@ impl Administration {
         let token = match &config.governance.approvals.http_token {
             None => None,
             // One that refers to nothing must not be taken for none, or for an empty one.
-            Some(token) => Some(token.reveal(&Environment::of_process()).ok_or_else(|| {
+            Some(token) => Some(token.reveal(&config.environment).ok_or_else(|| {
                 Failure::from(
                     "governance.approvals.http_token refers to a variable that is not set",
                 )

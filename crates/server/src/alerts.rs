@@ -48,11 +48,11 @@ pub(super) fn start(config: &Config, version: &str) -> Result<Option<Arc<Alerts>
     if alerts.webhooks.is_empty() {
         return Ok(None);
     }
-    let environment = Environment::of_process();
+    let environment = &config.environment;
     let webhooks = alerts.webhooks.iter();
     let webhooks = webhooks
         .map(|(name, webhook)| {
-            options(name, webhook, alerts, &environment)
+            options(name, webhook, alerts, environment)
                 .map_err(|why| Failure::from(format!("alerts.webhooks.{name}{why}")))
         })
         .collect::<Result<Vec<_>, _>>()?;

@@ -154,7 +154,11 @@ impl Server {
             components.push(identification.component());
             components.push(identification.keys_component());
         }
-        let telemetry = super::telemetry::start(&config.telemetry, &in_code.info.version)?;
+        let telemetry = super::telemetry::start(
+            &config.telemetry,
+            &config.environment,
+            &in_code.info.version,
+        )?;
         components.extend(certificates.iter().map(Certificates::component));
         let parts = Parts {
             info: in_code.info.clone(),

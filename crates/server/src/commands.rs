@@ -33,11 +33,11 @@ impl Commands {
     /// Looks for all programs and makes tools of them once, so that problems are reported before
     /// anything is served.
     pub(super) fn prepare(config: &Config, catalog: &SkillCatalog) -> Result<Self, Failure> {
-        let environment = Environment::of_process();
+        let environment = &config.environment;
         let mut prepared = Vec::new();
         let mut problems = Vec::new();
         for (name, settings) in &config.commands {
-            match prepare(name, settings, &environment, catalog) {
+            match prepare(name, settings, environment, catalog) {
                 Ok(one) => prepared.push(one),
                 Err(error) => problems.push(format!("commands.{name}: {}", with_causes(&*error))),
             }

@@ -30,6 +30,8 @@ pub(super) struct Rules {
     watch: Option<FileWatch>,
     /// Files of hosts with upstreams.
     host_files: Vec<FileWatch>,
+    /// The vault, if the configuration refers to it.
+    vault: Option<FileWatch>,
     hangup: Option<Signal>,
     state: Arc<Mutex<State>>,
 }
@@ -52,6 +54,8 @@ pub(super) enum Cause {
     Signal,
     /// A host's file with upstreams has other content.
     HostFile,
+    /// The vault has other content.
+    Vault,
 }
 
 /// Result of reading the configuration again.
@@ -89,6 +93,7 @@ impl Rules {
         Self {
             watch: source.path().map(FileWatch::start),
             host_files: watched(&loaded.config),
+            vault: vault(&loaded.config),
             source,
             running: loaded,
             hangup: hangup.ok(),
@@ -144,7 +149,14 @@ impl Rules {
                 false => drop(select_all(changes).await),
             }
         };
+        let of_vault = async {
+            match &mut self.vault {
+                Some(watch) => watch.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            () = of_vault => Cause::Vault,
             () = written => Cause::File,
             _ = hangup => Cause::Signal,
             () = of_hosts => Cause::HostFile,
@@ -179,6 +191,10 @@ impl Rules {
         loaded.config = changed.config;
         if loaded.config.upstreams_files != self.running.config.upstreams_files {
             self.host_files = watched(&loaded.config);
+        }
+        let path = |config: &Config| config.environment.vault_used().map(|(it, _)| it.to_owned());
+        if path(&loaded.config) != path(&self.running.config) {
+            self.vault = vault(&loaded.config);
         }
         self.running = loaded;
         self.set(None, changed.at_restart);
@@ -245,8 +261,15 @@ impl Cause {
             Cause::File => "file",
             Cause::Signal => "signal",
             Cause::HostFile => "host_file",
+            Cause::Vault => "vault",
         }
     }
+}
+
+/// Watches over the vault, if a reference led to it.
+fn vault(config: &Config) -> Option<FileWatch> {
+    let (path, _) = config.environment.vault_used()?;
+    Some(FileWatch::start(path.to_owned()))
 }
 
 /// Watches over the files of hosts.

@@ -67,7 +67,7 @@ impl Services {
         }
         let mut services = Self {
             settings,
-            environment: Environment::of_process(),
+            environment: config.environment.clone(),
             options,
             client: OnceLock::new(),
             described: Vec::new(),
@@ -226,6 +226,7 @@ impl Services {
     /// An empty variable counts as absent: that is how files for containers unset one.
     fn secret(&self, variable: &str) -> Option<String> {
         let value = self.environment.resolve(&format!("${{{variable}}}"))?;
+        redaction::know([value.as_str()]);
         (!value.is_empty()).then_some(value)
     }
 }

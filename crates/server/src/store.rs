@@ -18,7 +18,7 @@ use serde_json::json;
 use super::ledger_use::{LedgerUse, kind_of, recorded_use, used};
 use super::quotas::Quotas;
 use crate::Failure;
-use config::{Config, Environment};
+use config::Config;
 
 /// Type of the MCP server that this program serves.
 pub(super) type ServedMcpServer = McpServer<Quotas>;
@@ -86,7 +86,7 @@ pub fn database(config: &Config) -> Result<Option<String>, Failure> {
     let Some(url) = &config.ledger.url else {
         return Ok(None);
     };
-    match url.reveal(&Environment::of_process()) {
+    match url.reveal(&config.environment) {
         Some(url) => Ok(Some(url)),
         None => Err("ledger.url refers to a variable that is not there, or is empty".into()),
     }

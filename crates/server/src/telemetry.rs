@@ -15,13 +15,14 @@ pub(super) const LAST_SPANS: Duration = Duration::from_secs(1);
 /// Starts the export of traces; `None` if no collector is configured.
 pub(super) fn start(
     config: &config::Telemetry,
+    environment: &Environment,
     version: &str,
 ) -> Result<Option<Arc<Telemetry>>, Failure> {
     let otlp = &config.otlp;
     let Some(endpoint) = &otlp.endpoint else {
         return Ok(None);
     };
-    let headers = otlp.headers(&Environment::of_process());
+    let headers = otlp.headers(environment);
     let headers = headers.map_err(|name| {
         Failure::from(format!(
             "telemetry.otlp.headers.{name} cannot be sent: does it refer to a variable that is not set?"

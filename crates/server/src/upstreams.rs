@@ -109,7 +109,7 @@ pub struct DeclaredUpstream {
 ///
 /// When an upstream of the configuration refers to something that is not there.
 pub fn declared_upstreams(config: &Config) -> Result<Declared, Failure> {
-    let environment = Environment::of_process();
+    let environment = &config.environment;
     let Declared {
         upstreams: mut declared,
         mut warnings,
@@ -117,7 +117,7 @@ pub fn declared_upstreams(config: &Config) -> Result<Declared, Failure> {
     } = Declared::default();
     let mut problems = Vec::new();
     for (name, upstream) in &config.upstreams {
-        match spec(name, upstream, &environment) {
+        match spec(name, upstream, environment) {
             Ok(spec) => declared.push(DeclaredUpstream { spec, file: None }),
             Err(why) => problems.push(format!("upstreams.{name}: {why}")),
         }
@@ -129,7 +129,7 @@ pub fn declared_upstreams(config: &Config) -> Result<Declared, Failure> {
         if !path.is_file() {
             warnings.push(format!("{}: it is not there", path.display()));
         }
-        let file = HostFile::read(path, |name| std::env::var(name).ok());
+        let file = HostFile::read(path, |name| environment.value_of(name));
         warnings.extend(file.warnings);
         broken.extend(file.is_broken.then(|| path.clone()));
         for spec in file.specs {
@@ -187,14 +187,20 @@ fn spec(
     upstream: &config::Upstream,
     environment: &Environment,
 ) -> Result<UpstreamSpec, String> {
-    let resolved = |what: &str, text: &str| {
-        let unset = || format!("{what} refers to something that is not set");
-        environment.resolve(text).ok_or_else(unset)
+    // Where a reference cannot be resolved, the upstream is held, and its own text is of no use.
+    let is_held = upstream.unresolved.is_some();
+    let resolved = |what: &str, text: &str| match environment.resolve(text) {
+        None if is_held => Ok(String::new()),
+        resolved => resolved.ok_or_else(|| format!("{what} refers to something that is not set")),
     };
     let reach = match (&upstream.command, &upstream.url) {
         (Some(program), _) => Reach::Child {
             program: program.clone(),
-            arguments: upstream.args.clone(),
+            arguments: upstream
+                .args
+                .iter()
+                .map(|it| resolved("args", it))
+                .collect::<Result<_, String>>()?,
             environment: upstream
                 .env
                 .iter()
@@ -204,7 +210,10 @@ fn spec(
         },
         (None, Some(url)) => Reach::Url {
             url: resolved("url", url)?,
-            headers: headers(upstream, environment)?,
+            headers: match is_held {
+                true => HeaderMap::new(),
+                false => headers(upstream, environment)?,
+            },
             transport: match upstream.transport {
                 config::UpstreamTransport::Auto => HttpTransport::Detect,
                 config::UpstreamTransport::Http => HttpTransport::Streamable,
@@ -216,6 +225,7 @@ fn spec(
     let seconds = Duration::from_secs;
     Ok(UpstreamSpec {
         tokens: tokens(upstream)?,
+        unresolved: upstream.unresolved.clone(),
         enabled: upstream.enabled,
         allow: upstream.allow.clone(),
         deny: upstream.deny.clone(),
@@ -248,6 +258,7 @@ fn tokens(upstream: &config::Upstream) -> Result<Tokens, String> {
             let path = &auth.client_secret_file;
             let secret = std::fs::read_to_string(path)
                 .map_err(|error| format!("auth.client_secret_file: {}: {error}", path.display()))?;
+            redaction::know([secret.as_str()]);
             let scopes = auth.scope.as_deref().unwrap_or_default();
             Ok(Tokens::Client {
                 id: auth.client_id.clone(),

@@ -2,7 +2,7 @@
 
 use crate::{
     VaultError,
-    file::{key_for, private_content, write_private},
+    file::{beside, private_content, write_private},
 };
 use base64::{
     Engine as _,
@@ -22,8 +22,8 @@ use zeroize::Zeroizing;
 
 /// Bytes of a key.
 const LENGTH: usize = 32;
-/// Most that a program that gives a key may print.
-const MAX_OUTPUT_BYTES: u64 = 4096;
+/// Most that is read of the output of a program.
+const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 
 /// A key of 256 bits; its text is 64 hexadecimal digits, or Base64.
 #[derive(Clone, PartialEq, Eq)]
@@ -93,16 +93,6 @@ impl Key {
         Self::parse(&text, &place)
     }
 
-    /// Reads the key from `file` that the vault at `vault` is sealed with: after a rotation that was cut off, the
-    /// next one beside it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Key::read`].
-    pub fn read_for(vault: &Path, file: &Path) -> Result<Self, VaultError> {
-        key_for(vault, file)
-    }
-
     /// Runs a program, without a shell, that prints a key; it has ten seconds.
     ///
     /// # Errors
@@ -139,8 +129,13 @@ impl Key {
     }
 }
 
-/// Standard output of a program that ends well, as text.
-fn output_of(words: &[String], patience: Duration) -> Result<Zeroizing<String>, String> {
+/// Standard output, as text, of a program that is run without a shell, has `patience` and must end well. Its standard
+/// error goes nowhere, since it may have secrets.
+///
+/// # Errors
+///
+/// The reason why there is none.
+pub fn output_of(words: &[String], patience: Duration) -> Result<Zeroizing<String>, String> {
     let (program, arguments) = words.split_first().ok_or("no program is named")?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -200,9 +195,7 @@ pub(crate) fn text_of(key: &Key) -> Zeroizing<String> {
 
 /// The file with the next key, while a vault is being sealed with it.
 pub(crate) fn next(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".next");
-    name.into()
+    beside(path, ".next")
 }
 
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {

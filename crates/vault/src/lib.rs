@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod change;
 mod error;
 mod file;
 mod key;
@@ -35,9 +36,9 @@ mod secret;
 mod vault;
 
 pub use crate::{
+    change::{edit, is_locked, rotate},
     error::VaultError,
-    file::{edit, is_locked, rotate},
-    key::{Key, write_new_key},
+    key::{Key, output_of, write_new_key},
     secret::{BadName, Name, Secret},
     vault::{Entry, MAX_ENTRIES, MAX_VALUE_BYTES, Vault},
 };

@@ -663,8 +663,8 @@ async fn mistakes_in_the_configuration_of_upstreams_are_told_with_place_and_cure
         ),
         (json!({"a b": {"command": "x"}}), "no name for an upstream"),
         (
-            json!({"a": {"command": "x", "env": {"K": "${UNSET_KEY}"}}}),
-            "UNSET_KEY",
+            json!({"a": {"command": "x", "env": {"K": "${valt:KEY}"}, "comand": "y"}}),
+            "did you mean `vault`?",
         ),
     ];
     for (upstreams, expected) in rows {

@@ -1,14 +1,27 @@
-//! `${NAME}` and `${file:PATH}` in values of the file.
+//! References in values of the file: `${NAME}`, `${env:NAME}`, `${NAME:-default}`, `${vault:NAME}`, `${file:PATH}` and
+//! `${cmd:PROGRAM ARGUMENT}`.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::Environment;
 use crate::environment::absolute;
+use crate::nearest::nearest;
 
 /// Prefix of a reference to the content of a file.
 pub(crate) const FILE: &str = "file:";
+/// Prefix of a reference to an environment variable.
+const ENV: &str = "env:";
+/// Prefix of a reference to a secret of the vault.
+const VAULT: &str = "vault:";
+/// Prefix of a reference to the output of a program.
+const CMD: &str = "cmd:";
+/// Separator between the name of a variable and what stands for it if it is not set, or empty.
+const DEFAULT: &str = ":-";
 /// A longer file is no value.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
@@ -21,6 +34,16 @@ pub(crate) enum InterpolateError {
     /// The variable is set to something that is not Unicode text.
     #[error("refers to the environment variable `{0}`, which does not hold text")]
     NotText(String),
+    /// Neither the environment nor the vault has it.
+    #[error(
+        "refers to the secret `{name}`, which is neither in the environment nor in the vault: {why}"
+    )]
+    NotInVault {
+        /// Name of the secret.
+        name: String,
+        /// Description of the failure.
+        why: String,
+    },
     /// The file cannot be read.
     #[error("refers to the file `{}`, which cannot be read: {why}", .path.display())]
     Unreadable {
@@ -29,36 +52,106 @@ pub(crate) enum InterpolateError {
         /// Description of the failure.
         why: String,
     },
-    /// `${` that is never closed, or with something else than a name in it.
-    #[error("has a malformed reference: it is `${{NAME}}` or `${{file:PATH}}`")]
+    /// The program is not run, or fails.
+    #[error("refers to the output of the program `{program}`: {why}")]
+    Command {
+        /// The program, without its arguments.
+        program: String,
+        /// Description of the failure.
+        why: String,
+    },
+    /// A reference of a kind that does not exist.
+    #[error("has a reference of the unknown kind `{0}`")]
+    Kind(String),
+    /// `${` that is never closed, or with something else than a reference in it.
+    #[error(
+        "has a malformed reference: it is `${{NAME}}`, `${{NAME:-default}}`, `${{env:NAME}}`, `${{vault:NAME}}`, `${{file:PATH}}` or `${{cmd:PROGRAM}}`"
+    )]
     Malformed,
 }
 
 impl InterpolateError {
     /// Advice, where the message does not give it.
-    pub(crate) fn hint(&self) -> Option<&'static str> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::Missing(_) | Self::NotText(_) => None,
-            Self::Unreadable { .. } => {
-                Some("a path that begins nowhere begins at the directory of the configuration")
+            Self::Missing(name) => Some(format!("set it, or write `${{{name}:-default}}`")),
+            Self::NotText(_) => None,
+            Self::NotInVault { name, .. } => Some(format!("owlclaw-mcp vault set {name}")),
+            Self::Unreadable { .. } => Some(
+                "a path that begins nowhere begins at the directory of the configuration"
+                    .to_owned(),
+            ),
+            Self::Command { .. } => None,
+            Self::Kind(kind) => {
+                let kinds = ["env", "vault", "file", "cmd"];
+                Some(match nearest(kind, kinds) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => format!("kinds are `{}`", kinds.join("`, `")),
+                })
             }
-            Self::Malformed => Some("write `$${` where `${` refers to nothing"),
+            Self::Malformed => Some("write `$${` where `${` refers to nothing".to_owned()),
         }
     }
 }
 
-/// The text with each `${NAME}` replaced; `$${` stands for `${` itself. `None` where nothing was
+/// A text with its references replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    pub(crate) text: String,
+    /// The references, and the values that stand for them.
+    pub(crate) uses: Vec<(Reference, vault::Secret)>,
+}
+
+/// A reference of the configuration, and the source of its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reference {
+    /// The reference without its default, such as `vault:GITHUB_TOKEN`.
+    pub reference: String,
+    /// Source of the value.
+    pub source: ReferenceSource,
+}
+
+/// Source of the value of a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReferenceSource {
+    /// An environment variable.
+    Environment,
+    /// The vault.
+    Vault,
+    /// A file.
+    File,
+    /// The output of a program.
+    Command,
+    /// The default in the reference itself.
+    Default,
+}
+
+impl fmt::Display for ReferenceSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Environment => "the environment",
+            Self::Vault => "the vault",
+            Self::File => "the file",
+            Self::Command => "the program",
+            Self::Default => "its default",
+        })
+    }
+}
+
+/// The text with each reference replaced; `$${` stands for `${` itself. `None` where nothing was
 /// replaced and the text stands as it is.
 ///
-/// What a variable holds is not looked at again: its content is data, whatever it looks like.
+/// Values are not looked at again: their content is data, whatever it looks like.
 pub(crate) fn interpolate(
     text: &str,
     environment: &Environment,
-) -> Result<Option<String>, InterpolateError> {
+) -> Result<Option<Replaced>, InterpolateError> {
     let Some(first) = text.find("${") else {
         return Ok(None);
     };
     let mut result = String::new();
+    let mut uses = Vec::new();
     let (mut literal, mut rest) = text.split_at(first);
     loop {
         let body = &rest["${".len()..];
@@ -71,10 +164,17 @@ pub(crate) fn interpolate(
             None => {
                 result.push_str(literal);
                 let (name, after) = body.split_once('}').ok_or(InterpolateError::Malformed)?;
-                match name.strip_prefix(FILE) {
-                    Some(path) => result.push_str(&content(Path::new(path))?),
-                    None => result.push_str(variable(name, environment)?),
-                }
+                let (source, value) = value(name, environment)?;
+                result.push_str(value.reveal());
+                let reference = match name.split_once(DEFAULT) {
+                    Some((name, _)) if !name.starts_with(CMD) => name,
+                    _ => name,
+                };
+                let reference = Reference {
+                    reference: reference.to_owned(),
+                    source,
+                };
+                uses.push((reference, value));
                 rest = after;
             }
         }
@@ -82,9 +182,65 @@ pub(crate) fn interpolate(
             Some(next) => (literal, rest) = rest.split_at(next),
             None => {
                 result.push_str(rest);
-                return Ok(Some(result));
+                return Ok(Some(Replaced { text: result, uses }));
             }
         }
+    }
+}
+
+/// Value of what stands between the braces, and its source.
+fn value(
+    reference: &str,
+    environment: &Environment,
+) -> Result<(ReferenceSource, vault::Secret), InterpolateError> {
+    if reference.contains("${") {
+        return Err(InterpolateError::Malformed);
+    }
+    if let Some(path) = reference.strip_prefix(FILE) {
+        let content = content(Path::new(path))?;
+        return Ok((ReferenceSource::File, vault::Secret::new(content)));
+    }
+    if let Some(words) = reference.strip_prefix(CMD) {
+        let printed = environment.output_of(words)?;
+        return Ok((ReferenceSource::Command, printed));
+    }
+    if let Some(name) = reference.strip_prefix(VAULT) {
+        let name: vault::Name = name.parse().map_err(|_| InterpolateError::Malformed)?;
+        return in_environment_or_vault(name.as_str(), environment);
+    }
+    let (name, default) = match reference.split_once(DEFAULT) {
+        Some((name, default)) => (name, Some(default)),
+        None => (reference, None),
+    };
+    let name = name.strip_prefix(ENV).unwrap_or(name);
+    if let Some((kind, _)) = name.split_once(':')
+        && is_name(kind)
+    {
+        return Err(InterpolateError::Kind(kind.to_owned()));
+    }
+    match (variable(name, environment), default) {
+        (Ok(value), None) => Ok((ReferenceSource::Environment, vault::Secret::new(value))),
+        (Ok(value), Some(_)) if !value.is_empty() => {
+            Ok((ReferenceSource::Environment, vault::Secret::new(value)))
+        }
+        (Ok(_) | Err(InterpolateError::Missing(_)), Some(default)) => {
+            Ok((ReferenceSource::Default, vault::Secret::new(default)))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// The secret of this name: of the environment, if it has it, and otherwise of the vault.
+fn in_environment_or_vault(
+    name: &str,
+    environment: &Environment,
+) -> Result<(ReferenceSource, vault::Secret), InterpolateError> {
+    match environment.get(name).filter(|it| !it.is_empty()) {
+        Some(value) => match value.to_str() {
+            Some(value) => Ok((ReferenceSource::Environment, vault::Secret::new(value))),
+            None => Err(InterpolateError::NotText(name.to_owned())),
+        },
+        None => Ok((ReferenceSource::Vault, environment.in_vault(name)?)),
     }
 }
 
@@ -164,6 +320,9 @@ mod tests {
     fn references_are_replaced_once() {
         let environment = Environment::from([("A", "one"), ("_B2", "${A}"), ("EMPTY", "")]);
         let some = |text: &str| Ok(Some(text.to_owned()));
+        let interpolate = |text: &str, environment: &Environment| {
+            interpolate(text, environment).map(|it| it.map(|it| it.text))
+        };
         let rows = [
             ("plain $A {A} $", Ok(None)),
             ("${A}", some("one")),
@@ -183,6 +342,13 @@ mod tests {
             ("${2A}", Err(InterpolateError::Malformed)),
             ("${ A }", Err(InterpolateError::Malformed)),
             ("${file:relative}", Err(InterpolateError::Malformed)),
+            ("${A:-two}${MISSING:-two}${EMPTY:-two}", some("onetwotwo")),
+            ("${MISSING:-}|${MISSING:-http://h:1/}", some("|http://h:1/")),
+            ("${env:A}${env:MISSING:-two}", some("onetwo")),
+            ("${MISSING:-${A}}", Err(InterpolateError::Malformed)),
+            ("${valt:A}", Err(InterpolateError::Kind("valt".into()))),
+            ("${vault:A}", some("one")),
+            ("${vault:A:-two}", Err(InterpolateError::Malformed)),
         ];
         for (text, expected) in rows {
             assert_eq!(interpolate(text, &environment), expected, "{text:?}");
@@ -200,7 +366,7 @@ mod tests {
         write("long", &vec![b'x'; 100_000]);
         let read = |text: &str| {
             let text = with_absolute_files(text, directory.path()).unwrap();
-            interpolate(&text, &Environment::default())
+            interpolate(&text, &Environment::default()).map(|it| it.map(|it| it.text))
         };
         assert_eq!(
             read("u:${file:password}@${file:./password}").unwrap(),

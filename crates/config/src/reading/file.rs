@@ -6,7 +6,9 @@ use std::path::Path;
 use figment::value::{Dict, Value as Setting};
 
 use crate::Environment;
-use crate::environment::interpolate::{interpolate, with_absolute_files};
+use crate::environment::interpolate::{
+    Reference, ReferenceSource, interpolate, with_absolute_files,
+};
 use crate::layer::{Layer, Origins, child, join};
 use crate::nearest::nearest;
 use crate::problem::Problem;
@@ -32,10 +34,14 @@ pub(crate) fn layer(
         problems,
         origins: Origins::new(),
         secret_lines: BTreeSet::new(),
+        references: Vec::new(),
+        unresolved: Vec::new(),
     };
     let values = walk.top();
     let mut layer = Layer::new("configuration file", values, walk.origins);
     layer.secret_lines = walk.secret_lines;
+    layer.references = walk.references;
+    layer.unresolved = walk.unresolved;
     layer
 }
 
@@ -43,6 +49,37 @@ pub(crate) fn layer(
 fn guards(path: &str) -> bool {
     let first = path.split('.').next().unwrap_or_default();
     matches!(first, "" | "governance" | "identity")
+}
+
+/// The upstream that a key belongs to.
+fn upstream_of(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix("upstreams.")?;
+    match rest.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"').map(|(name, _)| name),
+        None => rest.split_once('.').map(|(name, _)| name),
+    }
+}
+
+/// Returns true if a text has a reference that begins like this.
+fn refers(text: &str, beginning: &str) -> bool {
+    text.match_indices(beginning)
+        .any(|(at, _)| !text[..at].ends_with('$'))
+}
+
+/// Returns true if the value of a reference is a secret wherever it stands. Variables are, unless a name says
+/// otherwise: programs are given much in their environment that is none.
+fn is_known_secret(path: &str, reference: &Reference) -> bool {
+    let is_environment =
+        path.contains(".env.") || path.contains(".args[") || path.ends_with(".url");
+    match reference.source {
+        ReferenceSource::Default => false,
+        ReferenceSource::Environment if reference.reference.starts_with("vault:") => true,
+        ReferenceSource::Environment if is_environment => {
+            let last = path.rsplit('.').next().unwrap_or_default();
+            redaction::is_secret_name(&reference.reference) || redaction::is_secret_name(last)
+        }
+        _ => true,
+    }
 }
 
 struct Walk<'a> {
@@ -53,6 +90,8 @@ struct Walk<'a> {
     problems: &'a mut Vec<Problem>,
     origins: Origins,
     secret_lines: BTreeSet<usize>,
+    references: Vec<(String, Reference)>,
+    unresolved: Vec<(String, String)>,
 }
 
 impl<'a> Walk<'a> {
@@ -225,22 +264,59 @@ impl<'a> Walk<'a> {
             self.misfit(node, path, message, hint);
             return None;
         };
-        if *leaf == Leaf::Text(Format::Secret) && Secret::new(text.as_str()).is_written_out() {
+        let is_secret = *leaf == Leaf::Text(Format::Secret);
+        if is_secret && Secret::new(text.as_str()).is_written_out() {
             // Another mistake on the same line must not show it.
             self.secret_lines.insert(node.at.line());
         }
         let begun = with_absolute_files(text, self.base);
         let text = begun.as_ref().unwrap_or(text);
+        if !is_secret && let Some(kind) = ["${vault:", "${cmd:"].iter().find(|it| refers(text, it))
+        {
+            let message =
+                format!("`{path}` cannot refer to a secret: `config show` would print it");
+            let hint = format!(
+                "`{kind}…}}` is for keys that hold secrets, such as `env`, `headers` and `url`"
+            );
+            self.misfit(node, path, message, Some(hint));
+            return None;
+        }
         let replaced = match interpolate(text, self.environment) {
             Ok(replaced) => replaced,
-            Err(error) => {
-                let hint = error.hint().map(str::to_owned);
-                self.misfit(node, path, format!("`{path}` {error}"), hint);
-                return None;
-            }
+            Err(error) => match upstream_of(path).filter(|_| is_secret) {
+                // One upstream is no reason to stop the others.
+                Some(upstream) => {
+                    let why = format!("`{path}` {error}");
+                    let problem = Problem::warning(
+                        self.document.origin(node.at),
+                        format!(
+                            "{why}; the upstream `{upstream}` is held until it can be resolved"
+                        ),
+                    );
+                    self.problems
+                        .push(problem.key(path).without_line().hint_if(error.hint()));
+                    let why = match error.hint() {
+                        Some(hint) => format!("{why}: {hint}"),
+                        None => why,
+                    };
+                    self.unresolved.push((upstream.to_owned(), why));
+                    return Some(text.clone().into());
+                }
+                None => {
+                    self.misfit(node, path, format!("`{path}` {error}"), error.hint());
+                    return None;
+                }
+            },
         };
+        for (reference, value) in replaced.iter().flat_map(|it| &it.uses) {
+            if is_secret && is_known_secret(path, reference) {
+                redaction::know([value.reveal()]);
+            }
+            self.references.push((path.to_owned(), reference.clone()));
+        }
+        let replaced = replaced.map(|it| it.text);
         match leaf.coerce(replaced.as_deref().unwrap_or(text), self.base) {
-            Ok(_) if *leaf == Leaf::Text(Format::Secret) => Some(text.clone().into()),
+            Ok(_) if is_secret => Some(text.clone().into()),
             Ok(value) => Some(value),
             Err(misfit) => {
                 // What a variable holds may be a secret: the message shows the reference only.

@@ -8,7 +8,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::Environment;
-use crate::environment::interpolate::FILE;
 
 /// A text that must not be seen: as it was written, with references to the environment that are
 /// followed where it is used and no sooner.
@@ -74,10 +73,15 @@ impl Secret {
             .strip_prefix("${")
             .and_then(|it| it.strip_suffix('}'));
         let is_reference = name.is_some_and(|name| {
-            // The place of a file is no secret.
-            let is_file = name.starts_with(FILE) && !name.contains("${");
+            // The place of a file is no secret, nor is a program; a default may be one.
+            let is_place = ["file:", "cmd:"].iter().any(|it| name.starts_with(it));
+            let name = ["env:", "vault:"]
+                .iter()
+                .find_map(|it| name.strip_prefix(it))
+                .unwrap_or(name);
             let mut bytes = name.bytes();
-            is_file || bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/".contains(&byte);
+            !name.contains("${") && (is_place || bytes.all(is_plain))
         });
         match is_reference {
             true => &self.0,

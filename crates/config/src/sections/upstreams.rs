@@ -9,7 +9,7 @@ use http_client::BadUrl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::environment;
+use crate::environment::{self, Environment};
 use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
 use crate::sections::secret::url_fault;
@@ -24,11 +24,11 @@ pub struct Upstream {
     /// The program that is the server; looked up in `PATH` if it has no slash. Either this or `url`.
     #[schemars(extend("format" = "word"))]
     pub command: Option<String>,
-    /// Arguments of the program.
-    #[schemars(extend("x-items" = "word"))]
+    /// Arguments of the program. Other users of the machine can see them.
+    #[schemars(extend("x-items" = "secret"))]
     pub args: Vec<String>,
     /// Environment variables of the program, besides `PATH`, `HOME` and eight others that it inherits.
-    /// `${NAME}` refers to the server's own.
+    /// `${NAME}` refers to the server's own, `${vault:NAME}` to the vault.
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub env: BTreeMap<String, String>,
     /// The directory it runs in. Without one, that of the configuration file.
@@ -37,7 +37,7 @@ pub struct Upstream {
     /// Address of the server: `http`, `https`, `ws` or `wss`. Either this or `command`.
     #[schemars(extend("format" = "secret"))]
     pub url: Option<String>,
-    /// Sent with each request. `${NAME}` refers to the server's environment.
+    /// Sent with each request. `${NAME}` refers to the server's environment, `${vault:NAME}` to the vault.
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub headers: BTreeMap<String, String>,
     /// A client of the server's authorization server, which gives it tokens. Without one, tokens are used that
@@ -83,6 +83,9 @@ pub struct Upstream {
     /// its resources and prompts, too.
     #[schemars(extend("x-items" = "pattern"))]
     pub hold: Vec<String>,
+    /// Reason why it cannot be used: a reference that cannot be resolved.
+    #[serde(skip)]
+    pub unresolved: Option<String>,
 }
 
 impl Default for Upstream {
@@ -110,6 +113,7 @@ impl Default for Upstream {
             risk: RiskClass::default(),
             risks: RiskPatterns::default(),
             hold: Vec::new(),
+            unresolved: None,
         }
     }
 }
@@ -244,6 +248,13 @@ impl Default for Gateway {
 }
 
 impl Upstream {
+    /// Values of everything in it that may be a reference; `None` for one that cannot be resolved.
+    pub(crate) fn resolved(&self, environment: &Environment) -> Vec<Option<String>> {
+        let texts = self.url.iter().chain(&self.args);
+        let texts = texts.chain(self.env.values()).chain(self.headers.values());
+        texts.map(|it| environment.resolve(it)).collect()
+    }
+
     /// Makes its paths absolute.
     pub(crate) fn begin_at(&mut self, base: &Path) {
         let directory = self.cwd.as_deref().unwrap_or(Path::new("."));

@@ -177,8 +177,15 @@ impl Item<'_> {
 
     async fn asked(&self, cx: &ToolCx, request: ClientRequest) -> Result<Answer, ToolError> {
         let upstream = self.upstream;
-        if upstream.spec.is_held() {
-            let name = &upstream.spec.name;
+        let (name, spec) = (&upstream.spec.name, &upstream.spec);
+        if spec.unresolved.is_some() {
+            // The reason names what is configured, which is not the caller's to know.
+            return Err(ToolError::failed(format!(
+                "upstream `{name}` is held: a secret of its configuration is missing, which `owlclaw-mcp upstream \
+                 list` names"
+            )));
+        }
+        if spec.held_by().is_some() {
             return Err(ToolError::failed(format!(
                 "upstream `{name}` is held back by its operator (`upstreams.{name}.hold`)"
             )));

@@ -10,6 +10,7 @@ mod keys;
 mod prompts;
 mod sessions;
 mod upstream;
+mod vault;
 pub(crate) mod when;
 
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub use keys::{KeyPlace, KeysCommand};
 pub use prompts::PromptsCommand;
 pub use sessions::{RunningServer, SessionsCommand, Which};
 pub use upstream::{Add, Approve, Manner, One, UpstreamCommand};
+pub use vault::VaultCommand;
 pub use when::{Lifetime, When};
 
 /// The exit codes of most commands, for their help.

@@ -1,13 +1,10 @@
 //! Changes of `upstreams` in the configuration file. What is written is the text as it was, with an entry more
 //! or less; it is read and compared before it takes the place of the file.
 
-mod secrets;
 mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,9 +13,10 @@ use gateway::{HostFile, Reach, UpstreamSpec};
 use serde_json::{Map, Value, json};
 use server::Failure;
 
-use self::secrets::Secrets;
 use crate::output::{Stop, print, print_json};
 use crate::request::{Add, Manner, ReportFormat, Settings};
+use crate::rewrite::rewrite;
+use crate::secrets::{self, Secrets};
 
 /// The configuration file, as it is.
 struct File {
@@ -105,40 +103,7 @@ impl File {
 
     /// Puts `text` in the place of the file, whole or not at all.
     fn write(&self, text: &str) -> Result<(), Stop> {
-        let told =
-            |error: std::io::Error| failed(format!("{} cannot be written: {error}", self.name));
-        let now = std::fs::read_to_string(&self.path).unwrap_or_default();
-        if now != self.text {
-            return Err(failed(format!(
-                "{} has changed meanwhile, and was left as it is: try again",
-                self.name
-            )));
-        }
-        let before = std::fs::metadata(&self.path).ok();
-        let file_name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let new = self
-            .path
-            .with_file_name(format!(".{file_name}.{}.new", std::process::id()));
-        let written = (|| {
-            let mode = before.as_ref().map_or(0o600, |it| it.permissions().mode());
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(mode & 0o7777)
-                .open(&new)?;
-            if let Some(before) = &before {
-                file.set_permissions(before.permissions())?;
-                // Only root can give a file away, and for all others it is theirs already.
-                let _ = chown(&new, Some(before.uid()), Some(before.gid()));
-            }
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&new, &self.path)
-        })();
-        if written.is_err() {
-            let _ = std::fs::remove_file(&new);
-        }
-        written.map_err(told)
+        rewrite(&self.name, &self.path, &self.text, text).map_err(failed)
     }
 }
 

@@ -1,24 +1,33 @@
-//! Values of upstreams that are to stand in the environment of the server and not in its configuration.
+//! Values of upstreams that are to stand in the environment of the server, or in the vault, and not in its
+//! configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use vault::{Name, Secret, Vault};
 
 /// A variable that an entry refers to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Needed {
-    pub(super) variable: String,
+pub(crate) struct Needed {
+    pub(crate) variable: String,
     /// Key of the entry.
-    pub(super) place: String,
-    pub(super) is_set: bool,
+    pub(crate) place: String,
+    pub(crate) is_set: bool,
     /// True if its value was given, and is not written to the file.
-    pub(super) was_written_out: bool,
+    pub(crate) was_written_out: bool,
 }
 
-/// The variables that entries refer to.
+/// The variables that entries refer to, or the secrets of the vault.
 #[derive(Debug, Default)]
-pub(super) struct Secrets(Vec<Needed>);
+pub(crate) struct Secrets {
+    needed: Vec<Needed>,
+    /// Secrets that the vault has, with those that are to come; `None` where variables are used.
+    vault: Option<BTreeMap<Name, Secret>>,
+    /// Names of secrets that are to come into the vault, with the places that they stood in.
+    moved: Vec<(Name, String)>,
+}
 
 /// A name for a variable.
-pub(super) fn as_variable(text: &str) -> String {
+pub(crate) fn as_variable(text: &str) -> String {
     let legal = |it: char| match it.is_ascii_alphanumeric() {
         true => it.to_ascii_uppercase(),
         false => '_',
@@ -56,29 +65,75 @@ fn looks_secret(value: &str) -> bool {
 fn references(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split("${").skip(1);
     let names = parts.filter_map(|it| Some(it.split_once('}')?.0));
-    names.filter(|it| !it.starts_with("file:"))
+    let names = names.map(|it| it.strip_prefix("env:").unwrap_or(it));
+    // Those with a colon are of another kind, or have a default.
+    names.filter(|it| !it.contains(':'))
 }
 
 impl Secrets {
-    pub(super) fn all(&self) -> impl Iterator<Item = &Needed> {
-        self.0.iter()
+    /// Secrets that go into `vault`.
+    pub(crate) fn into_vault(vault: &Vault) -> Self {
+        let entries = vault.entries();
+        Self {
+            vault: Some(
+                entries
+                    .map(|(name, entry)| (name.clone(), entry.value.clone()))
+                    .collect(),
+            ),
+            ..Self::default()
+        }
+    }
+
+    /// The secrets that are to come into the vault, with the places that they stood in.
+    pub(crate) fn moved(&self) -> impl Iterator<Item = (&Name, &Secret, &str)> {
+        let vault = self.vault.as_ref();
+        self.moved.iter().filter_map(move |(name, place)| {
+            let value = vault?.get(name)?;
+            Some((name, value, place.as_str()))
+        })
+    }
+
+    /// A reference to a secret of the vault with this value: one that is there, or one that is to come.
+    fn in_vault(&mut self, value: &str, preferred: &str, place: &str) -> Option<String> {
+        let vault = self.vault.as_mut()?;
+        let beginning = as_variable(preferred);
+        let longer = as_variable(&place.replacen("upstreams.", "", 1));
+        let numbered = (2..).map(|it| format!("{longer}_{it}"));
+        let names = [beginning, longer.clone()].into_iter().chain(numbered);
+        for name in names.filter_map(|it| it.parse::<Name>().ok()) {
+            match vault.get(&name) {
+                Some(there) if there.reveal() != value => continue,
+                Some(_) => {}
+                None => {
+                    vault.insert(name.clone(), Secret::new(value));
+                }
+            }
+            let reference = format!("${{vault:{name}}}");
+            self.moved.push((name, place.to_owned()));
+            return Some(reference);
+        }
+        None
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Needed> {
+        self.needed.iter()
     }
 
     /// The variables that are not set here.
-    pub(super) fn unset(&self) -> BTreeSet<&str> {
-        let unset = self.0.iter().filter(|it| !it.is_set);
+    pub(crate) fn unset(&self) -> BTreeSet<&str> {
+        let unset = self.needed.iter().filter(|it| !it.is_set);
         unset.map(|it| it.variable.as_str()).collect()
     }
 
     fn note(&mut self, variable: &str, place: String, was_written_out: bool) {
         if self
-            .0
+            .needed
             .iter()
             .any(|it| it.variable == variable && it.place == place)
         {
             return;
         }
-        self.0.push(Needed {
+        self.needed.push(Needed {
             variable: variable.to_owned(),
             place,
             is_set: std::env::var_os(variable).is_some(),
@@ -97,8 +152,11 @@ impl Secrets {
         if value.is_empty() || !(is_secret || looks_secret(value)) {
             return value.to_owned();
         }
+        if let Some(reference) = self.in_vault(value, preferred, &place) {
+            return reference;
+        }
         let mut variable = as_variable(preferred);
-        let is_taken = |it: &str| self.0.iter().any(|other| other.variable == it);
+        let is_taken = |it: &str| self.needed.iter().any(|other| other.variable == it);
         if is_taken(&variable) {
             variable = as_variable(&place.replacen("upstreams.", "", 1));
         }
@@ -106,12 +164,17 @@ impl Secrets {
         format!("${{{variable}}}")
     }
 
-    pub(super) fn variable(&mut self, upstream: &str, name: &str, value: &str) -> String {
+    pub(crate) fn variable(&mut self, upstream: &str, name: &str, value: &str) -> String {
         let place = format!("upstreams.{upstream}.env.{name}");
         self.written(value, is_secret_name(name), name, place)
     }
 
-    pub(super) fn header(&mut self, upstream: &str, name: &str, value: &str) -> String {
+    /// A variable of a file of variables.
+    pub(crate) fn of_file(&mut self, name: &str, value: &str) -> String {
+        self.written(value, is_secret_name(name), name, name.to_owned())
+    }
+
+    pub(crate) fn header(&mut self, upstream: &str, name: &str, value: &str) -> String {
         let place = format!("upstreams.{upstream}.headers.{name}");
         let (scheme, rest) = match value.split_once(' ') {
             Some((scheme, rest)) if name.eq_ignore_ascii_case("authorization") => {
@@ -132,7 +195,7 @@ impl Secrets {
     }
 
     /// Arguments of a program, in which the values of options such as `--api-key` are secrets.
-    pub(super) fn arguments(&mut self, upstream: &str, arguments: &[String]) -> Vec<String> {
+    pub(crate) fn arguments(&mut self, upstream: &str, arguments: &[String]) -> Vec<String> {
         let mut written = Vec::new();
         let mut option: Option<&str> = None;
         for (at, argument) in arguments.iter().enumerate() {
@@ -158,7 +221,7 @@ impl Secrets {
     }
 
     /// An address, in whose query there may be secrets.
-    pub(super) fn url(&mut self, upstream: &str, url: &str) -> String {
+    pub(crate) fn url(&mut self, upstream: &str, url: &str) -> String {
         let place = format!("upstreams.{upstream}.url");
         let Some((path, query)) = url.split_once('?') else {
             for name in references(url) {

@@ -1,0 +1,276 @@
+//! Secrets in the vault: set, listed, removed, sealed anew, and taken out of files of others. No command prints one.
+
+mod import;
+mod spans;
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use config::{KeySource, Loaded, Needs, VaultPlace};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use serde_json::json;
+use server::Failure;
+use vault::{Key, MAX_VALUE_BYTES, Name, Secret, Vault, VaultError};
+
+use crate::output::{Stop, print, print_json, try_load};
+use crate::request::{ReportFormat, Settings, VaultCommand};
+use crate::table::table;
+use crate::terminal::remark;
+
+/// The part of the configuration that says where the vault is.
+const NEEDED: &[&str] = &["vault"];
+
+fn failed(error: impl Into<Failure>) -> Stop {
+    Stop::Failed(error.into())
+}
+
+/// Carries out a command on the vault.
+///
+/// # Errors
+///
+/// When the configuration cannot be used, the vault cannot be opened, or standard output cannot be written.
+pub fn vault(command: VaultCommand) -> Result<ExitCode, Stop> {
+    match command {
+        VaultCommand::Init { settings } => init(&place(settings)?.1),
+        VaultCommand::Set {
+            settings,
+            name,
+            file,
+        } => set(&place(settings)?.1, &name, file.as_deref()),
+        VaultCommand::List { settings, format } => {
+            let (loaded, place) = place(settings)?;
+            list(&loaded, &place, format)
+        }
+        VaultCommand::Rotate {
+            settings,
+            new_key_file,
+        } => rotate(&place(settings)?.1, new_key_file.as_deref()),
+        VaultCommand::Remove { settings, name } => {
+            let place = place(settings)?.1;
+            let removed = edit(&place, |it| Ok(it.remove(&name)))?;
+            match removed {
+                true => print(&format!("`{name}` is removed from {}", shown(&place))),
+                false => Err(missing(&place, &name)?),
+            }
+        }
+        VaultCommand::Import {
+            settings,
+            file,
+            write,
+            format,
+        } => import::import(&place(settings)?.1, &file, write, format),
+    }
+}
+
+/// The configuration, whatever else of it is wrong, and the vault that it names.
+fn place(settings: Settings) -> Result<(Loaded, VaultPlace), Stop> {
+    let loaded = try_load(settings, Needs::Keys(NEEDED))?.map_err(Stop::Rejected)?;
+    let place = loaded.config.vault_place();
+    Ok((loaded, place))
+}
+
+fn shown(place: &VaultPlace) -> String {
+    place.path.display().to_string()
+}
+
+pub(crate) fn open(place: &VaultPlace) -> Result<Vault, Stop> {
+    place.open().map_err(failed)
+}
+
+pub(crate) fn edit<T>(
+    place: &VaultPlace,
+    change: impl FnOnce(&mut Vault) -> Result<T, VaultError>,
+) -> Result<T, Stop> {
+    if !place.path.exists() {
+        return Err(failed(VaultError::Missing(place.path.clone())));
+    }
+    let key = place.key().map_err(failed)?;
+    vault::edit(&place.path, &key, change).map_err(failed)
+}
+
+fn missing(place: &VaultPlace, name: &str) -> Result<Stop, Stop> {
+    let vault = open(place)?;
+    let names = vault.entries().map(|(name, _)| name.as_str());
+    let hint = config::nearest(name, names);
+    let hint = hint.map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+    Ok(failed(format!("{} has no `{name}`{hint}", shown(place))))
+}
+
+fn init(place: &VaultPlace) -> Result<ExitCode, Stop> {
+    if place.path.exists() {
+        return Err(failed(VaultError::Exists(place.path.clone())));
+    }
+    let key = match &place.key {
+        KeySource::File(file) if !file.exists() => {
+            let key = vault::write_new_key(file).map_err(failed)?;
+            remark(&format!(
+                "{} has the key; keep a copy of it in another place: without it the vault cannot be opened",
+                file.display()
+            ));
+            key
+        }
+        KeySource::Variable(name, None) => {
+            return Err(failed(format!(
+                "the variable {name} is not set: set it to a new key (`openssl rand -base64 32`), and keep it"
+            )));
+        }
+        _ => place.key().map_err(failed)?,
+    };
+    Vault::create(&place.path, &key).map_err(failed)?;
+    print(&format!("{} is made", shown(place)))
+}
+
+fn set(place: &VaultPlace, name: &str, file: Option<&Path>) -> Result<ExitCode, Stop> {
+    let name: Name = name
+        .parse()
+        .map_err(|error| failed(format!("`{name}`: {error}")))?;
+    // Before anything is asked.
+    let key = match place.path.exists() {
+        true => place.key().map_err(failed)?,
+        false => return Err(failed(VaultError::Missing(place.path.clone()))),
+    };
+    let value = match file {
+        Some(path) => {
+            let file = std::fs::File::open(path);
+            file.and_then(read)
+                .map_err(|error| failed(format!("{}: {error}", path.display())))?
+        }
+        None if io::stdin().is_terminal() => typed(&name).map_err(failed)?,
+        None => {
+            read(io::stdin().lock()).map_err(|error| failed(format!("standard input: {error}")))?
+        }
+    };
+    let is_short = value.reveal().len() < redaction::MIN_KNOWN_BYTES;
+    let was_there = vault::edit(&place.path, &key, |it| it.set(&name, value)).map_err(failed)?;
+    if is_short {
+        remark(&format!(
+            "warning: it has fewer than {} bytes: in logs and answers it is not recognised, and not redacted",
+            redaction::MIN_KNOWN_BYTES
+        ));
+    }
+    let place = shown(place);
+    print(&match was_there {
+        true => format!("`{name}` is replaced in {place}"),
+        false => format!("`{name}` is in {place}; write `${{vault:{name}}}` where it belongs"),
+    })
+}
+
+/// A text without its last line end.
+fn read(source: impl io::Read) -> io::Result<Secret> {
+    let mut text = String::new();
+    let most = MAX_VALUE_BYTES as u64 + 3;
+    source.take(most).read_to_string(&mut text)?;
+    let end = text
+        .strip_suffix('\n')
+        .map_or(text.len(), |it| it.strip_suffix('\r').unwrap_or(it).len());
+    text.truncate(end);
+    Ok(Secret::new(text))
+}
+
+/// A line of the terminal, which does not show it.
+fn typed(name: &Name) -> io::Result<Secret> {
+    let stdin = io::stdin();
+    let before = tcgetattr(&stdin)?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    silent.local_modes.insert(LocalModes::ECHONL);
+    let mut output = io::stderr().lock();
+    write!(output, "value of {name} (not shown): ")?;
+    output.flush()?;
+    tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
+    let mut line = String::new();
+    let read = stdin.read_line(&mut line);
+    let restored = tcsetattr(&stdin, OptionalActions::Flush, &before);
+    read?;
+    restored?;
+    let end = line.trim_end_matches(['\r', '\n']).len();
+    line.truncate(end);
+    Ok(Secret::new(line))
+}
+
+fn list(loaded: &Loaded, place: &VaultPlace, format: ReportFormat) -> Result<ExitCode, Stop> {
+    let vault = open(place)?;
+    let mut used: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (key, reference) in loaded.references() {
+        if let Some(name) = reference.reference.strip_prefix("vault:") {
+            let keys = used.entry(name).or_default();
+            keys.push(match reference.source {
+                config::ReferenceSource::Environment => format!("{key} (from the environment)"),
+                _ => key.to_owned(),
+            });
+        }
+    }
+    let time = |seconds: u64| {
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        jiff::Timestamp::from_second(seconds).map_or_else(|_| String::new(), |it| it.to_string())
+    };
+    let rows = vault.entries().map(|(name, entry)| {
+        let used = used.get(name.as_str()).cloned().unwrap_or_default();
+        (
+            name.as_str(),
+            time(entry.created_at),
+            time(entry.changed_at),
+            used,
+        )
+    });
+    match format {
+        ReportFormat::Json => {
+            let row = |(name, created_at, changed_at, used_in): (
+                &str,
+                String,
+                String,
+                Vec<String>,
+            )| {
+                json!({ "name": name, "created_at": created_at, "changed_at": changed_at, "used_in": used_in })
+            };
+            print_json(
+                &json!({ "vault": place.path, "secrets": rows.map(row).collect::<Vec<_>>() }),
+            )
+        }
+        ReportFormat::Text => {
+            let row = |(name, _, changed, used): (&str, String, String, Vec<String>)| {
+                vec![name.to_owned(), changed, used.join(", ")]
+            };
+            let rows: Vec<_> = rows.map(row).collect();
+            match rows.is_empty() {
+                true => print(&format!("{} is empty", shown(place))),
+                false => print(&table(&["NAME", "SET", "USED IN"], rows)),
+            }
+        }
+    }
+}
+
+fn rotate(place: &VaultPlace, new_key_file: Option<&Path>) -> Result<ExitCode, Stop> {
+    let key = match place.path.exists() {
+        true => place.key().map_err(failed)?,
+        false => return Err(failed(VaultError::Missing(place.path.clone()))),
+    };
+    let key_file = match &place.key {
+        KeySource::File(file) => Some(file.as_path()),
+        KeySource::Variable(..) | KeySource::Command(_) => None,
+    };
+    let new = match (new_key_file, key_file) {
+        (Some(path), _) => Key::read(path).map_err(failed)?,
+        (None, Some(_)) => Key::generate().map_err(failed)?,
+        (None, None) => {
+            return Err(failed(
+                "the key is in no file: put a new one into a file that you alone can read (`umask 077; openssl rand \
+                 -base64 32 > PATH`), name it with --new-key-file, and then give it to the server as the old one was \
+                 given",
+            ));
+        }
+    };
+    vault::rotate(&place.path, &key, &new, key_file).map_err(failed)?;
+    let place = shown(place);
+    print(&match key_file {
+        Some(file) => format!(
+            "{place} is sealed with a new key, which is in {}",
+            file.display()
+        ),
+        None => format!(
+            "{place} is sealed with the new key; a server that has the old one cannot open it at its next start"
+        ),
+    })
+}
