@@ -114,7 +114,7 @@ fn colored(text: &str, tone: Tone) -> String {
 /// Prints an error to standard error; a failure to do so is ignored, since it could not be
 /// reported.
 pub fn tell(message: &str) {
-    let message = &redaction::without_known(message);
+    let message: &str = &redaction::without_known(message);
     let mut output = io::stderr().lock();
     // A message may quote others, whom a terminal must not obey.
     let shown;
