@@ -50,6 +50,7 @@ pub use self::sections::identity::{
 };
 pub use self::sections::limits::Limits;
 pub use self::sections::record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
+pub use self::sections::results::{Host, OutputSchema, ResultLimit, Results};
 pub use self::sections::secret::Secret;
 pub use self::sections::services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use self::sections::shutdown::Shutdown;
@@ -342,6 +343,8 @@ fn merge(
             let paths = [&mut config.ledger.path].into_iter();
             let paths = paths.chain(&mut config.resources.skills_dir);
             let paths = paths.chain(&mut config.prompts.dir);
+            let paths = paths.chain(&mut config.results.directory);
+            let paths = paths.chain(&mut config.gateway.directory);
             for path in paths.chain(&mut config.tasks.path) {
                 *path = environment::absolute(base, &path);
             }

@@ -11,6 +11,7 @@ pub(crate) mod governance;
 pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod record;
+pub(crate) mod results;
 pub(crate) mod secret;
 pub(crate) mod services;
 pub(crate) mod shutdown;
@@ -36,6 +37,7 @@ use self::governance::Governance;
 use self::identity::Identity;
 use self::limits::Limits;
 use self::record::{Ledger, Redaction};
+use self::results::Results;
 use self::services::Services;
 use self::shutdown::Shutdown;
 use self::telemetry::Telemetry;
@@ -68,6 +70,8 @@ pub struct Config {
     pub identity: Identity,
     /// Listing and calling tools.
     pub tools: Tools,
+    /// Limits of what clients are shown of results.
+    pub results: Results,
     /// Programs as tools, by the name of the tool.
     pub commands: BTreeMap<String, Command>,
     /// HTTP services as tools.

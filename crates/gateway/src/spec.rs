@@ -34,6 +34,8 @@ pub struct UpstreamSpec {
     pub idle: Duration,
     /// Time for connecting, and for reading the lists.
     pub connect_timeout: Duration,
+    /// The longest message that it may send, in bytes.
+    pub max_message: usize,
     /// Time of one call.
     pub timeout: Duration,
     /// Changes of its definitions that are not held.
@@ -149,6 +151,7 @@ impl UpstreamSpec {
             isolation: Isolation::default(),
             idle: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(60),
+            max_message: mcp_client::Bounds::default().max_message,
             timeout: Duration::from_secs(60),
             accept_changes: [ChangeKind::New].into(),
             trust_annotations: false,

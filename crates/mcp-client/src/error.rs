@@ -158,6 +158,17 @@ impl Error {
         }
     }
 
+    /// True if the server has reached the bound of this name, so that the connection was given up or the request failed.
+    #[must_use]
+    pub fn has_reached(&self, bound: &str) -> bool {
+        match self {
+            Self::Bound { name, .. } => *name == bound,
+            // The reason is the text of the error that has ended the connection.
+            Self::Closed { reason, .. } => reason.contains(&format!("the bound `{bound}`")),
+            _ => false,
+        }
+    }
+
     /// True if the connection has failed, which says nothing about what the server does meanwhile: a task that it has made
     /// may run on.
     #[must_use]

@@ -13,7 +13,10 @@ pub(crate) mod verdict;
 use crate::{
     invocation::{call_report::CallReport, handover::Handover},
     names::{prompt_capability, resource_capability, tool_capability},
-    offer::{Offer, OfferedTool},
+    offer::{
+        Offer, OfferedTool,
+        results::{Limited, READ_RESULT, ResultLimits},
+    },
 };
 use adapter_tools::{Answers, Needed, ReadResources};
 use governance::{Kind, Micros};
@@ -23,6 +26,8 @@ use mcp_protocol::Method;
 use mcp_protocol::model::{
     CallToolResult, Effect, GetPromptResult, ReadResource, ReadResourceResult,
 };
+use mcp_service::{Principal, RequestCx};
+use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 /// A call of something on offer.
@@ -194,6 +199,25 @@ impl Invocation {
     pub fn estimate(&self) -> Option<Micros> {
         let tool = &self.tool.as_ref()?.tool;
         tool.estimated_cost_micros().map(Micros)
+    }
+
+    /// The limit of its result, if there is one.
+    pub(crate) fn limited_by(&self, cx: &RequestCx, results: &ResultLimits) -> Option<Limited> {
+        let offered = self.tool.as_ref()?;
+        results.of_call(cx, &offered.tool, &offered.name, &offered.capability)
+    }
+
+    /// The capability of the call whose result it reads, if that is kept for its caller.
+    pub(crate) fn source(&self, principal: &Principal) -> Option<Arc<str>> {
+        let results = self.offer.results()?;
+        match &self.target {
+            Target::Resource(read) => results.source(principal, &read.uri),
+            Target::Tool(name) if **name == *READ_RESULT => {
+                let arguments: Value = self.arguments.parse().ok()?;
+                results.source(principal, arguments["uri"].as_str()?)
+            }
+            Target::Tool(_) | Target::Prompt(..) => None,
+        }
     }
 
     /// The task that it is, if it is one by now.

@@ -9,8 +9,9 @@
 //! 2. `Confirmed` waits for a confirmation, if the call needs one;
 //! 3. `Recorded` puts the beginning on record before the call runs, with the approval and the key
 //!    that it takes, and the end before it is answered;
-//! 4. `Timed` ends the call at its deadline;
-//! 5. `Runner` checks the arguments and carries the call out.
+//! 4. `Limited` shortens a result that is too long for its client, and keeps the whole;
+//! 5. `Timed` ends the call at its deadline;
+//! 6. `Runner` checks the arguments and carries the call out.
 //!
 //! Around them `TracedCalls` adds the decision and the cost to the request's span.
 //!
@@ -63,6 +64,10 @@ pub use crate::{
             NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
             UNHEARD,
         },
+        results::{
+            BadResultLimits, ResultLimit, ResultLimits, ResultOptions, ResultRule,
+            tokens::estimated_tokens,
+        },
         search::{SearchOptions, SearchView},
         skill_facts::{BrokenSkill, capability_facts, held, hold_back, own_rules, risk_level},
         skills::SkillIndex,
@@ -82,7 +87,8 @@ pub use crate::{
 use crate::{
     observe::calls::Observer,
     pipeline::{
-        confirmed::Confirmed, governed::Governed, recorded::Recorded, runner::Runner, timed::Timed,
+        confirmed::Confirmed, governed::Governed, limited::Limited, recorded::Recorded,
+        runner::Runner, timed::Timed,
     },
     trace::{TracedCalls, tracer::Tracer},
 };
@@ -93,7 +99,8 @@ use redaction::Redactor;
 use std::sync::Arc;
 
 /// The layers that every invocation passes, outermost first.
-pub(crate) type Invocations<Q> = TracedCalls<Governed<Confirmed<Recorded<Timed<Runner>>>, Q>>;
+pub(crate) type Invocations<Q> =
+    TracedCalls<Governed<Confirmed<Recorded<Limited<Timed<Runner>>>>, Q>>;
 
 /// Puts the layers together: the one place where their order is written down.
 pub(crate) fn invocations<Q: QuotaStore>(
@@ -104,11 +111,13 @@ pub(crate) fn invocations<Q: QuotaStore>(
     tracer: Option<Tracer>,
     options: &Options,
     giving_up: Arc<GivingUp>,
+    results: Option<Arc<ResultLimits>>,
 ) -> Invocations<Q> {
     let clock = options.clock;
     let runner = Runner::new(options.progress_after);
     let timed = Timed::new(runner, options.default_timeout, giving_up);
-    let recorded = Recorded::new(timed, recorder.clone(), Arc::clone(&redactor), clock);
+    let limited = Limited::new(timed, results.clone(), Arc::clone(&redactor));
+    let recorded = Recorded::new(limited, recorder.clone(), Arc::clone(&redactor), clock);
     let confirmed = Confirmed::new(
         recorded,
         recorder.clone(),
@@ -116,6 +125,8 @@ pub(crate) fn invocations<Q: QuotaStore>(
         options.approvals_expire,
         Arc::clone(&redactor),
     );
-    let governed = Governed::new(confirmed, governor, recorder, redactor, observer, options);
+    let governed = Governed::new(
+        confirmed, governor, recorder, redactor, observer, options, results,
+    );
     TracedCalls::new(governed, tracer)
 }

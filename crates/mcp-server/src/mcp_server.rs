@@ -105,6 +105,7 @@ impl<Q: QuotaStore> McpServer<Q> {
         let tracer = tracing.map(|it| Tracer::new(it, Arc::clone(&redactor)));
         let has_prompts = offer.prompts().is_announced();
         let extensions = extensions(&offer);
+        let results = offer.results().cloned();
         let search_view = offer.search().map(|it| Arc::clone(&it.view));
         let offer = Arc::new(ArcSwap::from_pointee(offer));
         let giving_up = Arc::new(GivingUp::default());
@@ -117,6 +118,7 @@ impl<Q: QuotaStore> McpServer<Q> {
                 tracer.clone(),
                 &options,
                 Arc::clone(&giving_up),
+                results,
             )),
             governor: Arc::clone(&governor),
             offer: Arc::clone(&offer),

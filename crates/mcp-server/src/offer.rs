@@ -6,6 +6,7 @@ pub(crate) mod combined_prompts;
 pub(crate) mod page_cache;
 pub(crate) mod prompts;
 pub(crate) mod resources;
+pub(crate) mod results;
 pub(crate) mod search;
 pub(crate) mod skill_facts;
 pub(crate) mod skills;
@@ -21,6 +22,7 @@ use crate::{
         page_cache::PageCache,
         prompts::{Prompts, StaticPrompts},
         resources::{NoResources, Resources},
+        results::{READ_RESULT, ResultLimits},
         search::{Search, SearchView},
         tool_listing::{Described, IncludeSkill},
         tool_numbers::ToolNumbers,
@@ -51,6 +53,7 @@ pub struct Offer {
     prompts: Arc<dyn Prompts>,
     search: Option<Search>,
     page_names: PageNames,
+    results: Option<Arc<ResultLimits>>,
     pub(crate) lists: PageCache,
 }
 
@@ -109,6 +112,7 @@ impl Offer {
             resources,
             prompts: Arc::new(StaticPrompts::new()),
             search: None,
+            results: None,
             lists: PageCache::default(),
         }
     }
@@ -142,6 +146,24 @@ impl Offer {
         let tools: Vec<_> = self.tools.iter().zip(&self.described).collect();
         self.search = Some(Search::new(view, &tools, skills));
         self
+    }
+
+    /// With limits of results. Those whose parts are of its sources ([`ToolSource`](crate::ToolSource)) can be read on
+    /// with. A server has the limits of its first offer.
+    #[must_use]
+    pub fn with_result_limits(mut self, limits: Arc<ResultLimits>) -> Self {
+        self.results = Some(limits);
+        self
+    }
+
+    /// The limits of results, if there are any.
+    pub(crate) fn results(&self) -> Option<&Arc<ResultLimits>> {
+        self.results.as_ref()
+    }
+
+    /// Tests if a tool is listed to clients of the search view, too, since notes in results name it.
+    pub(crate) fn is_for_notes(&self, tool: &str) -> bool {
+        self.results.is_some() && tool == READ_RESULT
     }
 
     /// The search view, if any client has it.

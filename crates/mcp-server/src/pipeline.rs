@@ -3,6 +3,7 @@
 pub(crate) mod confirmed;
 pub(crate) mod governed;
 pub(crate) mod idempotency;
+pub(crate) mod limited;
 pub(crate) mod recorded;
 pub(crate) mod runner;
 pub(crate) mod start_entry;

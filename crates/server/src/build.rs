@@ -29,7 +29,7 @@ use super::standing::{self, Standing};
 
 use super::store::{self, ServedMcpServer, Stores};
 use super::tls::Certificates;
-use super::{application, notes, offering, policy, redaction, upstreams};
+use super::{application, notes, offering, policy, redaction, results, upstreams};
 use crate::Failure;
 use crate::logging::{self, LevelHandle};
 use config::{Config, UnmatchedFilter};
@@ -105,7 +105,9 @@ impl Server {
         let catalog = Arc::clone(&skills.borrow());
         let code = app.clone().map(application::code_component);
         let gateway = upstreams::open(&config).await?;
-        let sources = Sources::prepare(&config, &catalog, app, gateway, in_code.sources.clone())?;
+        let given = in_code.sources.clone();
+        let results = results::open(&config)?;
+        let sources = Sources::prepare(&config, &catalog, app, gateway, given, results)?;
         let (offer, lost) = offering::offer(&config, &sources, &catalog);
         for (tool, place) in &config.switches.off {
             tracing::info!(tool, place, "a tool is switched off");

@@ -51,6 +51,7 @@ mod prompts;
 mod quotas;
 mod redaction;
 mod resources;
+mod results;
 mod rules;
 mod serve;
 mod services;

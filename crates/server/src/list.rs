@@ -13,7 +13,7 @@ use mcp_server::{
 use mcp_service::Principal;
 
 use super::sources::Sources;
-use super::{application, offering, policy, standing, upstreams};
+use super::{application, offering, policy, results, standing, upstreams};
 use crate::Failure;
 use crate::{ResourceFilter, ResourceRow, ToolRow, ViewRow, estimated_tokens};
 use config::{Config, Loaded, Origin, Problem, UnmatchedRules};
@@ -63,7 +63,14 @@ impl Bench {
         let memory = SkillMemory::read(config.skills_path())?;
         let catalog = Arc::new(catalog.following(&memory.catalog(), false));
         let gateway = upstreams::open(config).await?;
-        let sources = Sources::prepare(config, &catalog, app, gateway, Vec::new())?;
+        let sources = Sources::prepare(
+            config,
+            &catalog,
+            app,
+            gateway,
+            Vec::new(),
+            results::surveyed(config),
+        )?;
         let (offer, lost) = offering::offer(config, &sources, &catalog);
         let policy = policy::policy(config, &catalog, &offer)?;
         Ok(Self {

@@ -1,8 +1,7 @@
 //! Tools and resources as lists show them.
 
-mod tokens;
-
 use governance::Micros;
+pub use mcp_server::estimated_tokens;
 use serde::Serialize;
 
 /// A tool on offer.
@@ -53,11 +52,6 @@ pub struct ViewRow {
     /// True if the client that was asked about has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_force: Option<bool>,
-}
-
-/// About how many tokens a text takes in a model's context.
-pub fn estimated_tokens(text: &str) -> usize {
-    tokens::estimate(text)
 }
 
 /// A resource on offer.

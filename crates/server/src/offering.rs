@@ -172,11 +172,18 @@ pub(super) fn filters(
     }
     let unheard = sources.gateway().beginnings(false);
     let direct = config.tools.search_view.direct.iter();
-    for pattern in direct.filter(|it| !unheard.iter().any(|beginning| it.starts_with(beginning))) {
+    let direct = direct.map(|it| ("tools.search_view.direct".to_owned(), it));
+    let limits = config.results.limits.iter().flat_map(|(name, limit)| {
+        let of = move |list: &str| format!("results.limits.{name}.{list}");
+        let tools = limit.tools.iter().map(move |it| (of("tools"), it));
+        tools.chain(limit.except.iter().map(move |it| (of("except"), it)))
+    });
+    for (key, pattern) in direct.chain(limits) {
+        let is_unheard = unheard.iter().any(|it| pattern.starts_with(it));
         let mut offered = offer.tools().iter().map(Tool::name);
-        if !offered.any(|name| pattern_matches(pattern, name)) {
+        if !is_unheard && !offered.any(|name| pattern_matches(pattern, name)) {
             filters.push(UnmatchedFilter {
-                key: "tools.search_view.direct".to_owned(),
+                key,
                 pattern: pattern.clone(),
                 names: offer
                     .tools()
@@ -246,6 +253,10 @@ pub(super) fn offer(
     let offer = Offer::new(tools, resources, Some(catalog), include, timeout);
     let offer = match search_view(config) {
         Some(view) => offer.with_search_view(view, Some(catalog)),
+        None => offer,
+    };
+    let offer = match sources.results() {
+        Some(results) => offer.with_result_limits(Arc::clone(results)),
         None => offer,
     };
     let offer = match sources.prompts() {

@@ -11,7 +11,8 @@ use config::{Config, UnmatchedFilter};
 use futures_util::future::{join_all, select_all};
 use gateway::Gateway;
 use mcp_server::{
-    CombinedPrompts, Component, ComponentState, NotOffered, Resources, SourceTools, ToolSource,
+    CombinedPrompts, Component, ComponentState, NotOffered, Resources, ResultLimits, SourceTools,
+    ToolSource,
 };
 use tokio::sync::watch;
 
@@ -33,6 +34,8 @@ pub(super) struct Sources {
     prompt_files: Option<Arc<PromptFiles>>,
     /// Patterns of services that match no operation.
     unmatched: Vec<UnmatchedFilter>,
+    /// Limits of results, with the tool that reads on in one.
+    results: Option<Arc<ResultLimits>>,
     /// Tools that the application's own configuration switches off, and where.
     off: BTreeMap<String, String>,
 }
@@ -50,6 +53,7 @@ impl Sources {
         app: Option<Arc<PythonApp>>,
         gateway: Gateway,
         given: Vec<Arc<dyn ToolSource>>,
+        results: Option<Arc<ResultLimits>>,
     ) -> Result<Self, Failure> {
         let commands = Commands::prepare(config, catalog)?;
         let services = Services::prepare(config)?;
@@ -66,6 +70,9 @@ impl Sources {
         if let Some(prompts) = &prompt_files {
             all.push(Arc::clone(prompts) as Arc<dyn ToolSource>);
         }
+        if let Some(results) = &results {
+            all.push(Arc::clone(results) as Arc<dyn ToolSource>);
+        }
         all.push(Arc::new(Bindings(services)));
         all.push(Arc::new(gateway.clone()));
         let sources = Self {
@@ -74,6 +81,7 @@ impl Sources {
             gateway,
             prompt_files,
             unmatched,
+            results,
             off: config.switches.off.clone(),
         };
         sources.check(catalog)?;
@@ -94,6 +102,11 @@ impl Sources {
     pub(super) fn prompts_in_force(&self) -> InForce {
         let files = self.prompt_files.as_ref();
         files.map(|it| it.in_force()).unwrap_or_default()
+    }
+
+    /// Limits of results, if there are any.
+    pub(super) fn results(&self) -> Option<&Arc<ResultLimits>> {
+        self.results.as_ref()
     }
 
     /// Patterns of services that match no operation.

@@ -242,6 +242,7 @@ fn spec(
         idle: seconds(upstream.idle_seconds),
         connect_timeout: seconds(upstream.connect_timeout_seconds),
         timeout: seconds(upstream.timeout_seconds),
+        max_message: upstream.max_message_bytes,
         accept_changes: upstream.accept_changes.clone(),
         trust_annotations: upstream.trust == config::Trust::Annotations,
         risk: risk(upstream.risk),

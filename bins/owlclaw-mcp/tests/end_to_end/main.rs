@@ -41,6 +41,7 @@ mod plain_reads;
 mod prompts;
 mod redaction;
 mod restart;
+mod results;
 mod rules;
 mod search_view;
 mod services;

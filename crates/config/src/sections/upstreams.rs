@@ -70,6 +70,9 @@ pub struct Upstream {
     /// A call that takes longer is ended.
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: u64,
+    /// The longest message of the server, in bytes. A call whose answer is longer has an unknown outcome.
+    #[schemars(range(min = 65_536, max = 1_073_741_824))]
+    pub max_message_bytes: usize,
     /// Statements of the server about its tools that are believed.
     pub trust: Trust,
     /// Changes of what the server says about its tools, prompts and templates that are accepted. Any other change holds the item,
@@ -108,6 +111,7 @@ impl Default for Upstream {
             idle_seconds: 600,
             connect_timeout_seconds: 60,
             timeout_seconds: 60,
+            max_message_bytes: 16 * 1024 * 1024,
             trust: Trust::default(),
             accept_changes: [ChangeKind::New].into(),
             risk: RiskClass::default(),

@@ -569,6 +569,15 @@ impl Item<'_> {
                     wants_login: true,
                 })
             }
+            error if error.has_reached("max_message") => {
+                let most = upstream.spec.max_message;
+                upstream.failed(&text, false);
+                upstream.leave(cx, &flight.live);
+                let why = format!(
+                    "its answer is longer than {most} bytes (`upstreams.{name}.max_message_bytes`)"
+                );
+                self.lost(&why, &text)
+            }
             _ if !error.may_have_run() => {
                 upstream.failed(&text, false);
                 ToolError::Unavailable {

@@ -335,6 +335,7 @@ impl Actor {
             handlers: Arc::new(Ears(Arc::clone(&desk))),
             bounds: Bounds {
                 timeout: upstream.spec.connect_timeout,
+                max_message: upstream.spec.max_message,
                 ..Bounds::default()
             },
             speak: match &known {

@@ -28,6 +28,10 @@ const NOTED: u8 = 4;
 const ENDED_KEEPING: u8 = 5;
 /// A start with the time until which the call's idempotency key is remembered.
 const STARTED_KEYED: u8 = 6;
+/// An end with length and digest of the whole result, and perhaps with the digest of the answer that is kept.
+const ENDED_WHOLE: u8 = 7;
+/// A start with the way in which the call was made, and perhaps with the time of its key.
+const STARTED_VIA: u8 = 8;
 
 /// Stored bytes are not a group of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +52,11 @@ pub enum DecodeError {
 
 pub(crate) fn encode_start(start: &Start<'_>, out: &mut Vec<u8>) {
     framed(out, |out| {
-        out.push(start.key_until_us.map_or(STARTED, |_| STARTED_KEYED));
+        out.push(match (start.via, start.key_until_us) {
+            (Some(_), _) => STARTED_VIA,
+            (None, Some(_)) => STARTED_KEYED,
+            (None, None) => STARTED,
+        });
         out.extend_from_slice(start.call.0.as_bytes());
         put_u64(out, start.at_us);
         put_u64(out, start.policy_version);
@@ -90,7 +98,10 @@ pub(crate) fn encode_start(start: &Start<'_>, out: &mut Vec<u8>) {
         put_option(out, start.replay_of, |out, call| {
             out.extend_from_slice(call.0.as_bytes())
         });
-        if let Some(until_us) = start.key_until_us {
+        if let Some(via) = start.via {
+            put_option(out, start.key_until_us, put_u64);
+            put_text(out, via, MAX_TEXT_BYTES);
+        } else if let Some(until_us) = start.key_until_us {
             put_u64(out, until_us);
         }
     });
@@ -108,7 +119,11 @@ pub(crate) fn encode_end_keeping(
     out: &mut Vec<u8>,
 ) {
     framed(out, |out| {
-        out.push(kept.map_or(ENDED, |_| ENDED_KEEPING));
+        out.push(match (end.whole, kept) {
+            (Some(_), _) => ENDED_WHOLE,
+            (None, Some(_)) => ENDED_KEEPING,
+            (None, None) => ENDED,
+        });
         out.extend_from_slice(call.0.as_bytes());
         put_u64(out, end.duration_us);
         put_u64(out, end.cost_micros);
@@ -133,7 +148,12 @@ pub(crate) fn encode_end_keeping(
             put_text(out, text, MAX_MESSAGE_BYTES)
         });
         put_clipped(out, end.result, MAX_RESULT_BYTES);
-        out.extend_from_slice(kept.as_ref().map_or(&[], |digest| digest));
+        if let Some(whole) = end.whole {
+            put_option(out, kept, |out, digest| out.extend_from_slice(&digest));
+            put_cut(out, whole);
+        } else {
+            out.extend_from_slice(kept.as_ref().map_or(&[], |digest| digest));
+        }
     });
 }
 
@@ -188,7 +208,19 @@ pub(crate) fn decode(entry: &[u8]) -> Result<(CallId, Event), DecodeError> {
             started.key_until_us = Some(input.u64()?);
             Event::Started(started)
         }
+        STARTED_VIA => {
+            let mut started = input.started_2()?;
+            started.key_until_us = input.option(Input::u64)?;
+            started.via = Some(input.text()?);
+            Event::Started(started)
+        }
         ENDED => Event::Ended(input.ended()?),
+        ENDED_WHOLE => {
+            let mut ended = input.ended()?;
+            ended.kept = input.option(Input::array)?;
+            ended.whole = Some(input.cut()?);
+            Event::Ended(ended)
+        }
         ENDED_KEEPING => {
             let ended = input.ended()?;
             let kept = Some(input.array()?);
@@ -232,9 +264,21 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, max: usize) {
 fn put_clipped(out: &mut Vec<u8>, text: &str, max: usize) {
     put_text(out, text, max);
     put_option(out, (max < text.len()).then_some(text), |out, whole| {
-        put_u64(out, whole.len() as u64);
-        out.extend_from_slice(&Sha256::digest(whole));
+        let whole_bytes = whole.len() as u64;
+        let digest = Sha256::digest(whole).into();
+        put_cut(
+            out,
+            Cut {
+                whole_bytes,
+                digest,
+            },
+        );
     });
+}
+
+fn put_cut(out: &mut Vec<u8>, cut: Cut) {
+    put_u64(out, cut.whole_bytes);
+    out.extend_from_slice(&cut.digest);
 }
 
 pub(crate) fn put_option<T>(
@@ -296,13 +340,15 @@ impl Input<'_> {
 
     fn clipped(&mut self) -> Result<Clipped, DecodeError> {
         let text = self.text()?;
-        let cut = self.option(|input| {
-            Ok(Cut {
-                whole_bytes: input.u64()?,
-                digest: input.array::<{ size_of::<Digest>() }>()?,
-            })
-        })?;
+        let cut = self.option(Self::cut)?;
         Ok(Clipped { text, cut })
+    }
+
+    fn cut(&mut self) -> Result<Cut, DecodeError> {
+        Ok(Cut {
+            whole_bytes: self.u64()?,
+            digest: self.array::<{ size_of::<Digest>() }>()?,
+        })
     }
 
     fn started(&mut self) -> Result<Started, DecodeError> {
@@ -337,6 +383,7 @@ impl Input<'_> {
             definition_digest: None,
             task: None,
             replay_of: None,
+            via: None,
         })
     }
 
@@ -388,6 +435,7 @@ impl Input<'_> {
             error_code: self.option(|input| input.array().map(i32::from_le_bytes))?,
             message: self.option(Self::text)?,
             result: self.clipped()?,
+            whole: None,
             kept: None,
         })
     }
@@ -482,6 +530,9 @@ mod tests {
             ids: [Option<u128>; 2],
             code: Option<i32>,
             is_error: bool,
+            via in proptest::option::of(".{0,9}"),
+            whole_bytes: Option<u64>,
+            keeps: bool,
             outcome in outcome(),
             kind in prop_oneof![Just(Kind::Tool), Just(Kind::Resource), Just(Kind::Other)],
         ) {
@@ -495,14 +546,17 @@ mod tests {
                 approval: ids[0].map(|id| ApprovalId(Uuid::from_u128(id))),
                 idempotency_key: options[4].as_deref(), key_until_us: code.map(|_| numbers[4]), definition_digest: definition,
                 task: options[5].as_deref(), replay_of: ids[1].map(|id| CallId(Uuid::from_u128(id))),
+                via: via.as_deref(),
             };
+            let whole = whole_bytes.map(|whole_bytes| Cut { whole_bytes, digest: [7; 32] });
+            let kept = digest.filter(|_| keeps);
             let end = End {
                 outcome: borrowed(&outcome), error_code: code, message: options[3].as_deref(),
-                is_error, result: &texts[0], duration_us: numbers[3], cost_micros: numbers[4],
+                is_error, result: &texts[0], whole, duration_us: numbers[3], cost_micros: numbers[4],
             };
             let mut body = Vec::new();
             encode_start(&start, &mut body);
-            encode_end_keeping(call, &end, digest, &mut body);
+            encode_end_keeping(call, &end, kept, &mut body);
             let note = Note {
                 at_us: numbers[1], kind: NoteKind::named(texts[0].clone()), actor: &texts[1],
                 subject: &texts[2], policy_version: numbers[2], detail: &texts[3],
@@ -518,11 +572,11 @@ mod tests {
                     trace_id: o2, policy_version: numbers[1], arguments: clipped(&t6),
                     arguments_digest: digest, estimated_cost_micros: numbers[2],
                     approval: start.approval, idempotency_key: o4, key_until_us: start.key_until_us, definition_digest: definition,
-                    task: o5, replay_of: start.replay_of,
+                    task: o5, replay_of: start.replay_of, via,
                 })),
                 (call, Event::Ended(Ended {
                     outcome, error_code: code, message: o3, is_error, result: clipped(&texts[0]),
-                    duration_us: numbers[3], cost_micros: numbers[4], kept: digest,
+                    duration_us: numbers[3], cost_micros: numbers[4], whole, kept,
                 })),
                 (call, Event::Noted(Noted {
                     at_us: numbers[1], kind: note.kind.clone(), actor: texts[1].clone(),

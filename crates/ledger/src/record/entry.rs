@@ -85,6 +85,8 @@ pub struct Start<'a> {
     pub task: Option<&'a str>,
     /// The call whose result is told again, if this one only repeats it.
     pub replay_of: Option<CallId>,
+    /// The way in which it was made, if that is another than by its own name.
+    pub via: Option<&'a str>,
 }
 
 /// A call as it ended. Longer texts than the bounds of this module are cut.
@@ -100,6 +102,8 @@ pub struct End<'a> {
     pub is_error: bool,
     /// The result as JSON text, already redacted; empty when there was none.
     pub result: &'a str,
+    /// Length and digest of the whole result, if its caller was answered with a part of it.
+    pub whole: Option<Cut>,
     /// Duration of the call, in microseconds.
     pub duration_us: u64,
     /// Final cost, in millionths of the currency.
@@ -182,6 +186,7 @@ pub struct Started {
     pub definition_digest: Option<Digest>,
     pub task: Option<String>,
     pub replay_of: Option<CallId>,
+    pub via: Option<String>,
 }
 
 /// An [`End`], as read back.
@@ -193,6 +198,7 @@ pub struct Ended {
     pub message: Option<String>,
     pub is_error: bool,
     pub result: Clipped,
+    pub whole: Option<Cut>,
     pub duration_us: u64,
     pub cost_micros: u64,
     /// Digest of the answer that is kept under the call's idempotency key, zeros if none is; `None` of a
@@ -262,6 +268,7 @@ impl<'a> Start<'a> {
             definition_digest: None,
             task: None,
             replay_of: None,
+            via: None,
         }
     }
 }
@@ -276,6 +283,7 @@ impl<'a> End<'a> {
             message: None,
             is_error: false,
             result: "",
+            whole: None,
             duration_us: 0,
             cost_micros: 0,
         }

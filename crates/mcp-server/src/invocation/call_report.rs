@@ -6,7 +6,7 @@ use crate::invocation::{
 };
 use adapter_tools::CallMeter;
 use governance::{Micros, Remaining};
-use ledger::CallId;
+use ledger::{CallId, Cut};
 use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -29,6 +29,7 @@ use tokio::runtime::Handle;
 /// | `fault` | `Governed`, of a call that failed or was refused | the end of the call | log |
 /// | `code` | `tool_result` | a failure that is answered with a result | metrics of requests |
 /// | `result_bytes` | `Recorded` | the end of the call | log, bounds of unsent answers |
+/// | `whole` | `Limited` | a result that is too long | `Recorded` |
 /// | `is_harmless` | `Recorded` | the first entry | log |
 /// | `is_charged_on_record` | `Recorded` | after the first entry, and before the last | `Governed` |
 ///
@@ -43,6 +44,8 @@ pub(crate) struct CallReport {
     verdict: Mutex<Option<Verdict>>,
     fault: OnceLock<Fault>,
     code: OnceLock<i32>,
+    /// The result that its caller gets a part of.
+    whole: OnceLock<Cut>,
     /// Size of the result plus one; 0 means unknown.
     result_bytes: AtomicUsize,
     /// True if the arguments have been searched for secrets, and none was found.
@@ -173,6 +176,16 @@ impl CallReport {
 
     pub(crate) fn is_charged_on_record(&self) -> bool {
         self.is_charged_on_record.load(Ordering::Relaxed)
+    }
+
+    /// Notes the whole of a result of which its caller gets a part.
+    pub(crate) fn shortened(&self, whole: Cut) {
+        let _ = self.whole.set(whole); // it is shortened once
+    }
+
+    /// The whole of a result of which its caller gets a part.
+    pub(crate) fn whole(&self) -> Option<Cut> {
+        self.whole.get().copied()
     }
 
     /// Notes the size of the answer in bytes.

@@ -14,7 +14,7 @@ use crate::{
     },
     names::caller_of,
     observe::calls::{Observer, Refused},
-    offer::search::effect_of,
+    offer::{results::ResultLimits, search::effect_of},
     options::Options,
     pipeline::{
         idempotency,
@@ -149,6 +149,7 @@ pub(crate) struct Governed<S, Q> {
     clock: Clock,
     keep_keys: Duration,
     read_only_exempt: bool,
+    results: Option<Arc<ResultLimits>>,
 }
 
 impl<S, Q: QuotaStore> Governed<S, Q> {
@@ -161,6 +162,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         redactor: Arc<Redactor>,
         observer: Observer,
         options: &Options,
+        results: Option<Arc<ResultLimits>>,
     ) -> Self {
         Self {
             inner,
@@ -171,6 +173,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             clock: options.clock,
             keep_keys: options.keep_keys,
             read_only_exempt: options.read_only_exempt,
+            results,
         }
     }
 
@@ -187,6 +190,12 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         let visible = self.governor.visible(caller, &invocation.capability);
         if !visible || !exists || invocation.is_hidden {
             return Err(Refusal::Unknown { is_hidden: exists });
+        }
+        // A result is read by those who may still call what it is the result of.
+        if let Some(source) = invocation.source(&cx.principal)
+            && !self.governor.policy().permitted(caller, &source)
+        {
+            return Err(Refusal::Denied(Denial::new(Reason::Permission)));
         }
         // Before anything is counted: a refusal uses nothing up, and this one can last for hours.
         if !self.recorder.is_ok()
@@ -301,6 +310,25 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
                 again
             }
             Refusal::Failed(error) => Err(error),
+        }
+    }
+
+    /// An answer that is given once more, as its caller can have it now.
+    async fn shortened(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+        answer: Result<Invoked, InvocationError>,
+    ) -> Result<Invoked, InvocationError> {
+        let Some(results) = &self.results else {
+            return answer;
+        };
+        match (answer, invocation.limited_by(cx, results)) {
+            (Ok(Invoked::Tool(result)), Some(limited)) => {
+                let shortened = results.shorten(cx, &limited, &self.redactor, result);
+                Ok(Invoked::Tool(shortened.await.0))
+            }
+            (answer, _) => answer,
         }
     }
 
@@ -496,7 +524,8 @@ where
                 let call = self.record_refusal(cx, &invocation, &refusal).await;
                 let policy_version = self.governor.policy().version();
                 called.refused(&invocation, policy_version, refusal.told(Some(call)));
-                return self.refused(cx, &invocation, refusal);
+                let answer = self.refused(cx, &invocation, refusal);
+                return self.shortened(cx, &invocation, answer).await;
             }
         };
         let policy_version = permit.policy_version();
@@ -539,7 +568,8 @@ where
                     false => Some(self.record_refusal(cx, &invocation, &refusal).await),
                 };
                 called.refused(&invocation, policy_version, refusal.told(call));
-                self.refused(cx, &invocation, refusal)
+                let answer = self.refused(cx, &invocation, refusal);
+                self.shortened(cx, &invocation, answer).await
             }
             (outcome, _) => {
                 called.ended(&outcome);

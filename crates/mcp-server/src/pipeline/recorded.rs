@@ -251,6 +251,7 @@ impl OpenEntry<'_> {
         let ended = |outcome| End {
             duration_us,
             cost_micros,
+            whole: self.report.whole(),
             ..End::new(outcome)
         };
         let finish = |end: &End<'_>| {

@@ -200,7 +200,7 @@ impl<Q: QuotaStore> Server<Q> {
                 .iter()
                 .zip(offer.tools().iter())
                 .filter(|(it, _)| match it.is_for_model() {
-                    true => search.view.lists(it.name()),
+                    true => search.view.lists(it.name()) || offer.is_for_notes(it.name()),
                     // Nothing that a model could search for.
                     false => with_pages,
                 })

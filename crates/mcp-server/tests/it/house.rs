@@ -1,5 +1,6 @@
 //! A server with a few tools, in-memory stores, and clients on in-memory connections.
 
+use adapter_skills::SkillCatalog;
 use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolOutput, ToolSet};
 use futures_util::future::BoxFuture;
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Rules, Timestamp, Usage};
@@ -9,8 +10,9 @@ use ledger::{
 };
 use mcp_protocol::model::Implementation;
 use mcp_server::{
-    McpServer, NoResources, Offer, Options, Parts, Prompts, Resources, SearchOptions, SearchView,
-    StaticPrompts, Tasks, redactor_of_this_process,
+    CombinedResources, McpServer, NoResources, Offer, Options, Parts, Prompts, Resources,
+    ResultLimits, ResultOptions, SearchOptions, SearchView, StaticPrompts, Tasks, ToolSource,
+    redactor_of_this_process,
 };
 use mcp_service::Principal;
 use serde_json::{Map, Value, json};
@@ -274,6 +276,7 @@ pub(crate) struct Setup {
     pub(crate) prompts: Arc<dyn Prompts>,
     pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) search_view: Option<SearchOptions>,
+    pub(crate) results: Option<ResultOptions>,
     pub(crate) tracing: Option<mcp_server::Tracing>,
     pub(crate) max_principals: usize,
     pub(crate) ledger: MemoryLedger,
@@ -296,6 +299,7 @@ impl Default for Setup {
             prompts: Arc::new(StaticPrompts::new()),
             tasks: None,
             search_view: None,
+            results: None,
             tracing: None,
             max_principals: 100,
             ledger: MemoryLedger::default(),
@@ -352,7 +356,17 @@ impl Setup {
         };
         let mut tools = self.bench.tools();
         tools.extend(self.more_tools);
-        let mut offer = offer(tools, self.resources).with_prompts(self.prompts);
+        let results = self.results.and_then(|it| ResultLimits::open(it).unwrap());
+        let mut resources = self.resources;
+        if let Some(results) = &results {
+            tools.extend(results.tools(&SkillCatalog::default()).tools);
+            let kept = ToolSource::resources(&**results).expect("results can be read");
+            resources = Arc::new(CombinedResources::new(vec![kept, resources]));
+        }
+        let mut offer = offer(tools, resources).with_prompts(self.prompts);
+        if let Some(results) = results {
+            offer = offer.with_result_limits(results);
+        }
         if let Some(options) = self.search_view {
             let view = SearchView::new(&options).unwrap().expect("a client has it");
             offer = offer.with_search_view(Arc::new(view), None);

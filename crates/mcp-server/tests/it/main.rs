@@ -20,6 +20,7 @@ mod record;
 mod refusals;
 mod replays;
 mod resources;
+mod results;
 mod roles;
 mod search_view;
 mod skills_extension;

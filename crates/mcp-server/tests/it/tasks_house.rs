@@ -142,7 +142,7 @@ fn tools(bench: &Bench) -> Vec<Tool> {
 }
 
 /// Has the caller wait no longer, and lets it be told so.
-async fn hand_over(cx: &ToolCx) {
+pub(crate) async fn hand_over(cx: &ToolCx) {
     cx.continue_as_task();
     tokio::task::yield_now().await;
 }

@@ -1,13 +1,13 @@
 //! Records as rows of a table.
 
 use governance::Micros;
-use ledger::{Approval, CallId, CallRecord, Clipped, Digest, Ended, Noted, Outcome, Started};
+use ledger::{Approval, CallId, CallRecord, Clipped, Cut, Digest, Ended, Noted, Outcome, Started};
 use serde_json::{Value, json};
 
 use super::sheet::{Cell, Row, row};
 use crate::request::when::shown;
 
-pub(super) const CALL: [&str; 30] = [
+pub(super) const CALL: [&str; 33] = [
     "call",
     "sequence",
     "time",
@@ -38,6 +38,9 @@ pub(super) const CALL: [&str; 30] = [
     "arguments_digest",
     "result",
     "message",
+    "result_bytes",
+    "result_digest",
+    "via",
 ];
 
 pub(super) const CALL_SHOWN: [(&str, &str); 8] = [
@@ -143,7 +146,15 @@ pub(super) fn parts(call: CallId, sequence: u64, it: &Started, ended: Option<&En
         json!(it.arguments_digest.as_ref().map(hex)),
         ended.map_or(Value::Null.into(), |ended| content(&ended.result)),
         of_end(|ended| json!(ended.message)),
+        of_end(|ended| json!(whole(ended).map(|it| it.whole_bytes))),
+        of_end(|ended| json!(whole(ended).map(|it| hex(&it.digest)))),
+        json!(it.via),
     ]
+}
+
+/// Length and digest of a result of which the record has a part.
+fn whole(ended: &Ended) -> Option<Cut> {
+    ended.whole.or(ended.result.cut)
 }
 
 pub(super) fn note(sequence: u64, noted: &Noted) -> Row {

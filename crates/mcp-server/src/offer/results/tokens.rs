@@ -5,21 +5,52 @@ const LETTERS: usize = 6;
 /// The marks in a row that share a token, as `":"` and `},{` do.
 const MARKS: usize = 3;
 
-/// An estimate: every model cuts text in its own way. It follows what byte pair encodings have in
-/// common: a word with the space before it is one token unless it is long, digits and marks go in
-/// threes, and a character of Chinese is a token.
-pub(super) fn estimate(text: &str) -> usize {
-    let mut tokens = 0;
-    let mut run = Run::default();
-    for character in text.chars() {
+/// An estimate of the tokens that a text takes in a model's context: every model cuts text in its own way. The estimate
+/// follows what byte pair encodings have in common: a word with the space before it is one token unless it is long,
+/// digits and marks go in threes, and a character of Chinese is a token.
+///
+/// Compared with `o200k_base`, `cl100k_base` and the tokenizer that Anthropic has published, it was off by
+///
+/// | Text | by |
+/// |---|---|
+/// | English prose | +5 to +10 % |
+/// | JSON | -2 to +14 % |
+/// | Chinese prose | +2 to +33 % |
+/// | Rust and Python | +2 to +18 % |
+/// | listings of directories, hashes | -8 to -18 % |
+/// | base64 | -45 to -47 % |
+///
+/// A limit for texts such as the last two is better set in characters.
+///
+/// ```
+/// assert_eq!(mcp_server::estimated_tokens("Shows what is in stock."), 6);
+/// ```
+pub fn estimated_tokens(text: &str) -> usize {
+    let mut counter = Counter::default();
+    text.chars().for_each(|it| counter.push(it));
+    counter.tokens()
+}
+
+/// Counts the [estimated tokens](estimated_tokens) of a text as it grows.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counter {
+    before: usize,
+    run: Run,
+}
+
+impl Counter {
+    pub(super) fn push(&mut self, character: char) {
         let kind = Kind::of(character);
-        if kind != run.kind {
-            tokens += run.tokens();
-            run = Run { kind, length: 0 };
+        if kind != self.run.kind {
+            self.before += self.run.tokens();
+            self.run = Run { kind, length: 0 };
         }
-        run.length += 1;
+        self.run.length += 1;
     }
-    tokens + run.tokens()
+
+    pub(super) fn tokens(&self) -> usize {
+        self.before + self.run.tokens()
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -44,7 +75,7 @@ impl Kind {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Run {
     kind: Kind,
     length: usize,
@@ -78,7 +109,7 @@ mod tests {
             ("查询库存", 4),
             ("\n\n", 1),
         ] {
-            assert_eq!(estimate(text), tokens, "{text}");
+            assert_eq!(estimated_tokens(text), tokens, "{text}");
         }
     }
 }
