@@ -108,10 +108,10 @@ impl Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputSchema {
-    /// It is answered, as the protocol wants, beyond the limit.
+    /// Answer it, as the protocol wants, beyond the limit.
     #[default]
     Keep,
-    /// It is left out. Clients that check results against the schema take that for an error.
+    /// Leave it out. Clients that check results against the schema take that for an error.
     Break,
 }
 

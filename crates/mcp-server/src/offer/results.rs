@@ -18,7 +18,7 @@ use crate::{
     system_clock,
 };
 use adapter_skills::SkillCatalog;
-use adapter_tools::{InvalidArguments, Tool, ToolError};
+use adapter_tools::{Tool, ToolError};
 use governance::{PatternError, PatternSet};
 use jsonrpc_core::RawJson;
 use ledger::Cut;
@@ -328,16 +328,6 @@ impl ResultLimits {
             // It is in no text that hosts show; the message says what a model needs.
             failure.details = Some(json!({ "shortened": true }));
         }
-        if let ToolError::Rejected(invalid) = &error {
-            let mut violations = invalid.violations().iter();
-            if violations.all(|it| room.holds(it.message())) {
-                return (error, None);
-            }
-            let lines = invalid.violations().iter().map(ToString::to_string);
-            let text = lines.collect::<Vec<_>>().join("\n");
-            let (text, whole) = self.shorten_text(cx, call, redactor, text).await;
-            return (ToolError::Rejected(InvalidArguments::because(text)), whole);
-        }
         let message = match &mut error {
             ToolError::Failed(failure) => {
                 if failure.details.is_none() && !room.holds(&failure.message) {
@@ -349,26 +339,14 @@ impl ResultLimits {
             ToolError::Crashed { message, .. }
             | ToolError::Unavailable { message, .. }
             | ToolError::Lost { message, .. } => message,
+            // Violations of a schema are of bounded length.
             _ => return (error, None),
         };
         if room.holds(message) {
             return (error, None);
         }
-        let text = std::mem::take(message);
-        let (text, whole) = self.shorten_text(cx, call, redactor, text).await;
-        *message = text;
-        (error, whole)
-    }
-
-    async fn shorten_text(
-        &self,
-        cx: &RequestCx,
-        call: &Limited,
-        redactor: &Arc<Redactor>,
-        text: String,
-    ) -> (String, Option<Cut>) {
         let said = CallToolResult {
-            content: vec![Content::text(text)],
+            content: vec![Content::text(std::mem::take(message))],
             is_error: true,
             ..CallToolResult::default()
         };
@@ -377,7 +355,8 @@ impl ResultLimits {
             Content::Text { text, .. } => Some(text),
             _ => None,
         });
-        (texts.collect::<Vec<_>>().join("\n"), whole)
+        *message = texts.collect::<Vec<_>>().join("\n");
+        (error, whole)
     }
 
     async fn keep(

@@ -392,8 +392,8 @@ async fn failures_have_the_limit() {
     assert_eq!(ended.outcome, Outcome::Failed);
     assert!(ended.whole.is_some());
     let answer = client.call("refuses", json!({})).await;
-    assert!(answer.to_string().len() < 3 * CHARACTERS, "{answer}");
-    assert!(answer.to_string().contains("result://"), "{answer}");
+    // The text, and in `_meta` once more.
+    assert!(answer.to_string().len() < 5 * CHARACTERS, "{answer}");
 }
 
 #[tokio::test]
@@ -413,7 +413,7 @@ async fn tokens_are_a_limit_too() {
     assert!((200..=400).contains(&tokens), "{tokens}");
 }
 
-/// Somebody else's result, one that has expired and one that never was are answered alike.
+/// Results of other clients, one that has expired and one that never was are answered alike.
 #[tokio::test]
 async fn a_result_is_for_its_client_and_for_a_while() {
     let house = house().await;

@@ -95,7 +95,7 @@ impl Drop for OwnFile {
     }
 }
 
-/// What has become of a result that was to be kept.
+/// Outcome for a result that was to be kept.
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) kept: Option<Arc<KeptResult>>,
@@ -429,7 +429,7 @@ fn parts(uri: &str) -> Option<(&str, Option<&str>)> {
 /// A part of a result that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
-    /// These bytes, exactly.
+    /// Exactly so many bytes.
     Bytes(ByteRange),
     /// About these bytes: whole characters.
     Characters(ByteRange),
@@ -628,7 +628,7 @@ impl Resources for KeptResources {
         Ok(Vec::new())
     }
 
-    /// Whether there is a result, and for whom, is found out when it is read.
+    /// The name of any address: a read finds out if there is a result, and for which client.
     fn canonical(&self, uri: &str) -> Option<String> {
         let (id, _) = parts(uri)?;
         Some(format!("{SCHEME}{id}"))
