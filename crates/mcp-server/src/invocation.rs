@@ -262,6 +262,11 @@ impl Invocation {
         redaction::digest(self.arguments.as_str())
     }
 
+    /// The way in which it was made, for the record, if that is another than by its own name.
+    pub(crate) fn via(&self) -> Option<&'static str> {
+        self.at_most.map(|_| "search")
+    }
+
     /// The JSON-RPC method that asks for it.
     pub fn method(&self) -> Method {
         match self.target {

@@ -256,6 +256,8 @@ impl ResultLimits {
         {
             return (part, None);
         }
+        // Before anything is cut: a part of a secret is not found by its value, and the rest can be read in small parts.
+        let result = excerpt::without_known(result);
         let keeps_structured = result
             .structured_content
             .clone()

@@ -30,6 +30,7 @@ pub(crate) fn start_of<'a>(
         trace_id: labels.trace_id.as_deref(),
         arguments: &labels.arguments,
         arguments_digest: Some(labels.arguments_digest),
+        via: invocation.via(),
         ..Start::new(
             call,
             at_us,

@@ -661,6 +661,37 @@ async fn the_digest_on_record_confirms_no_guess_of_a_secret() {
     assert!(!call.ended.result.text.contains("hunter2"));
 }
 
+/// Secrets that the process knows are taken out of answers by their value, which a part of one does not have.
+#[tokio::test]
+async fn a_known_secret_is_not_read_in_parts() {
+    let secret = "canary-read-in-parts-4711";
+    redaction::know([secret]);
+    let setup = setup(options()).await;
+    let mut more_tools = setup.more_tools;
+    // At every place where the text may be cut, and in the rest.
+    let said = format!("{secret} ").repeat(200);
+    more_tools.push(setup.bench.tool("leaks", json!({}), &[], move |_, _| {
+        let said = said.clone();
+        async move { Ok(said.into()) }
+    }));
+    let house = Setup {
+        more_tools,
+        ..setup
+    }
+    .build();
+    let mut client = house.connect("agent", MODERN).await;
+    let answer = client.call("leaks", json!({})).await;
+    assert!(!answer.to_string().contains("canary"), "{answer}");
+    let (uri, _) = place(&answer["result"]);
+    let mut all = String::new();
+    for offset in (0..60).step_by(3) {
+        let arguments = json!({ "uri": uri, "offset": offset, "length": 3 });
+        let answer = client.call("read_result", arguments).await;
+        all.push_str(texts(&answer["result"])[0]);
+    }
+    assert!(all.starts_with("[redacted secret] [redacted"), "{all}");
+}
+
 #[tokio::test]
 async fn all_rules_that_fit_hold_and_the_smallest_numbers_count() {
     let mut general = rule(&[], 10_000);

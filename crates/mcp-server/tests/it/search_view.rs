@@ -347,6 +347,8 @@ async fn a_call_through_the_view_is_the_call_of_its_tool() {
         assert_eq!(one.started.arguments, other.started.arguments);
         assert_eq!(one.started.arguments_digest, other.started.arguments_digest);
         assert_eq!(one.ended.cost_micros, other.ended.cost_micros);
+        assert_eq!(one.started.via, None);
+        assert_eq!(other.started.via.as_deref(), Some("search"));
         let usage = house.usage_of("agent").await.unwrap();
         assert_eq!(usage.spent, Micros(10), "{version}");
     }

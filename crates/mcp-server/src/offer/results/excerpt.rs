@@ -2,7 +2,8 @@
 
 use crate::offer::results::{ResultLimit, tokens::Counter};
 use jsonrpc_core::RawJson;
-use mcp_protocol::model::{CallToolResult, Content};
+use mcp_protocol::model::{CallToolResult, Content, ResultMeta};
+use std::borrow::Cow;
 
 /// The name of links to results.
 pub(super) const LINK_NAME: &str = "the whole result";
@@ -20,6 +21,46 @@ const NOTE_TOKENS: usize = 220;
 const LEAST_PART: usize = 200;
 /// The mark at the end of such a part.
 const MARK: &str = " […]";
+
+/// A result without the secrets that the process knows.
+pub(super) fn without_known(mut result: CallToolResult) -> CallToolResult {
+    if !redaction::knows_any() {
+        return result;
+    }
+    let clean = |text: &mut String| {
+        if let Cow::Owned(without) = redaction::without_known(text) {
+            *text = without;
+        }
+    };
+    let clean_json = |raw: &RawJson| match redaction::without_known_json(raw.as_str()) {
+        Cow::Owned(without) => RawJson::from_serialized(without.into_bytes()),
+        Cow::Borrowed(_) => raw.clone(),
+    };
+    for item in &mut result.content {
+        match item {
+            Content::Text { text, .. } => clean(text),
+            Content::Image { data, .. } | Content::Audio { data, .. } => clean(data),
+            Content::ResourceLink(link) => {
+                clean(&mut link.uri);
+                clean(&mut link.name);
+                link.description.iter_mut().for_each(clean);
+            }
+            Content::Resource { resource, .. } => {
+                clean(&mut resource.uri);
+                let texts = resource.text.iter_mut().chain(&mut resource.blob);
+                texts.for_each(clean);
+            }
+        }
+    }
+    result.structured_content = result.structured_content.as_ref().map(clean_json);
+    let mut meta = ResultMeta::default();
+    for (name, value) in result.meta.iter() {
+        let name = redaction::without_known(name).into_owned();
+        meta.insert_raw(name, clean_json(value));
+    }
+    result.meta = meta;
+    result
+}
 
 /// Room for what is shown.
 #[derive(Clone, Copy, Debug)]
@@ -262,7 +303,6 @@ impl Document {
 mod tests {
     use super::*;
     use crate::estimated_tokens;
-    use mcp_protocol::model::ResultMeta;
     use proptest::prelude::*;
     use serde_json::Value;
 
