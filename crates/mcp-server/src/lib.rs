@@ -103,6 +103,10 @@ pub(crate) type Invocations<Q> =
     TracedCalls<Governed<Confirmed<Recorded<Limited<Timed<Runner>>>>, Q>>;
 
 /// Puts the layers together: the one place where their order is written down.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts that layers are made of, each once"
+)]
 pub(crate) fn invocations<Q: QuotaStore>(
     governor: Arc<Governor<Q>>,
     recorder: Recorder,

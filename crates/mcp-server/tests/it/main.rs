@@ -31,3 +31,4 @@ mod tasks_runner;
 mod tasks_store;
 mod timing;
 mod traced;
+mod ways_in;
