@@ -45,6 +45,8 @@ class Run:
     revision: str
     transport: str
     behind_gateway: bool = False
+    # Name of the server, if it is not one of ours.
+    server: str = ""
 
     def options(self) -> list[str]:
         if self.selection == "requirements":
@@ -160,7 +162,7 @@ def section(text: str, title: str) -> list[str]:
 
 def carry_out(run: Run, server: Server, entries: list[Entry], cache: Path) -> Report:
     way = f"gateway-{run.transport}" if run.behind_gateway else run.transport
-    results = cache / "results" / f"{way}-{run.suite}-{run.selection}-{run.revision}"
+    results = cache / "results" / f"{run.server}{way}-{run.suite}-{run.selection}-{run.revision}"
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     baseline = results / "expected-failures.yaml"
@@ -344,6 +346,49 @@ def carry_out_all(server: Server, transport: str, entries: list[Entry], cache: P
     return total
 
 
+# Servers by the official TypeScript SDK, of which each speaks this revision to the suite by itself.
+TYPESCRIPT = [("sdk-1", "2025-11-25"), ("server-2", "2026-07-28")]
+
+
+def compare(gateway: str, transport: str, kind: str, revision: str, cache: Path) -> int:
+    """Runs the suite against a server of others through a gateway, and by itself; returns how much is worse there."""
+    node = shutil.which("node")
+    command = [str(node), str(cache.parent / "clients/servers/suite.mjs"), kind]
+    found = {}
+    for way in ("by itself", "behind"):
+        # The suite speaks HTTP, and so does a server that is asked by itself.
+        is_behind = way == "behind"
+        listens = transport == "http" or not is_behind
+        run = Run("0.2", "requirements", revision, transport, is_behind, f"{kind}-")
+        words = [*command, "{port}"] if listens else command
+        server = Server(words, "http" if listens else "stdio", gateway if is_behind else None)
+        try:
+            found[way] = carry_out(run, server, [], cache)
+        finally:
+            server.stop()
+    alone, behind = found["by itself"], found["behind"]
+    own = {*alone.unexpected, *alone.empty, *MAY_CHECK_NOTHING_BEHIND}
+    worse = [it for it in [*behind.unexpected, *behind.empty] if it not in own]
+    worse += [it.trouble for it in (alone, behind) if it.trouble and not it.unexpected]
+    lines = [
+        f"{transport:<9} {kind:<9} {revision:<11} {alone.passed:>9} {behind.passed:>9}  {', '.join(sorted(alone.unexpected))}",
+        *(f"    FAILED {it}" for it in worse),
+    ]
+    print("\n".join(lines), flush=True)
+    return len(worse)
+
+
+def compare_typescript(gateway: str, cache: Path) -> int:
+    print(f"{'transport':<9} {'server':<9} {'revision':<11} {'by itself':>9} {'behind':>9}  fails by itself", flush=True)
+    rows = [(transport, *row) for transport in TRANSPORTS for row in TYPESCRIPT]
+    with ThreadPoolExecutor(len(rows)) as pool:
+        running = [pool.submit(compare, gateway, *row, cache) for row in rows]
+        failed = sum(each.result() for each in running)
+    print(f"details: {cache / 'results'}")
+    print(f"{failed} scenarios fail behind the gateway that pass without it")
+    return 1 if failed else 0
+
+
 def is_url(target: str) -> bool:
     return target.startswith(("http://", "https://"))
 
@@ -364,6 +409,10 @@ def main() -> int:
     arguments = parser.parse_args()
     if not arguments.target:
         parser.error("what is to be tested?")
+    if arguments.target == ["typescript"]:
+        if not arguments.through:
+            parser.error("a server of others is compared with itself behind a gateway: --through")
+        return compare_typescript(arguments.through, arguments.cache)
     transports = chosen_transports(arguments.target, arguments.transport)
     # Ended by a signal, we still stop the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -65,6 +65,9 @@ async def carry_out(session, tasks, user, step):
                     for part in read.contents
                 ]
             }
+        case "prompt":
+            filled = await session.get_prompt(step["prompt"], step["arguments"])
+            return {"messages": [message.model_dump(mode="json", exclude_none=True) for message in filled.messages]}
         case "call":
             progress = []
 

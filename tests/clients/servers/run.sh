@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tries `owlclaw-mcp client` with servers that others have written.
+# Tries `owlclaw-mcp client` with servers that others have written, and the official clients with these behind the gateway.
 #
 #   tests/clients/servers/run.sh BINARY [--only TEXT]... [--jobs N]
 #
@@ -40,8 +40,11 @@ check=(python3 "$here/check.py" --binary "$binary" --cache "$cache/clients" "$@"
 if [ $# -ne 0 ]; then
     exec "${check[@]}"
 fi
+install_python_venv "$cache/clients/python-2" "$here/../python/requirements.txt"
+install_npm_package "$cache/clients/typescript" "$here/../typescript"
 # It waits for tokens to end most of its time.
 python3 "$here/sign_in.py" --binary "$binary" --cache "$cache/clients" &
 signing_in=$!
 "${check[@]}"
+python3 "$here/through.py" --binary "$binary" --cache "$cache/clients"
 wait "$signing_in"
