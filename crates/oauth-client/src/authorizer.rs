@@ -193,6 +193,27 @@ impl Authorizer {
         self.0.obtain(wanted).await.map(|_| ())
     }
 
+    /// True if another process that shares the store has signed out of the server, or signed in anew, since the token
+    /// in use was got: what is connected with it belongs to another person's account, or to nobody's. False while a
+    /// token is being asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthorizationError::Store`].
+    pub async fn is_superseded(&self) -> Result<bool, AuthorizationError> {
+        let Ok(state) = self.0.state.try_lock() else {
+            return Ok(false);
+        };
+        let mine = state.credentials.as_ref().filter(|it| it.tokens.is_some());
+        let Some((issuer, sign_in)) = mine.map(|it| (it.issuer.clone(), it.sign_in.clone())) else {
+            return Ok(false);
+        };
+        drop(state);
+        let stored = self.0.stored().await?;
+        let is_same = |it: &Credentials| it.issuer == issuer && it.sign_in == sign_in;
+        Ok(!stored.iter().any(|it| it.tokens.is_some() && is_same(it)))
+    }
+
     /// Forgets the tokens and registrations of the server, here and in the store.
     ///
     /// # Errors

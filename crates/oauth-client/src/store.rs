@@ -47,6 +47,9 @@ pub struct Credentials {
     /// The tokens, as long as there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
+    /// Digits that each sign-in of a person has of its own, and renewals keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign_in: Option<String>,
     /// Time of saving, in seconds since 1970.
     #[serde(default)]
     pub saved_at: u64,

@@ -534,3 +534,41 @@ async fn a_workload_shows_its_assertion_once() {
     assert_eq!(asked["assertion"], "the.workload.jwt");
     assert!(!asked.contains_key("client_id"));
 }
+
+#[tokio::test]
+async fn a_person_who_has_signed_out_elsewhere_is_not_signed_in_again_by_a_renewal() {
+    let (issuer, server) = world().await;
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryStore::default());
+    let options = |grant| Options {
+        store: Arc::clone(&store),
+        grant,
+        ..headless()
+    };
+    let sign_in = async || {
+        let person = server.authorizer(options(headless().grant));
+        person.login().await.unwrap();
+        person
+    };
+    let person = sign_in().await;
+    let running = server.authorizer(options(Grant::Stored));
+    assert_eq!(server.call(&running).await.unwrap(), 200);
+    assert!(!running.is_superseded().await.unwrap());
+    // Another sign-in, and not a renewal, takes the place of this one.
+    issuer.set(|it| it.tokens.clear());
+    assert_eq!(server.call(&running).await.unwrap(), 200);
+    assert!(!running.is_superseded().await.unwrap());
+    let person_again = sign_in().await;
+    assert!(running.is_superseded().await.unwrap());
+    drop((person, running));
+    let running = server.authorizer(options(Grant::Stored));
+    assert_eq!(server.call(&running).await.unwrap(), 200);
+    person_again.logout().await.unwrap();
+    assert!(running.is_superseded().await.unwrap());
+    // Whatever leads to a renewal, the tokens do not come back.
+    issuer.set(|it| it.tokens.clear());
+    let before = issuer.grants().len();
+    let gone = server.call(&running).await.unwrap_err();
+    assert!(matches!(gone, AuthorizationError::LoginNeeded(_)), "{gone}");
+    assert_eq!(issuer.grants().len(), before);
+    assert!(store.load(&server.url()).await.unwrap().is_empty());
+}

@@ -31,6 +31,7 @@ impl Inner {
             });
         }
         let stored = self.stored().await?;
+        self.heed(state, &stored);
         let named = challenge.resource_metadata.as_deref();
         let resource = discovery::resource(&self.web, &self.server, named).await?;
         let (resource, server) = match resource {
@@ -275,7 +276,13 @@ impl Inner {
         {
             credentials.registration = None;
         }
-        self.keep(state, asked?, &client, scopes, prover.as_ref())
+        let given = asked?;
+        if matches!(options.grant, Grant::Login(_))
+            && let Some(credentials) = &mut state.credentials
+        {
+            credentials.sign_in = crate::key::random::<16>();
+        }
+        self.keep(state, given, &client, scopes, prover.as_ref())
             .await
     }
 

@@ -98,6 +98,19 @@ impl Inner {
         stored.map_err(|error| store_error(&*error))
     }
 
+    /// Forgets a person's tokens that another process has removed from the store: they would come back with the next
+    /// renewal.
+    pub(super) fn heed(&self, state: &mut State, stored: &[Credentials]) {
+        let is_personal = matches!(self.options.grant, Grant::Login(_) | Grant::Stored);
+        let is_gone = |mine: &Credentials| {
+            mine.tokens.is_some() && !stored.iter().any(|it| it.issuer == mine.issuer)
+        };
+        if is_personal && state.credentials.as_ref().is_some_and(is_gone) {
+            state.credentials = None;
+            self.publish(state);
+        }
+    }
+
     /// Reads the store, and renews a token that ends.
     pub(super) async fn prepare(
         &self,
@@ -105,6 +118,7 @@ impl Inner {
     ) -> Result<Option<Obtained>, AuthorizationError> {
         // Another process may have done it already.
         let mut stored = self.stored().await?;
+        self.heed(state, &stored);
         if let Some(at) = stored.iter().position(|it| it.tokens.is_some()) {
             stored.swap(0, at);
         }
