@@ -57,8 +57,8 @@ pub use self::sections::shutdown::Shutdown;
 pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
 pub use self::sections::tls::{ForwardedHeader, Tls};
 pub use self::sections::upstreams::{
-    Gateway, Isolation, RiskClass, RiskPatterns, Trust, Upstream, UpstreamAuth, UpstreamTransport,
-    Uris,
+    Gateway, Isolation, RiskClass, RiskPatterns, Trust, Upstream, UpstreamAuth, UpstreamCost,
+    UpstreamTransport, Uris,
 };
 pub use self::sections::vault::Vault;
 pub use self::sections::websocket::WebSocket;

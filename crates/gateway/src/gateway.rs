@@ -24,7 +24,7 @@ use mcp_protocol::{
 };
 use mcp_server::{
     ComponentState, NotOffered, PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry,
-    Resources, SourceTools, ToolSource, UNHEARD, UPSTREAM_META,
+    Resources, Sought, SourceTools, ToolSource, UNHEARD, UPSTREAM_META,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
@@ -357,7 +357,7 @@ impl Gateway {
         tools.collect()
     }
 
-    /// Patterns of `allow` and `deny` that fit nothing which their upstream lists: the upstream, `allow` or `deny`, the
+    /// Patterns of an upstream's settings that fit nothing which it lists: the upstream, the key of the setting, the
     /// pattern, and the names that it was compared with. An upstream that was never heard has none.
     #[must_use]
     pub fn unmatched_patterns(&self) -> Vec<(String, &'static str, String, Vec<String>)> {
@@ -374,14 +374,19 @@ impl Gateway {
             let names = tools.chain(prompts).chain(resources).chain(templates);
             let names = names.chain(unfit);
             let names: Vec<String> = names.cloned().collect();
-            for (key, patterns) in [
-                ("allow", &upstream.spec.allow),
-                ("deny", &upstream.spec.deny),
-            ] {
-                for pattern in patterns {
-                    if !names.iter().any(|it| crate::spec::fits(pattern, it)) {
-                        found.push((name.clone(), key, pattern.clone(), names.clone()));
-                    }
+            let tools: Vec<String> = known.tools.iter().map(|it| it.name.clone()).collect();
+            let spec = &upstream.spec;
+            let is_of = |key: &'static str, names| move |it: &'_ String| (key, it.clone(), names);
+            let patterns = (spec.allow.iter().map(is_of("allow", &names)))
+                .chain(spec.deny.iter().map(is_of("deny", &names)))
+                .chain(spec.hold.iter().map(is_of("hold", &tools)))
+                .chain(spec.costs.iter().map(|it| ("costs", it.0.clone(), &tools)))
+                .chain(spec.risks.iter().map(|it| ("risks", it.0.clone(), &tools)));
+            for (key, pattern, names) in patterns {
+                // Held as a whole, it needs no tools for that.
+                let is_all = pattern == "*";
+                if !is_all && !names.iter().any(|it| crate::spec::fits(&pattern, it)) {
+                    found.push((name.clone(), key, pattern, names.clone()));
                 }
             }
         }
@@ -577,6 +582,9 @@ impl Gateway {
                 "its operator holds it back: `{place}` has `{pattern}`"
             ));
         }
+        if let Some(micros) = spec.cost_of(&tool.name) {
+            made = made.with_estimated_cost_micros(micros);
+        }
         let icons = tool.icons.iter().map(|it| json!(it));
         made = made.with_icons(icons.collect());
         let title = tool.title.as_ref().or_else(|| hints?.title.as_ref());
@@ -610,6 +618,8 @@ impl Gateway {
 
 impl Inner {
     fn close_later(&self, upstream: Arc<Upstream>) {
+        // At once: a call that comes from now on must not find its connections.
+        upstream.retire();
         self.runtime.spawn(async move { upstream.close().await });
     }
 }
@@ -731,6 +741,29 @@ impl ToolSource for Gateway {
             ok: wrong.is_empty(),
             detail: (!wrong.is_empty()).then(|| wrong.join("; ")),
         })
+    }
+
+    /// Names that begin like those of an upstream whose lists were never read may be its own.
+    fn absent(&self, sought: Sought<'_>) -> Option<ToolError> {
+        let upstreams = self.0.upstreams().into_values();
+        let unheard = upstreams.filter(|it| it.spec.enabled && it.catalogue().is_none());
+        let mut found = unheard.filter_map(|it| {
+            let beginning = match sought {
+                Sought::Tool(_) | Sought::Prompt(_) => self.template(&it).beginning(&it.spec.name),
+                Sought::Resource(_) => format!("mcp.{}+", it.scheme_key),
+            };
+            let (Sought::Tool(name) | Sought::Prompt(name) | Sought::Resource(name)) = sought;
+            let own = name.strip_prefix(&beginning).filter(|it| !it.is_empty())?;
+            let is_its = !beginning.is_empty() && it.spec.offers(own);
+            is_its.then_some((beginning.len(), it))
+        });
+        // `mcp_a_b_x` is rather of `a-b` than of `a`.
+        let first = found.next()?;
+        let (_, upstream) = found.fold(first, |one, other| match one.0 < other.0 {
+            true => other,
+            false => one,
+        });
+        Some(upstream.absent())
     }
 
     /// A tool of an upstream takes no name away.

@@ -46,6 +46,9 @@ pub struct UpstreamSpec {
     pub risk: RiskClass,
     /// Patterns of tools, by their own names, with their class; of several that fit, the gravest counts.
     pub risks: Vec<(String, RiskClass)>,
+    /// Patterns of tools, by their own names, with what a call is expected to cost, in millionths; of several that fit,
+    /// the highest counts.
+    pub costs: Vec<(String, u64)>,
     /// Patterns of tools whose calls are refused, by their own names. `*` is the whole upstream, with its resources
     /// and prompts.
     pub hold: Vec<String>,
@@ -157,6 +160,7 @@ impl UpstreamSpec {
             trust_annotations: false,
             risk: RiskClass::Mutating,
             risks: Vec::new(),
+            costs: Vec::new(),
             hold: Vec::new(),
             unresolved: None,
         }
@@ -176,6 +180,13 @@ impl UpstreamSpec {
             None => None,
         });
         configured.or(said).unwrap_or(self.risk)
+    }
+
+    /// Expected cost of a call of a tool, in millionths.
+    #[must_use]
+    pub fn cost_of(&self, tool: &str) -> Option<u64> {
+        let fitting = self.costs.iter().filter(|(it, _)| fits(it, tool));
+        fitting.map(|(_, cost)| *cost).max()
     }
 
     /// The pattern by which a tool is held back.
@@ -407,6 +418,13 @@ mod tests {
         ];
         assert_eq!(spec.risk_of("pay_all", Some(&reads)), RiskClass::Financial);
         assert_eq!(spec.risk_of("get", None), RiskClass::ReadOnly);
+        spec.costs = vec![("pay*".to_owned(), 5), ("*".to_owned(), 7)];
+        assert_eq!(spec.cost_of("pay_all"), Some(7));
+        spec.costs.pop();
+        assert_eq!(
+            (spec.cost_of("pay_all"), spec.cost_of("get")),
+            (Some(5), None)
+        );
         spec.hold = vec!["pay*".to_owned()];
         assert_eq!(spec.holds("pay_all"), Some("pay*"));
         assert!(spec.holds("get").is_none() && spec.held_by().is_none());

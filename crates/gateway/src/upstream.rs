@@ -5,7 +5,7 @@ pub(crate) mod slot;
 pub(crate) mod watched;
 
 use self::{
-    call::Parked,
+    call::{Parked, unavailable},
     meter::{Figures, Meter},
     slot::{Down, Live, Slot},
     watched::Watched,
@@ -17,7 +17,7 @@ use crate::{
     pins::{Listed, PinKind, Pins, Verdict, hex},
     store::Store,
 };
-use adapter_tools::{Askable, ToolCx};
+use adapter_tools::{Askable, ToolCx, ToolError};
 use arc_swap::ArcSwapOption;
 use mcp_protocol::model::ResourceContents;
 use mcp_server::SourceTools;
@@ -41,6 +41,8 @@ use tokio::{
 
 /// Most clients of one upstream that have a connection each.
 const MAX_CLIENTS: usize = 256;
+/// Time after which to ask again for something of an upstream that was never heard of.
+const UNHEARD_PAUSE: Duration = Duration::from_secs(2);
 /// Most characters of an error that are kept.
 const MAX_ERROR: usize = 300;
 
@@ -289,6 +291,13 @@ impl Upstream {
         let Some(shared) = self.shared.get() else {
             return Err(self.out_of_use());
         };
+        if self.is_closed() {
+            return Err(Down {
+                reason: "it is configured differently now".to_owned(),
+                retry_after: Some(Duration::from_secs(1)),
+                wants_login: false,
+            });
+        }
         let Some(key) = ClientKey::of(self.spec.isolation, cx) else {
             return Ok(SlotRef::Shared(shared));
         };
@@ -358,7 +367,11 @@ impl Upstream {
     /// Source of tokens for requests; somebody may have signed in since it was asked for the last time.
     pub(crate) async fn authorizer(&self) -> Result<Option<Authorizer>, mcp_client::Error> {
         let mut authorizer = self.authorizer.lock().await;
-        if authorizer.is_none() || locked(&self.record).wants_login {
+        let is_superseded = match &*authorizer {
+            Some(it) => it.is_superseded().await.unwrap_or_default(),
+            None => true,
+        };
+        if is_superseded || locked(&self.record).wants_login {
             let made = self.spec.authorizer().await;
             *authorizer = made.map_err(|error| mcp_client::Error::Address {
                 url: self.spec.place(),
@@ -368,13 +381,41 @@ impl Upstream {
         Ok(authorizer.clone())
     }
 
+    /// Error for a request for something of this upstream, whose lists were never read.
+    pub(crate) fn absent(&self) -> ToolError {
+        let record = locked(&self.record);
+        let (name, wants_login) = (&self.spec.name, record.wants_login);
+        let Some(reason) = record.error.clone() else {
+            return ToolError::Unavailable {
+                message: format!(
+                    "upstream `{name}` has not told its tools yet; the call was not begun"
+                ),
+                retry_after: Some(UNHEARD_PAUSE),
+                detail: String::new(),
+            };
+        };
+        drop(record);
+        let retry_after = (!wants_login).then_some(UNHEARD_PAUSE);
+        let down = Down {
+            reason,
+            retry_after,
+            wants_login,
+        };
+        unavailable(name, &down)
+    }
+
     /// True if the upstream is configured no more, or differently.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    pub(crate) async fn close(&self) {
+    /// Notes that it is configured no more, or differently: no call begins on its connections.
+    pub(crate) fn retire(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) async fn close(&self) {
+        self.retire();
         self.parked.clear();
         let own: Vec<_> = locked(&self.of_clients).drain().collect();
         let own = own.iter().map(|(_, slot)| slot.close());

@@ -4,7 +4,8 @@
 
 use adapter_skills::SkillCatalog;
 use adapter_tools::{
-    Answers, Askable, Content, Needed, Progress, Question, Tool, ToolCx, ToolError, ToolOutput,
+    Answers, Askable, Content, Needed, Progress, Question, RiskClass, Tool, ToolCx, ToolError,
+    ToolOutput,
 };
 use bytes::Bytes;
 use gateway::{
@@ -15,7 +16,7 @@ use gateway::{
 use http::HeaderMap;
 use mcp_client::HttpTransport;
 use mcp_protocol::model::ReadResource;
-use mcp_server::ToolSource;
+use mcp_server::{Sought, ToolSource};
 use oauth_client::{Credentials, FileStore, Secret, TokenStore};
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -546,6 +547,25 @@ async fn a_server_that_wants_authorization_says_so() {
     let gateway = site.gateway(vec![url_spec("up", &url)]);
     gateway.first_look(GENEROUS).await;
     assert_eq!(state(&gateway, "up"), State::LoginNeeded);
+    let told = |sought| gateway.absent(sought).map(|it| it.to_string());
+    let needs_login =
+        "upstream `up` needs a login: its operator has to sign in; the call was not begun";
+    for sought in [
+        Sought::Tool("mcp_up_echo"),
+        Sought::Prompt("mcp_up_greet"),
+        Sought::Resource("mcp.up+file:///a.txt"),
+    ] {
+        assert_eq!(told(sought).as_deref(), Some(needs_login), "{sought:?}");
+    }
+    for other in ["mcp_up_", "mcp_other_echo", "echo"] {
+        assert_eq!(told(Sought::Tool(other)), None, "{other}");
+    }
+    let mut narrow = url_spec("up", &url);
+    narrow.deny = vec!["e*".to_owned()];
+    gateway.apply(vec![narrow]);
+    assert_eq!(told(Sought::Tool("mcp_up_echo")), None);
+    let not_yet = "upstream `up` has not told its tools yet; the call was not begun";
+    assert_eq!(told(Sought::Tool("mcp_up_pid")).as_deref(), Some(not_yet));
     let mut with_token = url_spec("up", &url);
     let Reach::Url { headers, .. } = &mut with_token.reach else {
         panic!()
@@ -554,6 +574,11 @@ async fn a_server_that_wants_authorization_says_so() {
     gateway.apply(vec![with_token]);
     gateway.first_look(GENEROUS).await;
     assert_eq!(state(&gateway, "up"), State::Ready);
+    assert_eq!(
+        told(Sought::Tool("mcp_up_unheard")),
+        None,
+        "its lists are known"
+    );
     gateway.shut_down().await;
 }
 
@@ -585,11 +610,26 @@ async fn tokens_that_are_kept_are_used_as_soon_as_somebody_has_signed_in() {
         }),
         ..Credentials::default()
     };
-    FileStore::at(&tokens).save(&kept).await.unwrap();
+    let store = FileStore::at(&tokens);
+    store.save(&kept).await.unwrap();
     gateway.recheck("up").await.unwrap();
-    let answer = call(&gateway, "mcp_up_echo", json!({"text": "hi"})).await;
-    assert_eq!(text(&answer.unwrap()), "hi");
+    let echo = || call(&gateway, "mcp_up_echo", json!({"text": "hi"}));
+    assert_eq!(text(&echo().await.unwrap()), "hi");
     assert_eq!(state(&gateway, "up"), State::Ready);
+    // Somebody else signs in: what was connected before is not used any more.
+    let mut of_another = kept.clone();
+    of_another.sign_in = Some("2".to_owned());
+    store.save(&of_another).await.unwrap();
+    until("it is left", || gateway.connected().is_empty()).await;
+    assert_eq!(text(&echo().await.unwrap()), "hi");
+    sleep(Duration::from_millis(2500)).await;
+    assert_eq!(gateway.connected(), ["up"], "nothing has changed meanwhile");
+    // And signs out.
+    store.remove(&kept.server, &kept.issuer).await.unwrap();
+    until("it is left", || gateway.connected().is_empty()).await;
+    let refused = echo().await.unwrap_err().to_string();
+    assert!(refused.contains("`up` needs a login"), "{refused}");
+    assert!(store.load(&kept.server).await.unwrap().is_empty());
     gateway.shut_down().await;
 }
 
@@ -837,6 +877,71 @@ async fn what_is_configured_anew_takes_effect_and_the_rest_stays_connected() {
     assert!(tools(&gateway).is_empty());
     let pids = site.read("started") + &other.read("started");
     until("the children have ended", || !pids.lines().any(is_alive)).await;
+}
+
+#[tokio::test]
+async fn a_connection_belongs_to_one_configuration_and_is_never_that_of_another() {
+    let site = Site::new();
+    let spec = spec("up", site.upstream.path());
+    let gateway = site.gateway(vec![spec.clone()]);
+    gateway.first_look(GENEROUS).await;
+    let pid = async |client: &str| {
+        let answer = call_as(&gateway, ToolCx::new(client, "1"), "mcp_up_pid", json!({})).await;
+        text(&answer.unwrap()).to_owned()
+    };
+    let mut pids = vec![pid("ana").await];
+    gateway.apply(vec![spec.clone()]);
+    assert_eq!(pid("ana").await, pids[0], "nothing has changed");
+    let changes: [fn(&mut UpstreamSpec); 5] = [
+        |it| {
+            if let Reach::Child { arguments, .. } = &mut it.reach {
+                arguments.insert(0, "-u".to_owned());
+            }
+        },
+        |it| {
+            if let Reach::Child { environment, .. } = &mut it.reach {
+                environment.push(("KEY".to_owned(), "of ana".to_owned()));
+            }
+        },
+        |it| {
+            if let Reach::Child { environment, .. } = &mut it.reach {
+                environment[0].1 = "of bob".to_owned();
+            }
+        },
+        |it| {
+            if let Reach::Child { directory, .. } = &mut it.reach {
+                *directory = Some("/".into());
+            }
+        },
+        |it| it.isolation = Isolation::PerClient,
+    ];
+    let mut now = spec;
+    for (at, change) in changes.iter().enumerate() {
+        let before = tool(&gateway, "mcp_up_pid");
+        change(&mut now);
+        gateway.apply(vec![now.clone()]);
+        // A call that was let through by the offer of before does not begin on what is being closed.
+        let arguments = before.check(Bytes::from("{}")).unwrap();
+        let late = before.execute(ToolCx::new("ana", "1"), arguments).await;
+        assert!(
+            matches!(late, Err(ToolError::Unavailable { .. })),
+            "{late:?}"
+        );
+        gateway.connect_all(GENEROUS).await;
+        let new = pid("ana").await;
+        assert!(!pids.contains(&new), "change {at}: {new} of {pids:?}");
+        pids.push(new);
+    }
+    let of_bob = pid("bob").await;
+    assert!(!pids.contains(&of_bob));
+    assert_eq!(pid("ana").await, *pids.last().unwrap());
+    let (last, before) = pids.split_last().unwrap();
+    until("the others have ended", || {
+        !before.iter().any(|it| is_alive(it))
+    })
+    .await;
+    assert!(is_alive(last) && is_alive(&of_bob));
+    gateway.shut_down().await;
 }
 
 #[tokio::test]
@@ -1124,6 +1229,18 @@ async fn a_tool_whose_name_another_one_has_is_held_and_lists_apply_to_all_that_i
     let patterns: Vec<_> = unmatched.iter().map(|it| (it.1, &*it.2)).collect();
     assert!(patterns.contains(&("deny", "ecoh")), "{patterns:?}");
     assert!(!patterns.contains(&("deny", "echo")));
+    let mut misspelt = spec("h_h", site.upstream.path());
+    misspelt.hold = vec!["payy".to_owned(), "*".to_owned()];
+    misspelt.costs = vec![("echoo".to_owned(), 1), ("echo".to_owned(), 1)];
+    misspelt.risks = vec![("slowly".to_owned(), RiskClass::Financial)];
+    gateway.apply(vec![misspelt]);
+    gateway.connect_all(GENEROUS).await;
+    let unmatched = gateway.unmatched_patterns();
+    let patterns: Vec<_> = unmatched.iter().map(|it| (it.1, &*it.2)).collect();
+    assert_eq!(
+        patterns,
+        [("hold", "payy"), ("costs", "echoo"), ("risks", "slowly")]
+    );
     gateway.shut_down().await;
 }
 

@@ -11,11 +11,14 @@ pub(crate) mod refusal;
 pub(crate) mod verdict;
 
 use crate::{
-    invocation::{call_report::CallReport, handover::Handover},
+    invocation::{call_report::CallReport, failure::InvocationError, handover::Handover},
     names::{prompt_capability, resource_capability, tool_capability},
     offer::{
         Offer, OfferedTool,
+        prompts::PromptFailure,
+        resources::ReadFailure,
         results::{Limited, READ_RESULT, ResultLimits},
+        tool_source::Sought,
     },
 };
 use adapter_tools::{Answers, Needed, ReadResources};
@@ -193,6 +196,21 @@ impl Invocation {
             Target::Resource(read) => self.offer.resources().canonical(&read.uri).is_some(),
             Target::Prompt(name, _) => self.offer.prompts().governed_by(name).is_some(),
         }
+    }
+
+    /// Error for a target that does not exist, where nobody can say yet whether it does.
+    pub(crate) fn absent(&self) -> Option<InvocationError> {
+        let (offer, sought) = match &self.target {
+            Target::Tool(name) => (&self.offer, Sought::Tool(name)),
+            Target::Resource(read) => (&self.offer, Sought::Resource(&read.uri)),
+            Target::Prompt(name, _) => (&self.offer, Sought::Prompt(name)),
+        };
+        let error = offer.absent(sought)?;
+        Some(match &self.target {
+            Target::Tool(_) => InvocationError::Tool(error),
+            Target::Resource(_) => InvocationError::Read(ReadFailure::Unreadable(error.into())),
+            Target::Prompt(..) => InvocationError::Prompt(PromptFailure::Broken(error.into())),
+        })
     }
 
     /// The tool's own estimate of the call's cost.

@@ -73,7 +73,7 @@ pub use crate::{
         skills::SkillIndex,
         state_resources::{StateResources, States},
         tool_listing::IncludeSkill,
-        tool_source::{NotOffered, SourceTools, ToolSource},
+        tool_source::{NotOffered, Sought, SourceTools, ToolSource},
     },
     options::Options,
     pipeline::recorded::{PROMPT_VERSION, redactor_of_this_process},

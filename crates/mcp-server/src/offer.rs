@@ -26,10 +26,11 @@ use crate::{
         search::{Search, SearchView},
         tool_listing::{Described, IncludeSkill},
         tool_numbers::ToolNumbers,
+        tool_source::{Sought, ToolSource},
     },
 };
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
-use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};
+use adapter_tools::{Annotations, TaskSupport, Tool, ToolError, ToolSet};
 use ledger::Digest;
 use mcp_protocol::{MirroredParams, model::APP_SCHEME};
 use std::{
@@ -54,6 +55,8 @@ pub struct Offer {
     search: Option<Search>,
     page_names: PageNames,
     results: Option<Arc<ResultLimits>>,
+    /// Sources that may not know yet what they have.
+    sources: Vec<Arc<dyn ToolSource>>,
     pub(crate) lists: PageCache,
 }
 
@@ -113,6 +116,7 @@ impl Offer {
             prompts: Arc::new(StaticPrompts::new()),
             search: None,
             results: None,
+            sources: Vec::new(),
             lists: PageCache::default(),
         }
     }
@@ -133,6 +137,18 @@ impl Offer {
     pub fn with_prompts(mut self, prompts: Arc<dyn Prompts>) -> Self {
         self.prompts = prompts;
         self
+    }
+
+    /// With sources that are asked about names that are not on offer ([`ToolSource::absent`]).
+    #[must_use]
+    pub fn with_sources(mut self, sources: Vec<Arc<dyn ToolSource>>) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    /// Error for a request for something that is not on offer, if a source cannot say yet whether it has it.
+    pub(crate) fn absent(&self, sought: Sought<'_>) -> Option<ToolError> {
+        self.sources.iter().find_map(|it| it.absent(sought))
     }
 
     /// With a search view for some of its clients; `skills` are those that the offer was made with. A server takes

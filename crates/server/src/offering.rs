@@ -251,6 +251,7 @@ pub(super) fn offer(
     };
     let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
     let offer = Offer::new(tools, resources, Some(catalog), include, timeout);
+    let offer = offer.with_sources(sources.all());
     let offer = match search_view(config) {
         Some(view) => offer.with_search_view(view, Some(catalog)),
         None => offer,

@@ -165,6 +165,11 @@ impl Sources {
         found
     }
 
+    /// All sources.
+    pub(super) fn all(&self) -> Vec<Arc<dyn ToolSource>> {
+        self.all.clone()
+    }
+
     /// Resources of the sources.
     pub(super) fn resources(&self) -> impl Iterator<Item = Arc<dyn Resources>> {
         self.all.iter().filter_map(|source| source.resources())

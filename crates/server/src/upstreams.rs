@@ -247,6 +247,11 @@ fn spec(
         trust_annotations: upstream.trust == config::Trust::Annotations,
         risk: risk(upstream.risk),
         risks: risks(&upstream.risks),
+        costs: upstream
+            .costs
+            .values()
+            .flat_map(|it| it.tools.iter().map(|pattern| (pattern.clone(), it.cost.0)))
+            .collect(),
         hold: upstream.hold.clone(),
         ..UpstreamSpec::new(name, reach)
     })

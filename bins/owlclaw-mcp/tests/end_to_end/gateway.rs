@@ -430,6 +430,117 @@ async fn an_http_server_behind_a_gateway_is_asked_with_its_headers() {
     assert_eq!(echo.started.protocol_version, MODERN);
 }
 
+/// A server over HTTP that wants a login as long as its directory has a file `login`, and its address.
+async fn with_login(site: &Site) -> (tokio::process::Child, String) {
+    site.write("remote/login", "");
+    let server = tokio::process::Command::new("python3")
+        .args([UPSTREAM, "http", "0"])
+        .arg(site.path("remote"))
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let port = site.path("remote/port");
+    let port = || std::fs::read_to_string(&port).unwrap_or_default();
+    wait_until("it listens", GENEROUS, || !port().is_empty()).await;
+    let url = format!("http://127.0.0.1:{}/mcp", port());
+    (server, url)
+}
+
+#[tokio::test]
+async fn an_upstream_that_needs_a_login_says_so_to_those_who_may_call_it() {
+    let site = site(json!({}), json!({}));
+    let (_remote, url) = with_login(&site).await;
+    let mut file: Value = serde_json::from_str(&site.read("mcp-server.yaml")).unwrap();
+    file["mcp_server"]["upstreams"] = json!({"bank": {"url": url}});
+    file["mcp_server"]["governance"] = json!({
+        "default": {"tools": {"allow": ["*"]}, "resources": {"allow": ["*"]}},
+        "clients": {"bob": {"tools": {"deny": ["mcp_bank_*"]}}},
+    });
+    site.write("mcp-server.yaml", &file.to_string());
+    for version in [MODERN, "2025-06-18"] {
+        let mut server = site.stdio_as("ana");
+        server.open(version).await;
+        let answer = server
+            .request("tools/call", call("mcp_bank_echo", json!({})))
+            .await;
+        let told = text(answer.result());
+        assert!(told.contains("upstream `bank` needs a login"), "{told}");
+        let data = &answer.failure()["data"];
+        assert_eq!(data["retryable"], false, "{answer:?}");
+        assert_eq!(answer.failure()["code"], -32005, "{answer:?}");
+        let read = json!({"uri": "mcp.bank+file:///a.txt"});
+        let answer = server.request("resources/read", read).await;
+        assert_eq!(answer.code(), -32603, "{version} {answer:?}");
+        let unknown = server
+            .request("tools/call", call("mcp_bonk_echo", json!({})))
+            .await;
+        assert!(
+            unknown.error()["message"]
+                .as_str()
+                .unwrap()
+                .contains("unknown tool")
+        );
+        drop(server);
+        // A client that may not see its tools is told what it is told of any name.
+        let mut server = site.stdio_as("bob");
+        server.open(version).await;
+        let mut told = Vec::new();
+        for tool in ["mcp_bank_echo", "mcp_bonk_echo"] {
+            let answer = server.request("tools/call", call(tool, json!({}))).await;
+            told.push(answer.error().to_string().replace(tool, "TOOL"));
+        }
+        assert_eq!(told[0], told[1]);
+        drop(server);
+    }
+    let outcomes = site.outcomes("mcp_bank_echo");
+    assert_eq!(outcomes, ["denied"; 4]);
+}
+
+#[tokio::test]
+async fn calls_of_an_upstreams_tools_cost_what_its_configuration_says() {
+    let mut upstream = child("up");
+    upstream["costs"] = json!({
+        "usual": {"tools": ["*"], "cost": "0.01"},
+        "counting": {"tools": ["cou*"], "cost": 0.25},
+    });
+    let site = site(
+        json!({"up": upstream}),
+        json!({"governance": {
+            "default_quota": {"monthly_budget": 1, "max_calls_per_minute": 1000},
+            "default": {"tools": {"allow": ["*"]}},
+            "tools": {"mcp_up_pid": {"estimated_cost": "0.1"}},
+        }}),
+    );
+    site.write("up/.keep", "");
+    let mut server = site.stdio();
+    server.open(MODERN).await;
+    let listed = ask(&mut server, "tools/list", json!({})).await;
+    let tools = listed["tools"].as_array().unwrap();
+    let cost = |name: &str| {
+        let tool = tools.iter().find(|it| it["name"] == name).unwrap();
+        tool["_meta"]["io.owlclaw/governance"]["estimated_cost"].clone()
+    };
+    let costs = ["mcp_up_count", "mcp_up_echo", "mcp_up_pid"].map(cost);
+    assert_eq!(json!(costs), json!(["0.25", "0.01", "0.1"]));
+    for tool in ["mcp_up_count", "mcp_up_count", "mcp_up_count", "mcp_up_pid"] {
+        ask(&mut server, "tools/call", call(tool, json!({}))).await;
+    }
+    let refused = server
+        .request("tools/call", call("mcp_up_count", json!({})))
+        .await;
+    assert_eq!(refused.failure()["data"]["reason"], "budget", "{refused:?}");
+    assert_eq!(site.read("up/count"), "xxx");
+    drop(server);
+    let calls = site.calls();
+    let spent = calls
+        .iter()
+        .filter_map(|it| Some(it.ended.as_ref()?.cost_micros));
+    assert_eq!(
+        spent.collect::<Vec<_>>(),
+        [250_000, 250_000, 250_000, 100_000, 0]
+    );
+}
+
 #[tokio::test]
 async fn an_upstream_that_comes_while_serving_is_offered_and_one_that_goes_is_not() {
     let site = with_child(json!({}));

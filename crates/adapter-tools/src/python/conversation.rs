@@ -34,7 +34,7 @@ pub(super) enum Over {
     LauncherLost,
     /// There is a newer generation, and nothing runs here any more.
     Retired,
-    /// It is not needed any more, and gets no calls.
+    /// The worker is not needed any more, and gets no calls.
     Idle,
     /// The server wants no worker any more.
     Stopped,

@@ -35,7 +35,7 @@ enum Next {
     Leave,
     /// Another takes its place when it is needed.
     Rest,
-    /// It was lost.
+    /// The worker was lost.
     Replace(Left),
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use adapter_http::FixedHeaders;
 use gateway::{ChangeKind, NameTemplate};
+use governance::Micros;
 use http_client::BadUrl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,6 +83,9 @@ pub struct Upstream {
     pub risk: RiskClass,
     /// Tools of each class. Of several that fit a tool, the gravest counts.
     pub risks: RiskPatterns,
+    /// Costs of calls of its tools, by a name of the operator's choice. Of several that fit a tool, the highest counts;
+    /// `governance.tools.NAME.estimated_cost` wins over them.
+    pub costs: BTreeMap<String, UpstreamCost>,
     /// Tools whose calls are refused, by the server's own names, in which `*` stands for any text. `*` alone holds
     /// its resources and prompts, too.
     #[schemars(extend("x-items" = "pattern"))]
@@ -116,6 +120,7 @@ impl Default for Upstream {
             accept_changes: [ChangeKind::New].into(),
             risk: RiskClass::default(),
             risks: RiskPatterns::default(),
+            costs: BTreeMap::new(),
             hold: Vec::new(),
             unresolved: None,
         }
@@ -136,6 +141,17 @@ pub struct UpstreamAuth {
     #[serde(default)]
     #[schemars(extend("format" = "word"))]
     pub scope: Option<String>,
+}
+
+/// Cost of calls of some tools of an upstream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpstreamCost {
+    /// Patterns of tools, by the server's own names, in which `*` stands for any text.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub tools: Vec<String>,
+    /// Expected cost of a call; it is reserved before the call and charged after it.
+    pub cost: Micros,
 }
 
 /// The transport behind an `http` address.

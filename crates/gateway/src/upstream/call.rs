@@ -603,16 +603,7 @@ impl Item<'_> {
     }
 
     fn unavailable(&self, down: &Down) -> ToolError {
-        let name = &self.upstream.spec.name;
-        let why = match down.wants_login {
-            true => "wants authorization",
-            false => "cannot be reached",
-        };
-        ToolError::Unavailable {
-            message: format!("upstream `{name}` {why}; the call was not begun"),
-            retry_after: down.retry_after,
-            detail: down.reason.clone(),
-        }
+        unavailable(&self.upstream.spec.name, down)
     }
 
     pub(crate) fn lost(&self, why: &str, detail: &str) -> ToolError {
@@ -625,6 +616,19 @@ impl Item<'_> {
             ),
             detail: detail.to_owned(),
         }
+    }
+}
+
+/// Error of a call that was not begun, since there is no connection.
+pub(crate) fn unavailable(name: &str, down: &Down) -> ToolError {
+    let why = match down.wants_login {
+        true => "needs a login: its operator has to sign in",
+        false => "cannot be reached",
+    };
+    ToolError::Unavailable {
+        message: format!("upstream `{name}` {why}; the call was not begun"),
+        retry_after: down.retry_after,
+        detail: down.reason.clone(),
     }
 }
 

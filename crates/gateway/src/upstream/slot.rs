@@ -1,6 +1,7 @@
 //! One connection to an upstream: opened on use, by one attempt for all who wait, and closed when it is idle.
 
 use crate::{
+    Tokens,
     catalogue::Catalogue,
     store::with_causes,
     upstream::{
@@ -13,6 +14,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
 use mcp_client::{Bounds, Connection, Error, Options, Speak, Subscription};
 use mcp_protocol::{Era, model::SubscriptionFilter};
+use oauth_client::Authorizer;
 use std::{
     fmt,
     future::pending,
@@ -47,6 +49,8 @@ const MAX_ORDERS: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) connection: Connection,
+    /// Source of the tokens of its requests.
+    authorizer: Option<Authorizer>,
     pub(crate) desk: Arc<Desk>,
     /// True once the lists were read on it: before, nothing is called, since what is called may be another than what
     /// is pinned.
@@ -114,6 +118,7 @@ impl Slot {
             attempt: None,
             listing: None,
             list_at: None,
+            looking: None,
             subscribing: None,
             subscription: None,
             subscribe_at: None,
@@ -182,6 +187,8 @@ struct Actor {
     attempt: Option<BoxFuture<'static, Result<Live, Error>>>,
     listing: Option<BoxFuture<'static, Listed>>,
     list_at: Option<Instant>,
+    /// A look at whether the tokens in use are still those that are kept.
+    looking: Option<BoxFuture<'static, bool>>,
     subscribing: Option<BoxFuture<'static, Result<Subscription, Error>>>,
     subscription: Option<Subscription>,
     /// Time at which the upstream is asked again to tell of changes, and the pause before that.
@@ -207,6 +214,8 @@ enum Happened {
     ListNow,
     Retry,
     Look,
+    /// True if somebody has signed out, or in anew.
+    Looked(bool),
 }
 
 impl Actor {
@@ -220,6 +229,7 @@ impl Actor {
                 outcome = or_never(&mut self.attempt) => Happened::Attempted(outcome),
                 listed = or_never(&mut self.listing) => Happened::Listed(listed),
                 subscription = or_never(&mut self.subscribing) => Happened::Subscribed(subscription),
+                is_superseded = or_never(&mut self.looking) => Happened::Looked(is_superseded),
                 () = changed(live.as_deref()) => Happened::Changed,
                 ended = next(&mut self.subscription) => match ended {
                     true => Happened::SubscriptionEnded,
@@ -264,6 +274,7 @@ impl Actor {
                     }
                 }
                 Happened::Look => self.look(),
+                Happened::Looked(is_superseded) => self.looked(is_superseded),
             }
         }
     }
@@ -349,17 +360,18 @@ impl Actor {
         self.attempt = Some(Box::pin(async move {
             let opening = async {
                 let authorizer = upstream.authorizer().await?;
-                let dial = upstream.spec.dial(authorizer);
-                Connection::open(&dial, options).await
+                let dial = upstream.spec.dial(authorizer.clone());
+                Ok((Connection::open(&dial, options).await?, authorizer))
             };
             let opened = tokio::time::timeout(within, opening).await;
-            let connection = opened.unwrap_or(Err(Error::TimedOut {
+            let (connection, authorizer) = opened.unwrap_or(Err(Error::TimedOut {
                 method: "initialize",
                 within,
                 note: String::new(),
             }))?;
             Ok(Live {
                 connection,
+                authorizer,
                 desk,
                 is_listed: AtomicBool::new(false),
                 lists: ArcSwapOption::empty(),
@@ -516,12 +528,33 @@ impl Actor {
                 upstream = upstream.spec.name,
                 "an idle connection is closed"
             );
+            return self.drop_live();
+        }
+        if self.looking.is_none()
+            && let (Tokens::Kept(_), Some(authorizer)) = (&upstream.spec.tokens, &live.authorizer)
+        {
+            let authorizer = authorizer.clone();
+            self.looking = Some(Box::pin(async move {
+                authorizer.is_superseded().await.unwrap_or_default()
+            }));
+        }
+    }
+
+    /// Leaves a connection that was opened with the tokens of another sign-in.
+    fn looked(&mut self, is_superseded: bool) {
+        self.looking = None;
+        if let Some(upstream) = self.upstream.upgrade().filter(|_| is_superseded) {
+            tracing::info!(
+                upstream = upstream.spec.name,
+                "somebody has signed out of an upstream, or in anew: the connection is closed"
+            );
             self.drop_live();
         }
     }
 
     /// Closes the connection in the background.
     fn drop_live(&mut self) {
+        self.looking = None;
         self.subscribing = None;
         self.subscription = None;
         self.subscribe_at = None;

@@ -3,7 +3,7 @@
 use super::{prompts::Prompts, resources::Resources};
 use crate::health::ComponentState;
 use adapter_skills::SkillCatalog;
-use adapter_tools::{Tool, ToolSet};
+use adapter_tools::{Tool, ToolError, ToolSet};
 use futures_util::future::BoxFuture;
 use std::{fmt, future::ready, sync::Arc};
 use tokio::sync::watch;
@@ -46,10 +46,27 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Error for a request for something of this name that is not on offer, if the source cannot say yet whether it has
+    /// it: what it has was never heard. Told to callers only that may see what has such a name. Must not block.
+    fn absent(&self, _: Sought<'_>) -> Option<ToolError> {
+        None
+    }
+
     /// Ends what the source keeps running, once no call of its tools runs any more.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
+}
+
+/// Name of something that a caller asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought<'a> {
+    /// A tool, by name.
+    Tool(&'a str),
+    /// A resource, by URI.
+    Resource(&'a str),
+    /// A prompt, by name.
+    Prompt(&'a str),
 }
 
 /// Tools of a source, and definitions of which no tool can be made.

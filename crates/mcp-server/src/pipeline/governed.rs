@@ -189,7 +189,15 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         let exists = invocation.exists();
         let visible = self.governor.visible(caller, &invocation.capability);
         if !visible || !exists || invocation.is_hidden {
-            return Err(Refusal::Unknown { is_hidden: exists });
+            // Of what a caller may not see it is not told either that it may be there.
+            let permitted = visible && !invocation.is_hidden && {
+                let policy = self.governor.policy();
+                policy.permitted(caller, &invocation.capability)
+            };
+            return Err(Refusal::Unknown {
+                is_hidden: exists,
+                absent: permitted.then(|| invocation.absent()).flatten(),
+            });
         }
         // A result is read by those who may still call what it is the result of.
         if let Some(source) = invocation.source(&cx.principal)
@@ -241,9 +249,10 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
                 }
             },
             // Other rules are in force by now.
-            Err(denial) if denial.reason == Reason::NotVisible => {
-                Err(Refusal::Unknown { is_hidden: true })
-            }
+            Err(denial) if denial.reason == Reason::NotVisible => Err(Refusal::Unknown {
+                is_hidden: true,
+                absent: None,
+            }),
             Err(denial) => Err(Refusal::Denied(denial)),
         }
     }
@@ -294,7 +303,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         refusal: Refusal,
     ) -> Result<Invoked, InvocationError> {
         match refusal {
-            Refusal::Unknown { .. } => Err(InvocationError::Unknown),
+            Refusal::Unknown { absent, .. } => Err(absent.unwrap_or(InvocationError::Unknown)),
             Refusal::Denied(denial) => {
                 quota_hints::hint_denied(cx, &denial);
                 Err(InvocationError::Denied(denial))
@@ -377,12 +386,13 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             ..start_of(cx, invocation, &labels, call, at_us)
         };
         let (outcome, message) = match refusal {
-            Refusal::Unknown { .. } => {
+            Refusal::Unknown { absent, .. } => {
                 let reason = refusal.reason();
-                (
-                    Outcome::Denied { reason },
-                    "there is no such capability".to_owned(),
-                )
+                let message = match absent {
+                    Some(error) => error.for_the_record(),
+                    None => "there is no such capability".to_owned(),
+                };
+                (Outcome::Denied { reason }, message)
             }
             Refusal::Denied(denial) => {
                 let reason = denial.reason.as_str();
@@ -422,6 +432,8 @@ enum Refusal {
     /// hidden; the ledger and the log say which.
     Unknown {
         is_hidden: bool,
+        /// Told instead, where a source cannot say yet whether it has this.
+        absent: Option<InvocationError>,
     },
     Denied(Denial),
     /// For something else, before it was admitted or after.
@@ -484,8 +496,12 @@ impl Refusal {
 
     fn reason(&self) -> &'static str {
         match self {
-            Self::Unknown { is_hidden: true } => HIDDEN_CAPABILITY,
-            Self::Unknown { is_hidden: false } => UNKNOWN_CAPABILITY,
+            Self::Unknown {
+                is_hidden: true, ..
+            } => HIDDEN_CAPABILITY,
+            Self::Unknown {
+                is_hidden: false, ..
+            } => UNKNOWN_CAPABILITY,
             Self::Denied(denial) => denial.reason.as_str(),
             Self::Failed(error) => match error.meaning().outcome {
                 Outcome::Denied { reason } => reason,
