@@ -11,7 +11,7 @@ use crate::{
 };
 use http::HeaderMap;
 use http_client::{Client, ClientOptions, Reach, parse_url};
-use std::{ffi::OsString, fmt, sync::Arc, sync::Mutex};
+use std::{ffi::OsString, fmt, str::FromStr, sync::Arc, sync::Mutex};
 use tokio::io::DuplexStream;
 
 /// The way to one server.
@@ -45,6 +45,38 @@ pub struct UrlDial {
     pub reach: Reach,
     /// Authorities that certificates may come from besides those of the system: PEM.
     pub authorities: Vec<u8>,
+}
+
+impl FromStr for Dial {
+    type Err = Error;
+
+    /// Reads an address, or a command: words between spaces, those in quotes as one.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.contains("://") && !text.contains(char::is_whitespace) {
+            return Ok(Self::url(text));
+        }
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for it in text.chars() {
+            match quote {
+                Some(open) if it == open => quote = None,
+                None if it == '"' || it == '\'' => {
+                    quote = Some(it);
+                    word.get_or_insert_default();
+                }
+                None if it.is_whitespace() => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(it),
+            }
+        }
+        words.extend(word);
+        let mut words = words.into_iter();
+        match words.next() {
+            Some(program) if quote.is_none() => Ok(Self::child(program, words)),
+            _ => Err(Error::Address {
+                url: text.to_owned(),
+                reason: "it is neither an address nor a command".to_owned(),
+            }),
+        }
+    }
 }
 
 /// Transport behind an `http` address.
@@ -209,5 +241,33 @@ fn without_credentials(url: &str) -> String {
     match rest[..end].rfind('@') {
         Some(at) => format!("{scheme}://…{}", &rest[at..]),
         None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_read_from_text() {
+        for text in ["https://example.com/mcp", "ws://127.0.0.1/mcp"] {
+            let dial: Dial = text.parse().unwrap();
+            assert!(matches!(dial, Dial::Url(it) if it.url == text));
+        }
+        for (text, words) in [
+            (" a  b ", &["a", "b"][..]),
+            (r#"a "b c" d'e "f'"#, &["a", "b c", "de \"f"]),
+            ("a '' http://b", &["a", "", "http://b"]),
+        ] {
+            let dial: Dial = text.parse().unwrap();
+            let Dial::Child(child) = dial else {
+                panic!("{text}")
+            };
+            let of_child = [child.program].into_iter().chain(child.arguments);
+            assert_eq!(of_child.collect::<Vec<_>>(), words, "{text}");
+        }
+        for text in ["", "  ", "a 'b"] {
+            assert!(text.parse::<Dial>().is_err(), "{text:?}");
+        }
     }
 }

@@ -109,6 +109,12 @@ pub enum Error {
     /// The server asks for something that the handlers do not answer.
     #[error("a question of the server's was not answered: {0}")]
     Unanswered(String),
+    /// No server of a [`Toolbox`](crate::Toolbox) has a tool of this name.
+    #[error("there is no tool `{0}`")]
+    UnknownTool(String),
+    /// The arguments of a call are no JSON.
+    #[error("the arguments are no JSON")]
+    Arguments(#[source] serde_json::Error),
     /// A file of a skill is not what the skill's entry says.
     #[error("the skill's file `{uri}` is not what its entry says: {reason}")]
     Skill {

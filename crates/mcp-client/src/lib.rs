@@ -32,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! [`blocking`] is the same for callers without a runtime; `docs/client-embedding.md` has programs for handlers,
+//! [`Toolbox`] has the tools of several servers, [`blocking`] is the same for callers without a runtime; `docs/client-embedding.md` has programs for handlers,
 //! authorization, stores of tokens and bounds.
 
 mod authorize;
@@ -43,6 +43,7 @@ mod dial;
 mod error;
 mod handlers;
 mod options;
+mod toolbox;
 mod wire;
 
 pub use crate::{
@@ -53,12 +54,14 @@ pub use crate::{
     error::Error,
     handlers::{Handlers, NoHandlers, OnlyRoots},
     options::{CallOptions, OnTask, Options, Progress, Speak},
+    toolbox::Toolbox,
     wire::{
         child::{ChildProgram, INHERITED},
         shared::Agreed,
     },
 };
 pub use mcp_protocol::RawJson;
+use mcp_protocol::model::{CallToolResult, Content};
 
 /// `value` as JSON, for arguments.
 ///
@@ -67,6 +70,16 @@ pub use mcp_protocol::RawJson;
 /// [`serde_json::Error`] for a value that cannot be written as JSON.
 pub fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<RawJson, serde_json::Error> {
     RawJson::from_value(value)
+}
+
+/// Text of a result, its parts line by line, as a model reads it. Pictures and the like have none.
+#[must_use]
+pub fn text_of(result: &CallToolResult) -> String {
+    let texts = result.content.iter().filter_map(|part| match part {
+        Content::Text { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// The programs of the embedder's page are tests.

@@ -10,7 +10,27 @@ use std::{collections::VecDeque, env, error::Error, time::Duration};
 /// Steps of the planner that is no model.
 const SCRIPT: &str = include_str!("../script.json");
 
-pub(crate) enum Planner {
+/// A call that the planner wants made.
+pub(crate) struct Call {
+    id: Value,
+    pub(crate) tool: String,
+    /// The text of a JSON object.
+    pub(crate) arguments: String,
+}
+
+/// One turn of the planner.
+pub(crate) enum Turn {
+    Calls(Vec<Call>),
+    Answer(String),
+}
+
+/// A planner, and what it was told so far.
+pub(crate) struct Planner {
+    messages: Vec<Value>,
+    mind: Mind,
+}
+
+enum Mind {
     /// A model, and the tools that it may call.
     Model {
         client: Client,
@@ -27,11 +47,47 @@ impl Planner {
     /// The model that the environment names (`OPENAI_BASE_URL`, `OPENAI_API_KEY`, `OPENAI_MODEL`), or the
     /// script.
     pub(crate) fn choose<'a>(
+        question: &str,
         tools: impl Iterator<Item = &'a Tool>,
     ) -> Result<Self, Box<dyn Error>> {
-        let Ok(base) = env::var("OPENAI_BASE_URL") else {
-            return Ok(Self::Script(serde_json::from_str(SCRIPT)?));
+        let mind = match env::var("OPENAI_BASE_URL") {
+            Ok(base) => Mind::model(&base, tools)?,
+            Err(_) => Mind::Script(serde_json::from_str(SCRIPT)?),
         };
+        let messages = vec![json!({ "role": "user", "content": question })];
+        Ok(Self { messages, mind })
+    }
+
+    /// The planner's next turn.
+    pub(crate) async fn next(&mut self) -> Result<Turn, Box<dyn Error>> {
+        let message = self.mind.next(&self.messages).await?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let calls = message["tool_calls"].as_array().into_iter().flatten();
+        let calls = calls.map(|call| Call {
+            id: call["id"].clone(),
+            tool: text(&call["function"]["name"]),
+            arguments: text(&call["function"]["arguments"]),
+        });
+        let (calls, answer) = (calls.collect::<Vec<_>>(), text(&message["content"]));
+        self.messages.push(message);
+        Ok(match calls.is_empty() {
+            true => Turn::Answer(answer),
+            false => Turn::Calls(calls),
+        })
+    }
+
+    /// Tells the planner what has come of a call.
+    pub(crate) fn tell(&mut self, call: &Call, text: &str) {
+        let told = json!({ "role": "tool", "tool_call_id": call.id, "content": text });
+        self.messages.push(told);
+    }
+}
+
+impl Mind {
+    fn model<'a>(
+        base: &str,
+        tools: impl Iterator<Item = &'a Tool>,
+    ) -> Result<Self, Box<dyn Error>> {
         let offered = tools.map(|tool| {
             let parameters: Value = tool.input_schema.parse().unwrap_or_default();
             json!({ "type": "function", "function": {
@@ -52,13 +108,13 @@ impl Planner {
         })
     }
 
-    /// The planner's next message: calls, or the answer.
-    pub(crate) async fn next(&mut self, messages: &[Value]) -> Result<Value, Box<dyn Error>> {
+    /// The next message: calls, or the answer.
+    async fn next(&mut self, messages: &[Value]) -> Result<Value, Box<dyn Error>> {
         match self {
             Self::Script(steps) => {
                 let step = steps.pop_front().ok_or("the script has ended")?;
                 Ok(match step.get("tool") {
-                    Some(tool) => super::call(messages.len(), tool, &step["arguments"]),
+                    Some(tool) => call(messages.len(), tool, &step["arguments"]),
                     None => json!({ "role": "assistant", "content": step["answer"] }),
                 })
             }
@@ -84,4 +140,12 @@ impl Planner {
             }
         }
     }
+}
+
+/// A call as a model asks for it.
+fn call(id: usize, name: &Value, arguments: &Value) -> Value {
+    json!({ "role": "assistant", "content": null, "tool_calls": [
+        { "id": format!("call_{id}"), "type": "function",
+          "function": { "name": name, "arguments": arguments.to_string() } }
+    ]})
 }
