@@ -385,12 +385,15 @@ impl Upstream {
     pub(crate) fn absent(&self) -> ToolError {
         let record = locked(&self.record);
         let (name, wants_login) = (&self.spec.name, record.wants_login);
-        let Some(reason) = record.error.clone() else {
+        let is_held = self.spec.held_by().is_some();
+        let Some(reason) = record.error.clone().filter(|_| !is_held) else {
+            let (why, retry_after) = match is_held {
+                true => ("is held back by its operator", None),
+                false => ("has not told its tools yet", Some(UNHEARD_PAUSE)),
+            };
             return ToolError::Unavailable {
-                message: format!(
-                    "upstream `{name}` has not told its tools yet; the call was not begun"
-                ),
-                retry_after: Some(UNHEARD_PAUSE),
+                message: format!("upstream `{name}` {why}; the call was not begun"),
+                retry_after,
                 detail: String::new(),
             };
         };

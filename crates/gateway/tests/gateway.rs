@@ -566,6 +566,11 @@ async fn a_server_that_wants_authorization_says_so() {
     assert_eq!(told(Sought::Tool("mcp_up_echo")), None);
     let not_yet = "upstream `up` has not told its tools yet; the call was not begun";
     assert_eq!(told(Sought::Tool("mcp_up_pid")).as_deref(), Some(not_yet));
+    let mut held = url_spec("up", &url);
+    held.hold = vec!["*".to_owned()];
+    gateway.apply(vec![held]);
+    let held = "upstream `up` is held back by its operator; the call was not begun";
+    assert_eq!(told(Sought::Tool("mcp_up_pid")).as_deref(), Some(held));
     let mut with_token = url_spec("up", &url);
     let Reach::Url { headers, .. } = &mut with_token.reach else {
         panic!()
