@@ -58,7 +58,7 @@ fn keep(directory: &TempDir, name: &str, text: &str, mode: u32) -> PathBuf {
     path
 }
 
-/// Whether the connection is encrypted, as the server sees it.
+/// True if the connection is encrypted, as the server sees it.
 async fn is_encrypted(address: &str) -> Result<bool, Box<dyn Error>> {
     let (client, _driver) = Address::new(address)?.connect().await?;
     let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
