@@ -198,7 +198,8 @@ impl Webhook {
 
     async fn deliver(&self, mut on_the_way: OnTheWay<'_>) {
         let notice = on_the_way.notice;
-        let body = Bytes::from(notice.body(&self.server, &self.version));
+        let body = notice.body(&self.server, &self.version);
+        let body = Bytes::from(redaction::without_known_json(&body).into_owned());
         let give_up_at = Instant::now() + self.options.give_up_after;
         let mut pause = self.options.pause;
         let mut closing = self.closing.subscribe();

@@ -85,8 +85,9 @@ pub fn upstream(command: UpstreamCommand) -> Result<ExitCode, Stop> {
             settings,
             file,
             only,
+            vault,
             manner,
-        } => edit::import(settings, &file, &only, manner),
+        } => edit::import(settings, &file, &only, vault, manner),
     }
 }
 

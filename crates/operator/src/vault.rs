@@ -16,6 +16,7 @@ use vault::{Key, MAX_VALUE_BYTES, Name, Secret, Vault, VaultError};
 
 use crate::output::{Stop, print, print_json, try_load};
 use crate::request::{ReportFormat, Settings, VaultCommand};
+use crate::secrets::Secrets;
 use crate::table::table;
 use crate::terminal::remark;
 
@@ -88,6 +89,23 @@ pub(crate) fn edit<T>(
     }
     let key = place.key().map_err(failed)?;
     vault::edit(&place.path, &key, change).map_err(failed)
+}
+
+/// Puts the secrets that are to come into the vault there. One that has come meanwhile with another value stays.
+pub(crate) fn keep(place: &VaultPlace, secrets: &Secrets) -> Result<(), Stop> {
+    edit(place, |vault| {
+        for (name, value, _) in secrets.moved() {
+            match vault.get(name.as_str()) {
+                Some(there) if there == value => {}
+                Some(_) => {
+                    let why = format!("`{name}` has come into the vault meanwhile: try again");
+                    return Err(VaultError::TooMuch(why));
+                }
+                None => drop(vault.set(name, value.clone())?),
+            }
+        }
+        Ok(())
+    })
 }
 
 fn missing(place: &VaultPlace, name: &str) -> Result<Stop, Stop> {

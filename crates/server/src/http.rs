@@ -1,5 +1,6 @@
 //! Many clients, over HTTP.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -252,12 +253,14 @@ impl SideRoutes for Routes {
         }
         let response = match parts.uri.path() {
             "/health" | "/health/ready" | "/metrics" => {
-                return Some(Box::pin(self.watched(request)));
+                return Some(Box::pin(async move { unsaid(self.watched(request).await) }));
             }
             "/health/live" => health::alive(),
             path if is_of_operators(path) => {
                 let administration = self.administration.as_ref()?;
-                return Some(Box::pin(administration.handle(request)));
+                return Some(Box::pin(async move {
+                    unsaid(administration.handle(request).await)
+                }));
             }
             path if let Some(response) = self.no_issuer(&parts.method, path) => {
                 return Some(Box::pin(std::future::ready(response)));
@@ -274,6 +277,26 @@ impl SideRoutes for Routes {
         };
         Some(Box::pin(std::future::ready(response)))
     }
+}
+
+/// An answer to an operator without secrets that the process knows.
+fn unsaid(response: PlainResponse) -> PlainResponse {
+    if !redaction::knows_any() {
+        return response;
+    }
+    response.map(|body| {
+        let Ok(text) = std::str::from_utf8(&body) else {
+            return body;
+        };
+        let without = match text.starts_with(['{', '[']) {
+            true => redaction::without_known_json(text),
+            false => redaction::without_known(text),
+        };
+        match without {
+            Cow::Borrowed(_) => body,
+            Cow::Owned(without) => without.into(),
+        }
+    })
 }
 
 /// Paths at which clients look for an authorization server if none is announced.

@@ -44,6 +44,7 @@ mod restart;
 mod results;
 mod rules;
 mod search_view;
+mod secrets;
 mod services;
 mod shared_ledger;
 mod shared_stdio;

@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use task_store::{TaskRecord, TaskState as Stored};
 
+/// The state as it is kept: without secrets that the process knows.
 pub(crate) fn stored(state: &TaskState) -> Stored {
+    let kept = |json: &RawJson| redaction::without_known_json(json.as_str()).into_owned();
     match state {
         TaskState::Working => Stored::Working,
         TaskState::InputRequired { requests } => Stored::InputRequired {
-            requests: requests.as_str().to_owned(),
+            requests: kept(requests),
         },
         TaskState::Completed { result, is_error } => Stored::Completed {
-            result: result.as_str().to_owned(),
+            result: kept(result),
             is_error: *is_error,
         },
-        TaskState::Failed { error } => Stored::Failed {
-            error: error.as_str().to_owned(),
-        },
+        TaskState::Failed { error } => Stored::Failed { error: kept(error) },
         TaskState::Cancelled => Stored::Cancelled,
     }
 }

@@ -361,7 +361,9 @@ impl Tasks {
             updated_us: now_us,
             sequence: live.record.sequence + 1,
             state: convert::stored(&state),
-            message: message.clone(),
+            message: message
+                .as_deref()
+                .map(|it| redaction::without_known(it).into_owned()),
             ..live.record.clone()
         };
         while (self.clock)() < live.record.expires_us {

@@ -105,6 +105,9 @@ pub enum UpstreamCommand {
         /// Only these
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
+        /// Put the secrets of the file into the vault, and references to them into the configuration
+        #[arg(long)]
+        vault: bool,
         #[command(flatten)]
         manner: Manner,
     },

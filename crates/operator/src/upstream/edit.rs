@@ -170,6 +170,7 @@ pub(super) fn import(
     settings: Settings,
     path: &Path,
     only: &[String],
+    uses_vault: bool,
     manner: Manner,
 ) -> Result<ExitCode, Stop> {
     let file = File::of(settings)?;
@@ -190,11 +191,15 @@ pub(super) fn import(
         // They are not copied, and told below.
         .filter(|it| !it.contains("looks like a secret"))
         .collect();
-    let mut secrets = Secrets::default();
     let mut entries = Vec::new();
     let before = file
         .read(&file.text, &Environment::of_process())
         .map_err(Stop::Rejected)?;
+    let place = uses_vault.then(|| before.vault_place());
+    let mut secrets = match &place {
+        Some(place) => Secrets::into_vault(&crate::vault::open(place)?),
+        None => Secrets::default(),
+    };
     let names: Vec<&str> = found.specs.iter().map(|it| it.name.as_str()).collect();
     for wanted in only {
         if !names.contains(&wanted.as_str()) {
@@ -225,6 +230,10 @@ pub(super) fn import(
         }
         let entry = of_spec(&name, spec, &mut secrets).map_err(failed)?;
         entries.push((name, entry));
+    }
+    if let Some(place) = place.filter(|_| !manner.dry_run) {
+        // Before the file has references to them. One that is not used does no harm.
+        crate::vault::keep(&place, &secrets)?;
     }
     put_in(&file, entries, &secrets, told, manner)
 }
@@ -351,10 +360,15 @@ fn put_in(
             })
         })
         .collect();
+    let moved = secrets
+        .moved()
+        .map(|(name, _, place)| json!({ "name": name.as_str(), "stood_in": place }));
+    let moved: Vec<Value> = moved.collect();
     let report = json!({
         "file": file.path,
         "written": is_written,
         "is_new": file.is_new,
+        "in_vault": moved,
         "added": added,
         "variables": variables,
         "told": told,
@@ -439,6 +453,16 @@ fn added_text(
                 printable(&it.place)
             );
         }
+    }
+    let mut moved = secrets.moved().peekable();
+    if moved.peek().is_some() {
+        out.push_str(match is_written {
+            true => "\nsecrets that are in the vault now:\n",
+            false => "\nsecrets that would go into the vault:\n",
+        });
+    }
+    for (name, _, place) in moved {
+        let _ = writeln!(out, "  {name}  for {}", printable(place));
     }
     if is_written {
         out.push_str(match needed.is_empty() {

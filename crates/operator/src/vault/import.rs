@@ -8,10 +8,9 @@ use std::process::ExitCode;
 
 use config::{VaultPlace, printable};
 use serde_json::json;
-use vault::VaultError;
 
 use super::spans::{Text, strings};
-use super::{edit, failed, open, shown};
+use super::{failed, keep, open, shown};
 use crate::output::{Stop, print, print_json};
 use crate::request::ReportFormat;
 use crate::rewrite::rewrite;
@@ -42,20 +41,7 @@ pub(super) fn import(
     };
     let is_written = writes && !changes.is_empty();
     if is_written {
-        edit(place, |vault| {
-            for (secret, value, _) in secrets.moved() {
-                match vault.get(secret.as_str()) {
-                    Some(there) if there == value => {}
-                    Some(_) => {
-                        let why =
-                            format!("`{secret}` has come into the vault meanwhile: try again");
-                        return Err(VaultError::TooMuch(why));
-                    }
-                    None => drop(vault.set(secret, value.clone())?),
-                }
-            }
-            Ok(())
-        })?;
+        keep(place, &secrets)?;
         rewrite(&name, &path, &text, &changed(&text, changes)).map_err(|why| {
             failed(format!(
                 "{why}; the secrets are in the vault, and in the file still"
