@@ -28,6 +28,7 @@ use figment::providers::Serialized;
 
 use self::layer::{Layer, Origins};
 use self::reading::document::Document;
+use self::reading::layers::{Rank, Source as FileSource};
 
 pub use self::check::needs::Needs;
 pub use self::check::unmatched::{OnOffer, RuleAbout, UnmatchedFilter, upstream_key};
@@ -90,6 +91,8 @@ pub struct Loaded {
     origins: Origins,
     /// The references in force, by the keys whose values they stand in.
     references: Vec<(String, Reference)>,
+    /// The other files that were read: that of the system a domain inherits from, and that of a session.
+    pub others: Vec<PathBuf>,
 }
 
 impl Loaded {
@@ -153,21 +156,27 @@ pub fn load_for(
     let path = environment::absolute(directory, name);
     let base = path.parent().unwrap_or(directory);
     let text = reading::text(name, &path, overrides.config.is_some(), &mut problems);
-    let texts: Vec<_> = text
-        .into_iter()
-        .map(|text| Text {
-            name: name.display().to_string(),
-            text,
-        })
-        .collect();
-    let file = (!texts.is_empty()).then(|| path.clone());
-    let environment = &with_sources(&texts, environment, directory, base);
+    let main = text.map(|text| Text {
+        name: name.display().to_string(),
+        text,
+    });
+    let file = main.is_some().then(|| path.clone());
+    let sources = match main {
+        Some(main) => reading::layers::sources(main, &path, &mut problems),
+        None => Vec::new(),
+    };
+    // Paths of the whole begin where the system is.
+    let base = sources.first().map_or(base, |it| it.base.as_path());
+    // The vault is the system's.
+    let system = sources.iter().filter(|it| it.rank == Rank::System);
+    let system: Vec<_> = system.map(|it| it.text.clone()).collect();
+    let environment = &with_sources(&system, environment, directory, base);
     let place = Surroundings {
         environment,
         directory,
         base,
     };
-    let mut files = Files::read(&texts, &place, &mut problems);
+    let mut files = Files::read(&sources, &place, &mut problems);
     files.layers.push(reading::variables::layer(
         environment,
         keys,
@@ -182,6 +191,11 @@ pub fn load_for(
     ));
     let mut loaded = merge(needs, files, &place, problems)?;
     loaded.file = file;
+    loaded.others = sources
+        .iter()
+        .map(|it| environment::absolute(directory, &it.text.name))
+        .filter(|it| Some(it) != loaded.file.as_ref())
+        .collect();
     Ok(loaded)
 }
 
@@ -215,7 +229,15 @@ pub fn load_texts(
         directory,
         base: directory,
     };
-    let files = Files::read(texts, &place, &mut problems);
+    let sources: Vec<_> = texts
+        .iter()
+        .map(|text| FileSource {
+            text: text.clone(),
+            rank: Rank::System,
+            base: directory.to_owned(),
+        })
+        .collect();
+    let files = Files::read(&sources, &place, &mut problems);
     merge(Needs::Everything, files, &place, problems)
 }
 
@@ -290,23 +312,30 @@ struct Files {
 }
 
 impl Files {
-    fn read(texts: &[Text], place: &Surroundings<'_>, problems: &mut Vec<Problem>) -> Self {
+    fn read(sources: &[FileSource], place: &Surroundings<'_>, problems: &mut Vec<Problem>) -> Self {
         let mut files = Self {
             layers: Vec::new(),
             says_nothing: true,
         };
-        for Text { name, text } in texts {
-            let Some(document) = Document::parse(name, text, problems) else {
+        let mut below = Origins::new();
+        for FileSource { text, rank, base } in sources {
+            let Text { name, text } = text;
+            let Some(mut document) = Document::parse(name, text, problems) else {
                 continue;
             };
             files.says_nothing &= document.is_empty();
-            files.layers.push(reading::file::layer(
+            let unusable = reading::layers::normalize(&mut document, problems);
+            let mut layer = reading::file::layer(
                 &document,
                 reading::shape::root(),
                 place.environment,
-                place.base,
+                base,
                 problems,
-            ));
+            );
+            layer.unresolved.extend(unusable);
+            reading::layers::check(*rank, &layer, &below, problems);
+            below.extend(layer.origins.clone());
+            files.layers.push(layer);
         }
         files
     }
@@ -385,6 +414,7 @@ fn merge(
                     says_nothing: files.says_nothing,
                     origins,
                     references,
+                    others: Vec::new(),
                 });
             }
         }

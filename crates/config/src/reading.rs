@@ -3,6 +3,7 @@
 pub(crate) mod coerce;
 pub(crate) mod document;
 pub(crate) mod file;
+pub(crate) mod layers;
 pub(crate) mod overrides;
 pub(crate) mod shape;
 pub(crate) mod variables;

@@ -32,6 +32,8 @@ pub(super) struct Rules {
     host_files: Vec<FileWatch>,
     /// The vault, if the configuration refers to it.
     vault: Option<FileWatch>,
+    /// The other layers of the configuration.
+    layers: Vec<FileWatch>,
     hangup: Option<Signal>,
     state: Arc<Mutex<State>>,
 }
@@ -94,6 +96,12 @@ impl Rules {
             watch: source.path().map(FileWatch::start),
             host_files: watched(&loaded.config),
             vault: vault(&loaded.config),
+            layers: loaded
+                .others
+                .iter()
+                .cloned()
+                .map(FileWatch::start)
+                .collect(),
             source,
             running: loaded,
             hangup: hangup.ok(),
@@ -155,7 +163,16 @@ impl Rules {
                 None => std::future::pending().await,
             }
         };
+        let of_layers = async {
+            let files = self.layers.iter_mut();
+            let changes: Vec<_> = files.map(|it| Box::pin(it.changed())).collect();
+            match changes.is_empty() {
+                true => std::future::pending().await,
+                false => drop(select_all(changes).await),
+            }
+        };
         tokio::select! {
+            () = of_layers => Cause::File,
             () = of_vault => Cause::Vault,
             () = written => Cause::File,
             _ = hangup => Cause::Signal,
@@ -195,6 +212,10 @@ impl Rules {
         let path = |config: &Config| config.environment.vault_used().map(|(it, _)| it.to_owned());
         if path(&loaded.config) != path(&self.running.config) {
             self.vault = vault(&loaded.config);
+        }
+        if loaded.others != self.running.others {
+            let others = loaded.others.iter().cloned();
+            self.layers = others.map(FileWatch::start).collect();
         }
         self.running = loaded;
         self.set(None, changed.at_restart);

@@ -220,6 +220,12 @@ fn spec(
                 config::UpstreamTransport::Sse => HttpTransport::Sse,
             },
         },
+        (None, None) if is_held => Reach::Child {
+            program: "nothing".to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: None,
+        },
         (None, None) => return Err("there is neither `command` nor `url`".to_owned()),
     };
     let seconds = Duration::from_secs;

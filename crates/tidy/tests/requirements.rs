@@ -17,6 +17,8 @@ const CLIENT: [&str; 20] = [
     "B2", "B3", "C1", "C2", "C3", "C4", "D1", "D2", "D5", "E1", "P1", "P2", "P3", "P4", "P5", "P6",
     "X4", "X6", "X9", "X10",
 ];
+/// Items of document 003 that have a row.
+const REGISTRY: [&str; 4] = ["S9", "S10", "S11", "S15"];
 /// Rows of the founding documents' map that have one: those about prompts.
 const FOUNDING: std::ops::RangeInclusive<usize> = 112..=119;
 
@@ -90,7 +92,8 @@ fn expected() -> impl Iterator<Item = String> {
     let decisions = DECISIONS.into_iter().map(|it| format!("D{it}"));
     let client = CLIENT.into_iter().map(|it| format!("002-{it}"));
     let founding = FOUNDING.map(|it| format!("F{it}"));
-    let others = client.chain(founding);
+    let registry = REGISTRY.into_iter().map(|it| format!("003-{it}"));
+    let others = client.chain(registry).chain(founding);
     criteria.chain(properties).chain(decisions).chain(others)
 }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use testkit::{Collector, Conversation, GENEROUS, HttpRequest, StdioServer, free_port, wait_until};
+use testkit::{Collector, Conversation, GENEROUS, HttpRequest, free_port, wait_until};
 
 use crate::support::{Site, call, run, text};
 
@@ -53,7 +53,7 @@ async fn status(site: &Site, name: &str) -> Value {
 async fn an_upstream_whose_secret_is_missing_is_held_until_the_vault_has_it() {
     let child = |name: &str| json!({"command": "python3", "args": [LEAKY, "stdio"], "env": {"LEAK_A": name}});
     let site = site(
-        json!({"one": child("${vault:ONE}"), "two": child("${HOME}")}),
+        json!({"one": child("${vault:ONE}"), "two": child("nothing")}),
         json!({}),
     );
     assert_eq!(run(site.command(&["vault", "init"])).await.code, Some(0));
@@ -173,6 +173,7 @@ async fn a_hosts_file_and_a_file_of_variables_are_taken_into_the_vault() {
     }
     let written = site.read("mcp.json");
     let expected = host
+        .replacen(&token, "${vault:LEAKY_API_KEY}", 1)
         .replace(&token, "${vault:LEAK_TOKEN}")
         .replace(&header, "${vault:WEB_TOKEN}");
     assert_eq!(written, expected);
@@ -181,7 +182,7 @@ async fn a_hosts_file_and_a_file_of_variables_are_taken_into_the_vault() {
         "# of the shop\n# DB_PASSWORD is in the vault of owlclaw-mcp as DB_PASSWORD\nREGION=eu\n"
     );
     let listed = run(site.command(&["vault", "list"])).await.output;
-    for name in ["DB_PASSWORD", "LEAK_TOKEN", "WEB_TOKEN"] {
+    for name in ["DB_PASSWORD", "LEAKY_API_KEY", "LEAK_TOKEN", "WEB_TOKEN"] {
         assert!(listed.contains(name), "{listed}");
     }
     let mut server = site.stdio();
@@ -313,7 +314,7 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
             "plain", "base64", "basic", "percent", "hex", "nested", "escaped", "name", "error",
             "refuse", "progress", "log",
         ];
-        for turn in 0..45 {
+        for turn in 0..24 {
             for tool in tools {
                 for upstream in ["child", "web"] {
                     let name = format!("mcp_{upstream}_{tool}");
@@ -383,10 +384,7 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
         server.wait_exit(GENEROUS).await;
         heard += &server.stderr();
     }
-    assert!(
-        1_500 < redacted,
-        "{redacted} answers had a secret taken out"
-    );
+    assert!(800 < redacted, "{redacted} answers had a secret taken out");
     assert!(heard.contains("dying with [redacted secret]"));
     assert_eq!(
         leaks(heard.as_bytes(), &canaries),
@@ -454,5 +452,4 @@ async fn a_password_of_the_database_is_in_no_message_of_a_start_that_fails() {
             "{words:?}: {told}"
         );
     }
-    let _: Option<StdioServer> = None;
 }

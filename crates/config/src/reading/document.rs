@@ -29,6 +29,15 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// A mapping at a place.
+    pub(crate) fn mapping(at: Place, entries: Vec<(Key, Node)>) -> Self {
+        Self {
+            value: Value::Mapping(entries),
+            at,
+            is_plain: false,
+        }
+    }
+
     /// The number or the boolean that a scalar is, where it is no text.
     pub(crate) fn plain(&self) -> Option<serde_json::Value> {
         match &self.value {

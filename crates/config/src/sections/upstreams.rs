@@ -291,6 +291,25 @@ impl Upstream {
     }
 }
 
+/// The text with `${X}` in the place of each reference, whatever its kind.
+fn with_plain_references(text: &str) -> String {
+    let mut parts = text.split("${");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once('}') {
+            Some((_, rest)) => {
+                plain.push_str("${X}");
+                plain.push_str(rest);
+            }
+            None => {
+                plain.push_str("${");
+                plain.push_str(part);
+            }
+        }
+    }
+    plain
+}
+
 /// Adds the problems of upstreams that can be found without looking at the machine.
 pub(crate) fn check(
     upstreams: &BTreeMap<String, Upstream>,
@@ -337,6 +356,8 @@ pub(crate) fn check(
             error(path.clone(), message, Some(hint));
         }
         match (&upstream.command, &upstream.url) {
+            // It says what is wrong with it, and is held.
+            (None, None) if upstream.unresolved.is_some() => {}
             (None, None) => error(
                 child(&path, "command"),
                 format!("`{path}` has neither `command` nor `url`"),
@@ -386,6 +407,7 @@ pub(crate) fn check(
         for (header, value) in &upstream.headers {
             // Whether the variables are set was looked at where they are read.
             let set = |_: &str| Some("x".to_owned());
+            let value = with_plain_references(value);
             let pair = [(header.as_str(), value.as_str())];
             if let Err(why) = FixedHeaders::resolve(pair, &set) {
                 let key = child(&child(&path, "headers"), header);

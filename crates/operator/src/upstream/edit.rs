@@ -468,8 +468,8 @@ fn added_text(
         out.push_str(match needed.is_empty() {
             true => "\na server that runs takes it up at once; `owlclaw-mcp upstream list` shows it",
             false => {
-                "\na server that runs takes it up at once if it was started with these variables; otherwise it \
-                 stays as it is, says so in /health, and is to be started again with them"
+                "\na server that runs takes it up at once; what it was not started with the variables of is held, \
+                 until it is started again with them"
             }
         });
     }

@@ -1,0 +1,279 @@
+//! Layers of files, in the form of this program and in that of founding document 003.
+
+use std::path::{Path, PathBuf};
+
+use config::{Environment, Loaded, Overrides, Rejected};
+
+struct Site(tempfile::TempDir);
+
+impl Site {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let site = Self(tempfile::tempdir().unwrap());
+        for (name, text) in files {
+            let path = site.0.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        site
+    }
+
+    fn load(&self, main: &str, environment: &Environment) -> Result<Loaded, Rejected> {
+        let overrides = Overrides {
+            config: Some(PathBuf::from(main)),
+            ..Overrides::default()
+        };
+        config::load(&overrides, environment, self.0.path())
+    }
+
+    fn told(&self, main: &str) -> Vec<String> {
+        let rejected = self.load(main, &Environment::default()).unwrap_err();
+        let place = self.0.path().display().to_string() + "/";
+        let line = |it: &config::Problem| format!("{}: {}", it.origin, it.message);
+        let problems = rejected.problems.iter().map(line);
+        problems.map(|it| it.replace(&place, "")).collect()
+    }
+}
+
+/// The files of document 003, §5.3 and §5.4, as they are written there.
+const SYSTEM: &str = r#"
+version: "1.0"
+schema: "mcp-config-v5"
+
+servers:
+  qdrant-knowledge:
+    type: custom
+    module: src.runtime.mcp.servers.knowledge.qdrant_server
+    class: QdrantMCPServer
+    transport: stdio                    # 显式声明 Transport
+    config:
+      url: "${QDRANT_URL:-http://localhost:6333}"
+      collection: "default"
+    permissions:
+      read: true
+      write: false
+    tools:
+      - semantic_search
+      - similar_docs
+
+  filesystem:
+    type: external
+    command: npx
+    args: ["-y", "@modelcontextprotocol/server-filesystem"]
+    transport: stdio
+    permissions:
+      read: true
+      write: true
+      allowed_paths:
+        - "Artifacts_Vault/"
+        - "reports/"
+      denied_paths:
+        - ".env"
+        - "secrets/"
+
+  sellersprite:
+    type: external
+    command: sellersprite-mcp
+    enabled: false
+"#;
+const DOMAIN: &str = r#"
+inherit: ../../../runtime/mcp/config/default.yaml
+
+servers:
+  qdrant-knowledge:
+    enabled: true
+    override:
+      collection: "amazon_kb_production"
+
+  sellersprite:
+    enabled: true
+    # Domain 可启用 System 未启用的服务器
+"#;
+const SYSTEM_PATH: &str = "src/runtime/mcp/config/default.yaml";
+const DOMAIN_PATH: &str = "src/domain/amazon-growth/config/mcp_servers.yaml";
+
+#[test]
+fn the_files_of_the_document_are_read_as_they_are_written_there() {
+    let site = Site::new(&[(SYSTEM_PATH, SYSTEM), (DOMAIN_PATH, DOMAIN)]);
+    let system = site.load(SYSTEM_PATH, &Environment::default()).unwrap();
+    let upstreams = &system.config.upstreams;
+    assert_eq!(upstreams.len(), 3);
+    let filesystem = &upstreams["filesystem"];
+    assert_eq!(filesystem.command.as_deref(), Some("npx"));
+    assert_eq!(
+        filesystem.args,
+        ["-y", "@modelcontextprotocol/server-filesystem"]
+    );
+    // What cannot be enforced, or run, is held and says so.
+    let why = |name: &str| upstreams[name].unresolved.clone().unwrap_or_default();
+    assert!(
+        why("filesystem").contains("restricts paths"),
+        "{}",
+        why("filesystem")
+    );
+    assert!(
+        why("qdrant-knowledge").contains("a class of another runtime"),
+        "{}",
+        why("qdrant-knowledge")
+    );
+    assert!(why("sellersprite").is_empty() && !upstreams["sellersprite"].enabled);
+    let qdrant = &upstreams["qdrant-knowledge"];
+    assert_eq!(qdrant.allow, ["semantic_search", "similar_docs"]);
+    assert_eq!(qdrant.env["collection"], "default");
+    assert_eq!(qdrant.env["url"], "${QDRANT_URL:-http://localhost:6333}");
+
+    let loaded = site.load(DOMAIN_PATH, &Environment::default()).unwrap();
+    let upstreams = &loaded.config.upstreams;
+    assert!(upstreams["sellersprite"].enabled);
+    assert_eq!(
+        upstreams["qdrant-knowledge"].env["collection"],
+        "amazon_kb_production"
+    );
+    assert_eq!(
+        upstreams["qdrant-knowledge"].allow,
+        ["semantic_search", "similar_docs"]
+    );
+    let origin = |key: &str| {
+        let settings = loaded.settings();
+        let found = settings.iter().find(|it| it.key == key);
+        found
+            .unwrap_or_else(|| panic!("no {key}"))
+            .origin
+            .to_string()
+    };
+    let collection = origin("upstreams.qdrant-knowledge.env.collection");
+    assert!(
+        collection.ends_with("mcp_servers.yaml:8:19"),
+        "{collection}"
+    );
+    let command = origin("upstreams.filesystem.command");
+    assert!(command.ends_with("config/default.yaml:23:14"), "{command}");
+    let known = |path: &Path| path.ends_with("default.yaml");
+    assert!(
+        loaded.others.iter().any(|it| known(it)),
+        "{:?}",
+        loaded.others
+    );
+}
+
+const OURS: &str = "mcp_server:\n  governance:\n    clients:\n      a: {tools: {allow: [\"*\"]}}\n  upstreams:\n    time: {command: uvx, \
+                    args: [mcp-server-time], deny: [set_*], env: {ZONE: UTC}}\n";
+
+#[test]
+fn a_domain_enables_and_overrides_and_declares_nothing() {
+    let domain = |text: &str| format!("inherit: system.yaml\nmcp_server:\n  {text}\n");
+    let load = |text: &str| {
+        Site::new(&[("system.yaml", OURS), ("domain.yaml", &domain(text))])
+            .load("domain.yaml", &Environment::default())
+    };
+    let loaded = load("upstreams: {time: {enabled: false, env: {ZONE: Asia/Tokyo}}}").unwrap();
+    let time = &loaded.config.upstreams["time"];
+    assert!(!time.enabled && time.env["ZONE"] == "Asia/Tokyo" && time.deny == ["set_*"]);
+    let rows = [
+        (
+            "upstreams: {tme: {command: x}}",
+            "domain.yaml:3:20: the domain cannot set `upstreams.tme`: it is not declared by the system, and no other layer \
+             can declare a server (system: system.yaml:6:",
+        ),
+        (
+            "upstreams: {time: {deny: []}}",
+            "domain.yaml:3:31: the domain cannot set `upstreams.time.deny`: a domain can set `enabled` and `env` of servers \
+             and nothing else (system: system.yaml:6:",
+        ),
+        (
+            "governance: {clients: {a: {tools: {allow: [x]}}}}",
+            "the domain cannot set `governance`: a domain can set `enabled` and `env` of servers and nothing else (system: \
+             system.yaml:3:",
+        ),
+        (
+            "vault: {allow_commands: true}",
+            "the domain cannot set `vault`",
+        ),
+    ];
+    for (text, expected) in rows {
+        let site = Site::new(&[("system.yaml", OURS), ("domain.yaml", &domain(text))]);
+        let told = site.told("domain.yaml");
+        assert!(
+            told.iter().any(|it| it.contains(expected)),
+            "{expected}: {told:#?}"
+        );
+    }
+    for (system, expected) in [
+        ("inherit: other.yaml\n", "inherits itself"),
+        (
+            "mcp_server: {upstreams: {time: {comand: x}}}",
+            "unknown key `upstreams.time.comand`",
+        ),
+    ] {
+        let site = Site::new(&[
+            ("system.yaml", system),
+            ("domain.yaml", &domain("upstreams: {}")),
+        ]);
+        let told = site.told("domain.yaml");
+        assert!(
+            told.iter().any(|it| it.contains(expected)),
+            "{expected}: {told:#?}"
+        );
+    }
+    let site = Site::new(&[("domain.yaml", &domain("upstreams: {}"))]);
+    assert!(site.told("domain.yaml")[0].contains("cannot be read"));
+}
+
+#[test]
+fn a_session_overrides_and_changes_no_rule() {
+    let files = |session: &str| {
+        Site::new(&[
+            ("system.yaml", OURS),
+            (
+                "domain.yaml",
+                "inherit: system.yaml\nmcp_server: {upstreams: {time: {env: {ZONE: Asia/Tokyo}}}}\n",
+            ),
+            ("domain.local.yaml", session),
+        ])
+    };
+    let site = files(
+        "mcp_server: {logging: {level: debug}, upstreams: {time: {command: ./mine, env: {ZONE: UTC}}}}\n",
+    );
+    let loaded = site.load("domain.yaml", &Environment::default()).unwrap();
+    let time = &loaded.config.upstreams["time"];
+    assert_eq!(time.env["ZONE"], "UTC");
+    assert!(time.command.as_deref().unwrap().ends_with("/mine"));
+    let settings = loaded.settings();
+    let level = settings
+        .iter()
+        .find(|it| it.key == "logging.level")
+        .unwrap();
+    assert!(
+        level.origin.to_string().contains("domain.local.yaml:1:"),
+        "{}",
+        level.origin
+    );
+    for (session, expected) in [
+        (
+            "mcp_server: {governance: {clients: {a: {tools: {deny: []}}}}}",
+            "the session cannot set `governance`: it is a rule, which a session cannot change (system: system.yaml:3:",
+        ),
+        (
+            "mcp_server: {upstreams: {time: {deny: []}}}",
+            "the session cannot set `upstreams.time.deny`: it is a rule, which a session cannot change (system: \
+             system.yaml:6:",
+        ),
+        (
+            "mcp_server: {upstreams: {mine: {command: x}}}",
+            "the session cannot set `upstreams.mine`: it is not declared",
+        ),
+        (
+            "mcp_server: {vault: {allow_commands: true}}",
+            "the session cannot set `vault`",
+        ),
+        (
+            "mcp_server: {identity: {}}",
+            "the session cannot set `identity`",
+        ),
+    ] {
+        let told = files(session).told("domain.yaml");
+        assert!(
+            told.iter().any(|it| it.contains(expected)),
+            "{expected}: {told:#?}"
+        );
+    }
+}
