@@ -49,5 +49,22 @@ fn redaction(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, redaction);
+/// Cost of looking for known values: without any, with a few and with many. They stay known, so the order counts.
+fn known(criterion: &mut Criterion) {
+    let large = large();
+    let mut group = criterion.benchmark_group("known values in 1 KiB");
+    group.throughput(Throughput::Bytes(large.len() as u64));
+    for count in [0, 3, 300] {
+        let values: Vec<String> = (0..count)
+            .map(|it| format!("ghp_{it:04}abcdefghijklmnop"))
+            .collect();
+        redaction::know(values.iter().map(String::as_str));
+        group.bench_function(format!("{count}"), |bencher| {
+            bencher.iter(|| redaction::without_known_json(black_box(&large)));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, redaction, known);
 criterion_main!(benches);
