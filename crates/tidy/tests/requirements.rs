@@ -264,5 +264,5 @@ fn rows_are_counted_once() {
             .unwrap_err()
             .contains("three columns")
     );
-    assert_eq!(expected().count(), 133 + 12 + 12 + 20 + 8);
+    assert_eq!(expected().count(), 133 + 12 + 12 + 20 + 4 + 8);
 }
