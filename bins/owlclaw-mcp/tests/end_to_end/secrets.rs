@@ -415,7 +415,7 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
     }
 }
 
-/// What stands around the first canary.
+/// Text around the first canary.
 fn around(text: &str) -> &str {
     let at = text.find("7c4n4ry").unwrap_or_default();
     let start = text[..at]

@@ -260,7 +260,7 @@ fn of_003(name: &Key, server: &mut Node) -> Option<String> {
     unusable
 }
 
-/// What `permissions` of document 003 restrict, besides nothing.
+/// Restriction that `permissions` of document 003 state, if there is one.
 fn restricts(permissions: &Node) -> Option<&'static str> {
     let Value::Mapping(entries) = &permissions.value else {
         return Some("something");
