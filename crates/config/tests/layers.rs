@@ -1,5 +1,7 @@
 //! Layers of files, in the form of this program and in that of founding document 003.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 
 use config::{Environment, Loaded, Overrides, Rejected};

@@ -1,5 +1,7 @@
 //! Vaults in real files, with real processes that write them and are killed.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
