@@ -52,6 +52,12 @@ class Certified:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)["access_token"]
 
+    def revoke(self, token: str) -> None:
+        """Takes a token of the program back (RFC 7009)."""
+        request = urllib.request.Request(f"{self.url}/token/revocation", urlencode({"token": token}).encode())
+        request.add_header("Authorization", f"Basic {PROGRAM}")
+        urllib.request.urlopen(request, timeout=30).read()
+
     def _said(self) -> str:
         line = self._process.stdout.readline().strip()
         if not line:

@@ -47,7 +47,7 @@ pub use self::sections::governance::{
     Approvals, Governance, Idempotency, MIN_TOKEN_CHARS, UnmatchedRules,
 };
 pub use self::sections::identity::{
-    Algorithm, ApiKeys, ClientCertificates, Identity, Jwt, NameIn, StdioIdentity,
+    Algorithm, ApiKeys, ClientCertificates, Identity, Introspection, Jwt, NameIn, StdioIdentity,
 };
 pub use self::sections::limits::Limits;
 pub use self::sections::record::{Checkpoint, Detectors, Durability, Ledger, Redaction};

@@ -1036,7 +1036,7 @@ fn identity_that_would_prove_nothing_is_refused() {
             "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'https://i.example', \
              jwks_url: 'http://i.example/keys'}}}"
                 .to_owned(),
-            "`identity.jwt.a.jwks_url` must begin with `https://` | whoever can change keys on their \
+            "`identity.jwt.a.jwks_url` must begin with `https://` | who can change keys on their \
              way can be anybody",
         ),
         (
@@ -1066,7 +1066,7 @@ fn identity_that_would_prove_nothing_is_refused() {
                 "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}}}, \
                  b: {{issuer: 'https://j.example', jwks_file: j.json, principal_prefix: x}}}}}}"
             ),
-            "of `identity.jwt`, `a` and `b` could make the same principal: give each a \
+            "of the issuers in `identity`, `a` and `b` could make the same principal: give each a \
              `principal_prefix`, neither the beginning of the other | such as `corp:` and `partner:`",
         ),
         (

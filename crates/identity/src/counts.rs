@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts of accepted credentials, by means, and of refused ones, by reason.
 #[derive(Debug, Default)]
 pub struct Counts {
-    accepted: [AtomicU64; 3],
+    accepted: [AtomicU64; 4],
     refused: [AtomicU64; 6],
 }
 
 /// In the order of [`Counts::accepted`].
-const MEANS: [&str; 3] = ["api_key", "jwt", "certificate"];
+const MEANS: [&str; 4] = ["api_key", "jwt", "introspection", "certificate"];
 /// In the order of [`Counts::refused`].
 const REASONS: [&str; 6] = [
     "missing",
@@ -33,7 +33,7 @@ impl Counts {
 
     /// Number of accepted credentials by the name of the means.
     #[must_use]
-    pub fn all_accepted(&self) -> [(&'static str, u64); 3] {
+    pub fn all_accepted(&self) -> [(&'static str, u64); 4] {
         read(&self.accepted, &MEANS)
     }
 
@@ -67,6 +67,7 @@ mod tests {
         for means in [
             Means::ApiKey { id: "x".into() },
             Means::Jwt { issuer: "x".into() },
+            Means::Introspection { issuer: "x".into() },
             Means::Certificate,
         ] {
             counts.accepted(&means);

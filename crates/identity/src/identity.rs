@@ -64,6 +64,11 @@ pub enum Means {
         /// The name that the operator has given its issuer.
         issuer: Arc<str>,
     },
+    /// A token that its issuer was asked about.
+    Introspection {
+        /// The name that the operator has given its issuer.
+        issuer: Arc<str>,
+    },
     /// A client certificate.
     Certificate,
 }
@@ -75,6 +80,7 @@ impl Means {
         match self {
             Self::ApiKey { .. } => "api_key",
             Self::Jwt { .. } => "jwt",
+            Self::Introspection { .. } => "introspection",
             Self::Certificate => "certificate",
         }
     }

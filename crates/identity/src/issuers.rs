@@ -2,12 +2,12 @@ use crate::{
     Identity, IssuerOptions, KeySource, Rejection,
     api_key::digest_of,
     claims,
-    compact::{Compact, MAX_TOKEN_BYTES},
+    compact::{self, Compact, MAX_TOKEN_BYTES},
     discovery,
     fetch::{FetchKeys, with_causes},
     jwks::KeySet,
     key_state::{IssuerKeys, State},
-    remembered::{Known, Remembered},
+    remembered::Remembered,
 };
 use serde_json::Value;
 use std::{
@@ -28,7 +28,16 @@ const FOUND: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug)]
 pub struct Issuers {
     issuers: Vec<Issuer>,
-    remembered: Remembered,
+    remembered: Remembered<Known>,
+}
+
+/// A token that was verified.
+#[derive(Clone, Debug)]
+struct Known {
+    issuer: usize,
+    /// Version of the keys that it was verified with.
+    version: u64,
+    identity: Arc<Identity>,
 }
 
 #[derive(Debug)]
@@ -223,6 +232,13 @@ impl Issuers {
     #[must_use]
     pub fn is_known(&self, token: &str) -> bool {
         self.remembered.find(&digest_of(token)).is_some()
+    }
+
+    /// Returns true if `token` says that one of these issuers has made it. Nothing of it is verified.
+    #[must_use]
+    pub fn are_named_by(&self, token: &str) -> bool {
+        let named = compact::claimed_issuer(token);
+        named.is_some_and(|named| self.issuers.iter().any(|it| it.options.issuer == named))
     }
 
     /// Identity that `token` belongs to, once the keys it needs have been fetched: by one fetch for

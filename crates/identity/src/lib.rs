@@ -1,18 +1,19 @@
 //! Authentication of callers: proofs of identity, and the names and roles that follow from them.
 //!
-//! Three means, each of which yields an [`Identity`] or a [`Rejection`]:
+//! Four means, each of which yields an [`Identity`] or a [`Rejection`]:
 //!
 //! * [`ApiKeys`]: keys that [`KeyFile`] made. The file has digests alone; a key is seen once.
 //! * [`Issuers`]: JSON web tokens (RFC 7519) of issuers that the operator trusts, verified with the
 //!   public keys they publish (RFC 7517). Only asymmetric signatures; there is no `none` and no
 //!   shared secret in this crate, so no header of a token can ask for either.
+//! * [`Introspection`]: tokens that only their issuer can read, about which it is asked (RFC 7662).
 //! * [`Certificates`]: client certificates that TLS has verified already.
 //!
 //! [`Challenge`] and [`ResourceMetadata`] are what a client is told that comes without (RFC 6750,
 //! RFC 9728).
 //!
 //! Time is given with each question. Deliberately absent: HTTP, MCP, and how keys of issuers are
-//! fetched, which is up to a [`FetchKeys`]; this crate says when, and never twice at once, and finds
+//! fetched and issuers asked, which is up to a [`FetchKeys`] and an [`AskIssuer`]; this crate says when, and never twice at once, and finds
 //! out where they are if only the issuer is known ([`KeySource::Issuer`]).
 //!
 //! ```
@@ -43,6 +44,7 @@ mod counts;
 mod discovery;
 mod fetch;
 mod identity;
+mod introspection;
 mod issuer;
 mod issuers;
 mod jwks;
@@ -61,6 +63,7 @@ pub use crate::{
     counts::Counts,
     fetch::{FetchKeys, Fetched},
     identity::{Identity, MAX_PRINCIPAL, Means, Rejection, Revocation},
+    introspection::{AskIssuer, BadIntrospection, Introspection, IntrospectionOptions},
     issuer::{Algorithm, IssuerOptions, KeySource, UnknownAlgorithm},
     issuers::{BadIssuers, IssuerHealth, Issuers},
     key_file::{KeyFile, KeyFileError, MadeKey, NewKey},

@@ -1,7 +1,6 @@
-use crate::Identity;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 /// Tokens that are remembered at least, if so many are in use.
@@ -9,31 +8,40 @@ const MAX_TOKENS: usize = 10_000;
 /// So that threads do not wait for each other.
 const SHARDS: usize = 16;
 
-/// Tokens that were verified, by their digests. Verifying one again would cost a hundred times as
-/// much as finding it here.
-#[derive(Debug, Default)]
-pub(crate) struct Remembered {
-    shards: [Mutex<Shard>; SHARDS],
+/// Findings about tokens, by the tokens' digests. Verifying one again would cost a hundred times as much as
+/// finding it here.
+#[derive(Debug)]
+pub(crate) struct Remembered<T> {
+    shards: [Mutex<Shard<T>>; SHARDS],
 }
 
 /// Two generations: when the younger one is full the older one is forgotten. What is in use moves to
 /// the younger, so that a flood of tokens used once costs little of what others use.
-#[derive(Debug, Default)]
-struct Shard {
-    young: HashMap<[u8; 32], Known>,
-    old: HashMap<[u8; 32], Known>,
+#[derive(Debug)]
+struct Shard<T> {
+    young: HashMap<[u8; 32], T>,
+    old: HashMap<[u8; 32], T>,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) issuer: usize,
-    /// Of the keys it was verified with.
-    pub(crate) version: u64,
-    pub(crate) identity: Arc<Identity>,
+impl<T> Default for Shard<T> {
+    fn default() -> Self {
+        Self {
+            young: HashMap::new(),
+            old: HashMap::new(),
+        }
+    }
 }
 
-impl Remembered {
-    pub(crate) fn find(&self, token: &[u8; 32]) -> Option<Known> {
+impl<T> Default for Remembered<T> {
+    fn default() -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+}
+
+impl<T: Clone> Remembered<T> {
+    pub(crate) fn find(&self, token: &[u8; 32]) -> Option<T> {
         let mut shard = self
             .shard(token)
             .lock()
@@ -46,7 +54,7 @@ impl Remembered {
         Some(known)
     }
 
-    pub(crate) fn insert(&self, token: [u8; 32], known: Known) {
+    pub(crate) fn insert(&self, token: [u8; 32], known: T) {
         let mut shard = self
             .shard(&token)
             .lock()
@@ -54,13 +62,13 @@ impl Remembered {
         shard.insert(token, known);
     }
 
-    fn shard(&self, token: &[u8; 32]) -> &Mutex<Shard> {
+    fn shard(&self, token: &[u8; 32]) -> &Mutex<Shard<T>> {
         &self.shards[usize::from(token[0]) % SHARDS]
     }
 }
 
-impl Shard {
-    fn insert(&mut self, token: [u8; 32], known: Known) {
+impl<T> Shard<T> {
+    fn insert(&mut self, token: [u8; 32], known: T) {
         if MAX_TOKENS / SHARDS <= self.young.len() {
             self.old = std::mem::take(&mut self.young);
         }
@@ -71,29 +79,16 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Means;
 
     #[test]
     fn what_is_in_use_stays_and_the_rest_is_bounded() {
-        let identity = Arc::new(Identity {
-            principal: "p".into(),
-            roles: Vec::new().into(),
-            means: Means::Certificate,
-            expires: None,
-            revocation: None,
-        });
-        let known = Known {
-            issuer: 0,
-            version: 1,
-            identity,
-        };
         let remembered = Remembered::default();
         let used = [7; 32];
-        remembered.insert(used, known.clone());
+        remembered.insert(used, 1);
         for number in 0..200_000_u32 {
             let mut token = [7; 32];
             token[1..5].copy_from_slice(&number.to_be_bytes());
-            remembered.insert(token, known.clone());
+            remembered.insert(token, 2);
             if number % 100 == 0 {
                 assert!(remembered.find(&used).is_some(), "after {number}");
             }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode, request::Parts};
 use identity::{
     ApiKeys, Certificates, Challenge, Counts, FailedAttempts, FetchKeys, Identity as Proved,
-    Issuers, KeyFileError, KeySource, Rejection, ResourceMetadata,
+    Introspection, Issuers, KeyFileError, KeySource, Rejection, ResourceMetadata,
 };
 use mcp_server::{Component, ComponentState};
 use mcp_service::Principal;
@@ -27,7 +27,7 @@ use crate::Failure;
 use answer::Lines;
 use config::{Config, Identity, StdioIdentity, Transport};
 use credentials::Credentials;
-use fetch::Fetch;
+use fetch::{Ask, Fetch};
 
 /// Environment variable with the key of the client that starts the server on stdio.
 pub const STDIO_KEY: &str = "OWLCLAW_API_KEY";
@@ -46,6 +46,7 @@ const ENDPOINT: &str = "/mcp";
 pub(super) struct Identification {
     keys: Option<Arc<ApiKeys>>,
     issuers: Option<Arc<Issuers>>,
+    introspection: Option<Introspection>,
     certificates: Option<Certificates>,
     challenge: Challenge,
     /// Advice for clients that show no proof.
@@ -56,6 +57,12 @@ pub(super) struct Identification {
     lines: Lines,
     /// Reason why the last reload of the file of keys failed, if it did.
     keys_failure: Mutex<Option<String>>,
+}
+
+/// Means by which a token is verified.
+enum Verifier<'a> {
+    Issuers(&'a Issuers),
+    Introspection(&'a Introspection),
 }
 
 struct Metadata {
@@ -101,7 +108,17 @@ impl Identification {
             true => None,
             false => Some(Arc::new(Issuers::new(identity.issuers())?)),
         };
-        let metadata = issuers.as_ref().and_then(|_| metadata(identity));
+        let on_http = config.transport == Transport::Http;
+        let introspection = match identity.introspection.as_ref().filter(|_| on_http) {
+            None => None,
+            Some(section) => {
+                let ask = Ask::new(section, identity.ca_file.as_deref())?;
+                let options = identity.introspection();
+                options.map(|it| Introspection::new(it, ask)).transpose()?
+            }
+        };
+        let takes_tokens = identity.takes_tokens();
+        let metadata = takes_tokens.then(|| metadata(identity)).flatten();
         let url = metadata
             .as_ref()
             .and_then(|it| ResourceMetadata::url(&it.document.resource));
@@ -110,11 +127,12 @@ impl Identification {
             advice: answer::advice(
                 keys.is_some(),
                 metadata.is_some(),
-                issuers.is_some(),
+                takes_tokens,
                 has_certificates,
             ),
             keys,
             issuers,
+            introspection,
             certificates: identity
                 .certificates
                 .as_ref()
@@ -235,6 +253,13 @@ impl Identification {
                 }
             }
         }
+        if let Some(introspection) = &self.introspection
+            && let Some(failure) = introspection.failure()
+        {
+            ok = false;
+            let name = introspection.name();
+            details.push(format!("the issuer of `{name}` cannot be asked: {failure}"));
+        }
         ComponentState {
             name: COMPONENT,
             ok,
@@ -252,13 +277,13 @@ impl Identification {
         let token = match found.token {
             None => None,
             Some(token) => {
-                let Some(issuers) = &self.issuers else {
-                    return Err(Rejection::Invalid {
-                        why: "tokens of this kind are not accepted here",
-                    });
+                let verifier = self.verifier(token)?;
+                self.may_try(&verifier, token, peer)?;
+                let verified = match verifier {
+                    Verifier::Issuers(issuers) => issuers.verify(token, now),
+                    Verifier::Introspection(introspection) => introspection.verify(token, now),
                 };
-                self.may_try(issuers, token, peer)?;
-                match issuers.verify(token, now) {
+                match verified {
                     None => return Ok(None),
                     Some(outcome) => Some(self.counted(outcome, peer)?),
                 }
@@ -268,12 +293,18 @@ impl Identification {
     }
 
     async fn later(&self, found: &Credentials<'_>, peer: &Peer) -> Result<Principal, Rejection> {
-        let token = match (found.token, &self.issuers) {
-            (Some(token), Some(issuers)) => {
-                let outcome = issuers.verify_later(token, SystemTime::now).await;
+        let token = match found.token {
+            None => None,
+            Some(token) => {
+                let clock = SystemTime::now;
+                let outcome = match self.verifier(token)? {
+                    Verifier::Issuers(issuers) => issuers.verify_later(token, clock).await,
+                    Verifier::Introspection(introspection) => {
+                        introspection.verify_later(token, clock).await
+                    }
+                };
                 Some(self.counted(outcome, peer)?)
             }
-            _ => None,
         };
         self.joined(found, token, peer, SystemTime::now())
     }
@@ -312,11 +343,29 @@ impl Identification {
         Ok(principal(&proofs))
     }
 
-    fn may_try(&self, issuers: &Issuers, token: &str, peer: &Peer) -> Result<(), Rejection> {
+    /// The means by which a token is verified: its issuer is asked about one that is not of an issuer whose
+    /// signature could be verified here.
+    fn verifier(&self, token: &str) -> Result<Verifier<'_>, Rejection> {
+        match (&self.issuers, &self.introspection) {
+            (Some(issuers), None) => Ok(Verifier::Issuers(issuers)),
+            (Some(issuers), Some(_)) if issuers.is_known(token) || issuers.are_named_by(token) => {
+                Ok(Verifier::Issuers(issuers))
+            }
+            (_, Some(introspection)) => Ok(Verifier::Introspection(introspection)),
+            (None, None) => Err(Rejection::Invalid {
+                why: "tokens of this kind are not accepted here",
+            }),
+        }
+    }
+
+    fn may_try(&self, verifier: &Verifier<'_>, token: &str, peer: &Peer) -> Result<(), Rejection> {
+        let is_known = || match verifier {
+            Verifier::Issuers(issuers) => issuers.is_known(token),
+            Verifier::Introspection(introspection) => introspection.is_known(token),
+        };
         match peer.address() {
             Some(address)
-                if !self.attempts.may_try(address.ip(), Instant::now())
-                    && !issuers.is_known(token) =>
+                if !self.attempts.may_try(address.ip(), Instant::now()) && !is_known() =>
             {
                 Err(Rejection::TooManyAttempts)
             }
@@ -465,9 +514,8 @@ fn metadata(identity: &Identity) -> Option<Metadata> {
     let resource = identity::canonical_resource(identity.resource.as_deref()?)?;
     let path = resource.splitn(4, '/').nth(3);
     let path = path.map(|path| format!("/{path}")).unwrap_or_default();
-    let issuers = identity.jwt.values().map(|jwt| jwt.issuer.clone());
     let document = ResourceMetadata {
-        authorization_servers: issuers.collect(),
+        authorization_servers: identity.authorization_servers(),
         scopes: identity.scopes(),
         resource,
     };

@@ -1,6 +1,6 @@
 // An issuer of tokens that others have written: oidc-provider, which is certified for OpenID Connect.
 // Everybody signs in as `ana`, and whoever asks is registered. Tokens are JWTs (RFC 9068) for the
-// resource that was asked for (RFC 8707).
+// resource that was asked for (RFC 8707), but for the resource OPAQUE, whose tokens this issuer alone can read (RFC 7662).
 //
 // ROBOT is the public key, a JWK, of a client `robot` that proves itself with it; SECONDS is how long a token lasts.
 //
@@ -65,6 +65,8 @@ function provide(key) {
       devInteractions: { enabled: false },
       registration: { enabled: true },
       clientCredentials: { enabled: true },
+      introspection: { enabled: true },
+      revocation: { enabled: true },
       resourceIndicators: {
         enabled: true,
         defaultResource: () => undefined,
@@ -72,7 +74,7 @@ function provide(key) {
         getResourceServerInfo: (_, resource) => ({
           scope: SCOPES,
           audience: resource,
-          accessTokenFormat: "jwt",
+          accessTokenFormat: resource === process.env.OPAQUE ? "opaque" : "jwt",
           accessTokenTTL: SECONDS,
           jwt: { sign: { alg: "RS256" } },
         }),

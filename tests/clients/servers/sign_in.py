@@ -127,6 +127,37 @@ def programs(client: Client, call: list[str], expected: str, issuer: str, key: P
     demand(told.returncode == 1 and "https://issuer.example" in told.stderr, told)
 
 
+def status(url: str, token: str) -> int:
+    """Status of the answer to a list of tools."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }}}  # fmt: skip
+    headers = {
+        "Authorization": f"Bearer {token}", "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list",
+    }  # fmt: skip
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    try:
+        return urllib.request.urlopen(request, timeout=30).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def revoked(issuer: Certified, url: str) -> None:
+    """A token that only the issuer can read, until it takes it back."""
+    token = issuer.token(url)
+    demand(token.count(".") == 0, "the issuer's token can be read")
+    demand(status(url, token) == 200, "a good token is refused")
+    demand(status(url, token[:-1] + ("A" if token[-1] != "A" else "B")) == 401, "a wrong token is accepted")
+    demand(status(url, issuer.token(f"{url}/other")) == 401, "a token for another resource is accepted")
+    issuer.revoke(token)
+    time.sleep(1.2)
+    demand(status(url, token) == 401, "a token is accepted that was taken back")
+
+
 def private_key(openssl: list[str], path: Path) -> Path:
     subprocess.run(["openssl", "genpkey", *openssl, "-out", path], check=True, capture_output=True)
     return path
@@ -150,7 +181,9 @@ def main() -> None:
         work = Path(name)
         curve = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
         key, other = private_key(curve, work / "robot.pem"), private_key(curve, work / "other.pem")
-        env = {**os.environ, "ROBOT": public_jwk(key), "SECONDS": str(SECONDS)}
+        opaque = free_port()
+        asks = f"http://127.0.0.1:{opaque}/mcp"
+        env = {**os.environ, "ROBOT": public_jwk(key), "SECONDS": str(SECONDS), "OPAQUE": asks}
         with Certified(asked.cache, env, work / "issuer.log") as issuer:
             port, ours = free_port(), free_port()
             python = asked.cache / "servers-python/bin/python"
@@ -167,27 +200,44 @@ def main() -> None:
                 },
             }
             (work / "own.json").write_text(json.dumps({"mcp_server": own}))
+            asking = {
+                **own,
+                "http": {"port": opaque},
+                "ledger": {"path": str(work / "asking.db")},
+                "identity": {
+                    "resource": asks,
+                    "introspection": {
+                        "issuer": issuer.url, "url": f"{issuer.url}/token/introspection", "client_id": "program",
+                        "client_secret": "${ASKS_WITH}", "principal_claim": "client_id", "required_scopes": ["mcp"],
+                        "remember_seconds": 1,
+                    },
+                },
+            }  # fmt: skip
+            (work / "asking.json").write_text(json.dumps({"mcp_server": asking}))
             servers = [
                 ([python, HERE / "tried.py", "mcp-2", "http", str(port)], port, ["call", "add", "--args", '{"a": 1, "b": 2}'], "3"),
                 ([asked.binary, "start", "--config", work / "own.json"], ours, ["call", "hello"], "hello"),
+                ([asked.binary, "start", "--config", work / "asking.json"], opaque, ["call", "hello"], "hello"),
             ]
             for command, port, call, expected in servers:
                 log = (work / "server.log").open("ab")
                 server = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work,
-                    env={**os.environ, "ISSUER": issuer.url}, start_new_session=True,
+                    env={**os.environ, "ISSUER": issuer.url, "ASKS_WITH": SECRET}, start_new_session=True,
                 )  # fmt: skip
                 try:
                     wait_for(port, server)
                     client = Client(asked.binary, work, f"http://127.0.0.1:{port}/mcp")
                     person(client, call, expected)
                     programs(client, call, expected, issuer.url, key, other)
+                    if port == opaque:
+                        revoked(issuer, asks)
                 except BaseException:
                     print((work / "server.log").read_text()[-3000:], file=sys.stderr)
                     raise
                 finally:
                     end(server)
-    print(f"signed in at oidc-provider: a person, a secret, a key, at two servers; {time.monotonic() - began:.0f} s")
+    print(f"signed in at oidc-provider: a person, a secret, a key, at three servers; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use http_client::BadUrl;
 use identity::{
-    BadIssuers, CertificateName, CertificateOptions, IssuerOptions, Issuers, KeySource,
-    canonical_resource,
+    BadIssuers, CertificateName, CertificateOptions, IntrospectionOptions, IssuerOptions, Issuers,
+    KeySource, canonical_resource,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
-use crate::sections::secret::url_fault;
+use crate::sections::secret::{Secret, url_fault};
 use crate::sections::{Config, Transport};
 
 /// Schemes of addresses of issuers, of their keys and of the endpoint.
@@ -27,13 +27,16 @@ const SCHEMES: &[&str] = &["https", "http"];
 #[serde(default, deny_unknown_fields)]
 pub struct Identity {
     /// The address of the endpoint as clients know it, such as `https://tools.example.com/mcp`:
-    /// what tokens must be made for, and what clients are told to ask for. Needed for `jwt`.
+    /// what tokens must be made for, and what clients are told to ask for. Needed for `jwt` and
+    /// `introspection`.
     pub resource: Option<String>,
     /// Keys that `keys create` makes.
     pub api_keys: Option<ApiKeys>,
     /// Issuers of tokens (OAuth 2, OpenID Connect) that are believed, by a name of the operator's
     /// choice.
     pub jwt: BTreeMap<String, Jwt>,
+    /// An issuer of tokens that only it can read, and that is asked about them (RFC 7662).
+    pub introspection: Option<Introspection>,
     /// Client certificates, which `http.tls.client_ca_file` must vouch for.
     pub certificates: Option<ClientCertificates>,
     /// Allow a token or a certificate to name the principal of an API key. Without this, the
@@ -47,7 +50,7 @@ pub struct Identity {
     /// Need for the client that starts the server on stdio to authenticate, with a key in the
     /// variable `OWLCLAW_API_KEY`.
     pub stdio: StdioIdentity,
-    /// Authorities that certificates of issuers and of `jwks_url` may come from besides the system's, PEM.
+    /// Authorities that certificates of issuers may come from besides the system's, PEM.
     #[schemars(extend("format" = "path"))]
     pub ca_file: Option<PathBuf>,
 }
@@ -59,6 +62,7 @@ impl Default for Identity {
             resource: None,
             api_keys: None,
             jwt: BTreeMap::new(),
+            introspection: None,
             certificates: None,
             shared_principals: false,
             operator_roles: roles(&["operator"]),
@@ -160,6 +164,58 @@ impl Default for Jwt {
     }
 }
 
+/// An issuer that is asked about its tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Introspection {
+    /// The issuer, where clients get their tokens; if an answer has an `iss`, it must be this one.
+    pub issuer: String,
+    /// Address of its introspection endpoint, `https://…`.
+    pub url: String,
+    /// Name by which this server is known to the issuer.
+    pub client_id: String,
+    /// Secret that belongs to the name, such as `${INTROSPECTION_SECRET}`.
+    pub client_secret: Secret,
+    /// Accepted values of `aud` in an answer, compared character for character. Empty: `identity.resource`.
+    pub audience: Vec<String>,
+    /// The member of an answer with the name of the principal; a path with dots leads into objects.
+    pub principal_claim: String,
+    /// Prefix of that name. Two issuers need two prefixes.
+    pub principal_prefix: String,
+    /// The member with roles, such as `roles` or `realm_access.roles`.
+    pub roles_claim: Option<String>,
+    /// Roles that scopes give, by the name of the scope.
+    pub scopes: BTreeMap<String, Vec<String>>,
+    /// Scopes without which no client is served.
+    pub required_scopes: Vec<String>,
+    /// By how many seconds clocks may differ.
+    #[schemars(range(max = 600))]
+    pub leeway_seconds: u64,
+    /// For how many seconds an answer is used again. A token that its issuer has taken back is accepted for so
+    /// long.
+    #[schemars(range(max = 3_600))]
+    pub remember_seconds: u64,
+}
+
+impl Default for Introspection {
+    fn default() -> Self {
+        Self {
+            issuer: String::new(),
+            url: String::new(),
+            client_id: String::new(),
+            client_secret: Secret::new(""),
+            audience: Vec::new(),
+            principal_claim: "sub".to_owned(),
+            principal_prefix: String::new(),
+            roles_claim: None,
+            scopes: BTreeMap::new(),
+            required_scopes: Vec::new(),
+            leeway_seconds: 30,
+            remember_seconds: 30,
+        }
+    }
+}
+
 /// Signature algorithm of a token, as RFC 7518 and RFC 8037 name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Algorithm {
@@ -241,7 +297,25 @@ pub enum StdioIdentity {
 impl Identity {
     /// Returns true if clients over HTTP have to authenticate.
     pub fn is_configured(&self) -> bool {
-        self.api_keys.is_some() || !self.jwt.is_empty() || self.certificates.is_some()
+        self.api_keys.is_some() || self.takes_tokens() || self.certificates.is_some()
+    }
+
+    /// Returns true if tokens of issuers are accepted.
+    pub fn takes_tokens(&self) -> bool {
+        !self.jwt.is_empty() || self.introspection.is_some()
+    }
+
+    /// Addresses of the issuers, where clients get tokens.
+    pub fn authorization_servers(&self) -> Vec<String> {
+        let asked = self.introspection.iter().map(|it| &it.issuer);
+        let signing = self.jwt.values().map(|it| &it.issuer);
+        signing.chain(asked).cloned().collect()
+    }
+
+    /// The issuer that is asked about tokens, for the crate that judges its answers.
+    pub fn introspection(&self) -> Option<IntrospectionOptions> {
+        let introspection = self.introspection.as_ref()?;
+        Some(introspection.options(self.resource.as_deref()))
     }
 
     /// The issuers, for the crate that judges their tokens.
@@ -252,6 +326,25 @@ impl Identity {
             .collect()
     }
 
+    /// Name, prefix of principals and place of each issuer of tokens.
+    fn prefixes(&self) -> Vec<(&str, &str, String)> {
+        let signing = self.jwt.iter().map(|(name, it)| {
+            (
+                name.as_str(),
+                it.principal_prefix.as_str(),
+                child("identity.jwt", name),
+            )
+        });
+        let asked = self.introspection.iter().map(|it| {
+            (
+                ASKED,
+                it.principal_prefix.as_str(),
+                "identity.introspection".to_owned(),
+            )
+        });
+        signing.chain(asked).collect()
+    }
+
     /// The means, in a few words.
     pub(crate) fn summary(&self) -> String {
         let mut means = Vec::new();
@@ -260,6 +353,12 @@ impl Identity {
         }
         for name in self.jwt.keys() {
             means.push(format!("tokens of {name}"));
+        }
+        if let Some(introspection) = &self.introspection {
+            means.push(format!(
+                "tokens that {} is asked about",
+                introspection.issuer
+            ));
         }
         if self.certificates.is_some() {
             means.push("client certificates".to_owned());
@@ -272,8 +371,11 @@ impl Identity {
 
     /// The scopes that mean something, those that are needed first.
     pub fn scopes(&self) -> Vec<String> {
+        let asked = || self.introspection.iter();
         let needed = self.jwt.values().flat_map(|jwt| &jwt.required_scopes);
+        let needed = needed.chain(asked().flat_map(|it| &it.required_scopes));
         let others = self.jwt.values().flat_map(|jwt| jwt.scopes.keys());
+        let others = others.chain(asked().flat_map(|it| it.scopes.keys()));
         let mut scopes: Vec<String> = Vec::new();
         for scope in needed.chain(others) {
             if !scopes.contains(scope) {
@@ -318,6 +420,36 @@ impl Jwt {
     }
 }
 
+/// Name of the issuer that is asked, in messages, in the log and in `/health`.
+const ASKED: &str = "introspection";
+
+impl Introspection {
+    fn options(&self, resource: Option<&str>) -> IntrospectionOptions {
+        let roles = |roles: &Vec<String>| roles.iter().map(|it| Arc::from(it.as_str())).collect();
+        let issuer = IssuerOptions {
+            audiences: self.audience.clone(),
+            resource: resource
+                .filter(|_| self.audience.is_empty())
+                .map(str::to_owned),
+            principal_claim: self.principal_claim.clone(),
+            principal_prefix: self.principal_prefix.clone(),
+            roles_claim: self.roles_claim.clone(),
+            scopes: self
+                .scopes
+                .iter()
+                .map(|(scope, given)| (scope.clone(), roles(given)))
+                .collect(),
+            required_scopes: self.required_scopes.clone(),
+            leeway: Duration::from_secs(self.leeway_seconds),
+            ..IssuerOptions::new(ASKED, self.issuer.as_str(), KeySource::Issuer)
+        };
+        IntrospectionOptions {
+            issuer,
+            remember: Duration::from_secs(self.remember_seconds),
+        }
+    }
+}
+
 impl ClientCertificates {
     /// The same for the crate that reads certificates.
     pub fn options(&self) -> CertificateOptions {
@@ -349,7 +481,8 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     let says_something = origins.keys().find(|key| key.starts_with("identity."));
     if let Some(key) = says_something.filter(|_| !identity.is_configured()) {
         let message = "`identity` has no means by which anybody could prove who it is".to_owned();
-        let hint = "add `api_keys: {}`, `jwt` or `certificates`, or remove the section";
+        let hint =
+            "add `api_keys: {}`, `jwt`, `introspection` or `certificates`, or remove the section";
         error(key, message, hint);
     }
     if identity.stdio == StdioIdentity::Required && identity.api_keys.is_none() {
@@ -366,22 +499,33 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
             let hint = "write it as clients do, such as `https://tools.example.com/mcp`";
             error("identity.resource", message, hint);
         }
-    } else if !identity.jwt.is_empty() {
-        let message = "`identity.jwt` needs `identity.resource`".to_owned();
+    } else if identity.takes_tokens() {
+        let section = match identity.jwt.is_empty() {
+            true => "introspection",
+            false => "jwt",
+        };
+        let message = format!("`identity.{section}` needs `identity.resource`");
         let hint = "write the address of the endpoint, such as `https://tools.example.com/mcp`";
         error("identity.resource", message, hint);
     }
     for (name, jwt) in &identity.jwt {
         check_issuer(jwt, &child("identity.jwt", name), &mut error);
     }
-    if let Err(why) = Issuers::new(identity.issuers())
+    if let Some(introspection) = &identity.introspection {
+        check_introspection(introspection, &mut error);
+    }
+    let asked = identity.introspection().map(|it| it.issuer);
+    if let Err(why) = Issuers::new(identity.issuers().into_iter().chain(asked).collect())
         && !matches!(why, BadIssuers::NoAudience(_) | BadIssuers::NoAlgorithms(_))
     {
         let (BadIssuers::Same(_, name)
         | BadIssuers::SamePrincipals(_, name)
         | BadIssuers::NoAudience(name)
         | BadIssuers::NoAlgorithms(name)) = &why;
-        let path = child("identity.jwt", name);
+        let path = match identity.jwt.contains_key(&**name) {
+            true => child("identity.jwt", name),
+            false => "identity.introspection".to_owned(),
+        };
         let (key, hint) = match &why {
             BadIssuers::SamePrincipals(..) => {
                 ("principal_prefix", "such as `corp:` and `partner:`")
@@ -390,17 +534,17 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         };
         error(
             &child(&path, key),
-            format!("of `identity.jwt`, {why}"),
+            format!("of the issuers in `identity`, {why}"),
             hint,
         );
     }
     if let Some(certificates) = &identity.certificates {
         let prefix = &certificates.principal_prefix;
-        let other = identity.jwt.iter().find(|(_, jwt)| {
-            let other = &jwt.principal_prefix;
-            prefix.starts_with(other.as_str()) || other.starts_with(prefix.as_str())
-        });
-        if let Some((name, _)) = other {
+        let other = identity
+            .prefixes()
+            .into_iter()
+            .find(|(_, other, _)| prefix.starts_with(*other) || other.starts_with(prefix.as_str()));
+        if let Some((name, ..)) = other {
             let message =
                 format!("certificates and the tokens of `{name}` could make the same principal");
             let hint = "give each a `principal_prefix`, neither the beginning of the other";
@@ -422,12 +566,11 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
                 "identity.certificates".to_owned(),
             )
         });
-        let tokens = identity.jwt.iter().map(|(name, it)| {
-            let prefix = it.principal_prefix.as_str();
+        let tokens = identity.prefixes().into_iter().map(|(name, prefix, path)| {
             (
                 prefix,
                 format!("the tokens of `{name}`"),
-                child(&child("identity.jwt", name), "principal_prefix"),
+                child(&path, "principal_prefix"),
             )
         });
         for (_, who, path) in certificates.chain(tokens).filter(|(it, ..)| it.is_empty()) {
@@ -443,25 +586,57 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     }
 }
 
-fn check_issuer(jwt: &Jwt, path: &str, error: &mut impl FnMut(&str, String, &str)) {
-    let fault = url_fault(&jwt.issuer, SCHEMES);
-    if let Some(why) = fault {
-        let key = child(path, "issuer");
-        let message = format!("`{key}` must be the address of the issuer: {why}");
-        let hint =
-            "write what its tokens say in `iss`, such as `https://login.example.com/realms/corp`";
+/// Adds a problem if the address of an issuer is none; gives the fault.
+fn check_address(
+    issuer: &str,
+    path: &str,
+    error: &mut impl FnMut(&str, String, &str),
+) -> Option<BadUrl> {
+    let fault = url_fault(issuer, SCHEMES)?;
+    let key = child(path, "issuer");
+    let message = format!("`{key}` must be the address of the issuer: {fault}");
+    let hint =
+        "write what its tokens say in `iss`, such as `https://login.example.com/realms/corp`";
+    error(&key, message, hint);
+    Some(fault)
+}
+
+/// Adds a problem if others could change what is asked and answered at `url`.
+fn check_safe(url: &str, key: &str, hint: &str, error: &mut impl FnMut(&str, String, &str)) {
+    if is_safe(url) {
+        return;
+    }
+    let message = match url_fault(url, SCHEMES) {
+        None | Some(BadUrl::Scheme) => format!("`{key}` must begin with `https://`"),
+        Some(why) => format!("`{key}` cannot be used: {why}"),
+    };
+    error(key, message, hint);
+}
+
+fn check_introspection(it: &Introspection, error: &mut impl FnMut(&str, String, &str)) {
+    const PATH: &str = "identity.introspection";
+    check_address(&it.issuer, PATH, error);
+    let hint = "the issuer's `/.well-known/oauth-authorization-server` has it as \
+                `introspection_endpoint`; who can change answers on their way can be anybody";
+    check_safe(&it.url, &child(PATH, "url"), hint, error);
+    let missing = [
+        ("client_id", it.client_id.is_empty()),
+        ("client_secret", it.client_secret == Secret::new("")),
+    ];
+    for (key, _) in missing.into_iter().filter(|(_, is_missing)| *is_missing) {
+        let key = child(PATH, key);
+        let message = format!("`{key}` is missing: issuers answer known clients alone");
+        let hint = "register this server with the issuer as a client that may introspect tokens";
         error(&key, message, hint);
     }
+}
+
+fn check_issuer(jwt: &Jwt, path: &str, error: &mut impl FnMut(&str, String, &str)) {
+    let fault = check_address(&jwt.issuer, path, error);
     match (&jwt.jwks_url, &jwt.jwks_file) {
-        (Some(url), None) if is_safe(url) => {}
         (Some(url), None) => {
-            let key = child(path, "jwks_url");
-            let message = match url_fault(url, SCHEMES) {
-                None | Some(BadUrl::Scheme) => format!("`{key}` must begin with `https://`"),
-                Some(why) => format!("`{key}` cannot be used: {why}"),
-            };
-            let hint = "whoever can change keys on their way can be anybody";
-            error(&key, message, hint);
+            let hint = "who can change keys on their way can be anybody";
+            check_safe(url, &child(path, "jwks_url"), hint, error);
         }
         (None, Some(_)) => {}
         (Some(_), Some(_)) => {

@@ -5,5 +5,6 @@ mod certificates;
 mod fetching;
 mod finding;
 mod forge;
+mod introspection;
 mod keys;
 mod tokens;
