@@ -1019,7 +1019,7 @@ fn identity_that_would_prove_nothing_is_refused() {
         (
             "identity: {operator_roles: [boss]}".to_owned(),
             "`identity` has no means by which anybody could prove who it is | add `api_keys: {}`, \
-             `jwt` or `certificates`, or remove the section",
+             `jwt`, `introspection` or `certificates`, or remove the section",
         ),
         (
             format!("identity: {{jwt: {{a: {{{issuer}}}}}}}"),
@@ -1067,6 +1067,29 @@ fn identity_that_would_prove_nothing_is_refused() {
                  b: {{issuer: 'https://j.example', jwks_file: j.json, principal_prefix: x}}}}}}"
             ),
             "of the issuers in `identity`, `a` and `b` could make the same principal: give each a \
+             `principal_prefix`, neither the beginning of the other | such as `corp:` and `partner:`",
+        ),
+        (
+            "identity: {resource: 'https://r.example/mcp', introspection: {issuer: 'https://i.example', \
+             url: 'http://i.example/ask', client_id: x, client_secret: '${X}'}}"
+                .to_owned(),
+            "`identity.introspection.url` must begin with `https://` | the issuer's \
+             `/.well-known/oauth-authorization-server` has it as `introspection_endpoint`; who can change answers \
+             on their way can be anybody",
+        ),
+        (
+            "identity: {resource: 'https://r.example/mcp', introspection: {issuer: 'https://i.example', \
+             url: 'https://i.example/ask', client_id: x}}"
+                .to_owned(),
+            "`identity.introspection.client_secret` is missing: issuers answer known clients alone | register this \
+             server with the issuer as a client that may introspect tokens",
+        ),
+        (
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}}}}}, introspection: \
+                 {{issuer: 'https://j.example', url: 'https://j.example/ask', client_id: x, client_secret: '${{X}}'}}}}"
+            ),
+            "of the issuers in `identity`, `a` and `introspection` could make the same principal: give each a \
              `principal_prefix`, neither the beginning of the other | such as `corp:` and `partner:`",
         ),
         (

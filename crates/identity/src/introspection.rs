@@ -5,13 +5,15 @@ use crate::{
     api_key::digest_of,
     claims,
     compact::{MAX_TOKEN_BYTES, claimed_issuer},
-    fetch::{Fetched, with_causes},
+    fetch::with_causes,
     remembered::Remembered,
 };
 use serde_json::Value;
 use std::{
     collections::HashMap,
+    error::Error,
     fmt,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -30,9 +32,16 @@ const REST: Duration = Duration::from_secs(1);
 /// Asks the issuer's introspection endpoint.
 pub trait AskIssuer: Send + Sync + 'static {
     /// The answer to a question about `token`, which consists of characters of RFC 6750 §2.1: the body of a
-    /// response with status 200.
-    fn ask<'a>(&'a self, token: &'a str) -> Fetched<'a>;
+    /// response with status 200, or `None` if the issuer finds fault with the question (status 400), as some do with
+    /// tokens that they cannot tell anything of. Anything else is an error, after which others are not asked about
+    /// for a moment.
+    fn ask<'a>(&'a self, token: &'a str) -> Asked<'a>;
 }
+
+/// An answer on its way.
+pub type Asked<'a> = Pin<
+    Box<dyn Future<Output = Result<Option<Vec<u8>>, Box<dyn Error + Send + Sync>>> + Send + 'a>,
+>;
 
 /// An issuer that is asked about its tokens, and what is made of its answers.
 #[derive(Clone, Debug)]
@@ -192,7 +201,12 @@ impl Introspection {
             return Err(UNAVAILABLE);
         }
         let answer = match self.ask.ask(token).await {
-            Ok(answer) => serde_json::from_slice::<Value>(&answer).ok(),
+            Ok(Some(answer)) => serde_json::from_slice::<Value>(&answer).ok(),
+            Ok(None) => {
+                return Rejection::invalid(
+                    "the issuer finds fault with the question about the token",
+                );
+            }
             Err(error) => {
                 self.failed(with_causes(&*error), clock());
                 return Err(UNAVAILABLE);

@@ -63,7 +63,7 @@ pub use crate::{
     counts::Counts,
     fetch::{FetchKeys, Fetched},
     identity::{Identity, MAX_PRINCIPAL, Means, Rejection, Revocation},
-    introspection::{AskIssuer, BadIntrospection, Introspection, IntrospectionOptions},
+    introspection::{AskIssuer, Asked, BadIntrospection, Introspection, IntrospectionOptions},
     issuer::{Algorithm, IssuerOptions, KeySource, UnknownAlgorithm},
     issuers::{BadIssuers, IssuerHealth, Issuers},
     key_file::{KeyFile, KeyFileError, MadeKey, NewKey},

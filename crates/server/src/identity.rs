@@ -112,7 +112,8 @@ impl Identification {
         let introspection = match identity.introspection.as_ref().filter(|_| on_http) {
             None => None,
             Some(section) => {
-                let ask = Ask::new(section, identity.ca_file.as_deref())?;
+                let authorities = identity.ca_file.as_deref();
+                let ask = Ask::new(section, &config.environment, authorities)?;
                 let options = identity.introspection();
                 options.map(|it| Introspection::new(it, ask)).transpose()?
             }

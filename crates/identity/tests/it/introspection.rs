@@ -1,7 +1,7 @@
 //! Tokens about which an issuer is asked, which answers as a test says.
 
 use identity::{
-    AskIssuer, Fetched, Introspection, IntrospectionOptions, IssuerOptions, KeySource, Means,
+    AskIssuer, Asked, Introspection, IntrospectionOptions, IssuerOptions, KeySource, Means,
     Rejection,
 };
 use serde_json::{Value, json};
@@ -60,12 +60,12 @@ impl Scripted {
 }
 
 impl AskIssuer for Scripted {
-    fn ask<'a>(&'a self, _token: &'a str) -> Fetched<'a> {
+    fn ask<'a>(&'a self, _token: &'a str) -> Asked<'a> {
         Box::pin(async {
             self.asked.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(self.delay).await;
             let answer = self.answer.lock().unwrap().clone();
-            Ok(answer.map(String::into_bytes)?)
+            Ok(Some(answer.map(String::into_bytes)?).filter(|it| it != b"null"))
         })
     }
 }
@@ -200,6 +200,8 @@ async fn answers_that_prove_too_little_let_nobody_in() {
     ] {
         check(answer, "cannot be asked").await;
     }
+    // The issuer answers with status 400.
+    check(Value::Null, "finds fault").await;
     let issuer = Scripted::new(&with("iss", Value::Null));
     issuer
         .introspection()
@@ -279,6 +281,13 @@ async fn while_the_issuer_does_not_answer_only_remembered_tokens_are_accepted() 
     issuer.says(Ok(&active()));
     introspection.verify_later("new", clock).await.unwrap();
     assert_eq!(introspection.failure(), None);
+
+    // A token that the issuer cannot tell anything of is no failure, and keeps nobody else out.
+    issuer.says(Ok(&Value::Null));
+    introspection.verify_later("odd", clock).await.unwrap_err();
+    assert_eq!(introspection.failure(), None);
+    issuer.says(Ok(&active()));
+    introspection.verify_later("newest", clock).await.unwrap();
 
     let hanging = Scripted {
         delay: Duration::from_secs(60),

@@ -8,7 +8,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header};
 use http_client::{Client, ClientOptions, Reach};
-use identity::{AskIssuer, FetchKeys, Fetched, KeySource};
+use identity::{AskIssuer, Asked, FetchKeys, Fetched, KeySource};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::Failure;
@@ -72,9 +72,10 @@ impl Ask {
     /// When the secret is not there, or the authorities cannot be read.
     pub(super) fn new(
         options: &Introspection,
+        environment: &Environment,
         authorities: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let secret = options.client_secret.reveal(&Environment::of_process());
+        let secret = options.client_secret.reveal(environment);
         let Some(secret) = secret else {
             return Err("identity.introspection.client_secret refers to a variable that is not there, or is empty".into());
         };
@@ -89,7 +90,7 @@ impl Ask {
         })
     }
 
-    async fn asked(&self, token: &str) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+    async fn asked(&self, token: &str) -> Result<Option<Vec<u8>>, Box<dyn Error + Send + Sync>> {
         let form = format!("token={}&token_type_hint=access_token", encoded(token));
         let request = Request::post(&self.url)
             .header(header::AUTHORIZATION, &self.authorization)
@@ -98,7 +99,8 @@ impl Ask {
             .body(Bytes::from(form))?;
         let response = self.client.send(request).await?;
         match response.status() {
-            StatusCode::OK => Ok(response.into_body().into()),
+            StatusCode::OK => Ok(Some(response.into_body().into())),
+            StatusCode::BAD_REQUEST => Ok(None),
             // The secret is wrong, or this server may not ask.
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(format!(
                 "the issuer does not accept identity.introspection.client_id and client_secret (status {status})"
@@ -110,7 +112,7 @@ impl Ask {
 }
 
 impl AskIssuer for Ask {
-    fn ask<'a>(&'a self, token: &'a str) -> Fetched<'a> {
+    fn ask<'a>(&'a self, token: &'a str) -> Asked<'a> {
         Box::pin(self.asked(token))
     }
 }
