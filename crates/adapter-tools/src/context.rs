@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
@@ -97,6 +97,9 @@ pub struct Progress {
     pub message: Option<String>,
 }
 
+/// Most notes about a call.
+const MAX_NOTES: usize = 64;
+
 /// Use of a call so far. It outlives the executor's future, so that a call that was given up is
 /// settled too: keep a handle from [`ToolCx::meter`] before the call.
 #[derive(Debug, Default)]
@@ -109,6 +112,7 @@ pub struct CallMeter {
     settled: AtomicBool,
     model: OnceLock<Box<str>>,
     place: OnceLock<Box<str>>,
+    notes: Mutex<Vec<String>>,
     /// Contexts that meter with it: the call runs as long as there is one.
     uses: AtomicUsize,
     unused: Notify,
@@ -419,6 +423,22 @@ impl CallMeter {
     /// Notes which other system carries the call out, for its record; the first one stays.
     pub fn note_place(&self, place: &str) {
         self.place.get_or_init(|| place.into());
+    }
+
+    /// Notes something about the call, for its record. At most 64 notes are kept.
+    pub fn note(&self, note: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() < MAX_NOTES {
+            notes.push(note);
+        }
+    }
+
+    /// The other system that carries the call out, if one does, and what was noted about the call.
+    pub fn told(&self) -> Option<String> {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.place().into_iter();
+        let parts: Vec<_> = parts.chain(notes.iter().map(String::as_str)).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     /// Notes that the call is settled: what is metered from here on comes too late.

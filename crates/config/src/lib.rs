@@ -43,6 +43,9 @@ pub use self::reading::overrides::Overrides;
 pub use self::sections::alerts::{AlertEvent, Alerts, Webhook};
 pub use self::sections::application::{States, Switches, WorkerStart, Workers};
 pub use self::sections::commands::{Command, Output, Stdin, Words};
+pub use self::sections::filters::{
+    FilterAction, FilterMode, FilterOn, FilterSetting, OnFilterFailure,
+};
 pub use self::sections::governance::{
     Approvals, Governance, Idempotency, MIN_TOKEN_CHARS, UnmatchedRules,
 };
@@ -58,7 +61,7 @@ pub use self::sections::shutdown::Shutdown;
 pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
 pub use self::sections::tls::{ForwardedHeader, Tls};
 pub use self::sections::upstreams::{
-    Gateway, Isolation, RiskClass, RiskPatterns, Trust, Upstream, UpstreamAuth, UpstreamCost,
+    Gateway, Isolation, RiskClass, RiskPatterns, Texts, Trust, Upstream, UpstreamAuth, UpstreamCost,
     UpstreamTransport, Uris,
 };
 pub use self::sections::vault::Vault;

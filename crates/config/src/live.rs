@@ -156,6 +156,7 @@ impl Config {
                 "telemetry.otlp.headers",
                 self.telemetry.otlp.headers != new.telemetry.otlp.headers,
             ),
+            ("filters", self.filters != new.filters),
             ("ledger.url", self.ledger.url != new.ledger.url),
             (
                 "governance.approvals.http_token",

@@ -7,6 +7,7 @@
 pub(crate) mod alerts;
 pub(crate) mod application;
 pub(crate) mod commands;
+pub(crate) mod filters;
 pub(crate) mod governance;
 pub(crate) mod identity;
 pub(crate) mod limits;
@@ -33,6 +34,7 @@ use crate::environment::Environment;
 use self::alerts::Alerts;
 use self::application::{States, Switches, Workers};
 use self::commands::Command;
+use self::filters::FilterSetting;
 use self::governance::Governance;
 use self::identity::Identity;
 use self::limits::Limits;
@@ -92,6 +94,8 @@ pub struct Config {
     pub prompts: Prompts,
     /// Permissions, limits and budgets of clients.
     pub governance: Governance,
+    /// Filters of the arguments and results of calls, by names of your choice.
+    pub filters: BTreeMap<String, FilterSetting>,
     /// The record of every call.
     pub ledger: Ledger,
     /// Values that are replaced before anything is recorded or logged.

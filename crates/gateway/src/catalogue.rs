@@ -1,6 +1,7 @@
 use crate::{
     pins::{self, ChangeKind, Listed, PinKind, Pins, Verdict},
     store::{Store, with_causes},
+    text::cleaned,
 };
 use mcp_client::{Agreed, Connection, Error};
 use mcp_protocol::{
@@ -467,7 +468,7 @@ impl Catalogue {
         for resource in &mut judged.resources {
             let texts = [&mut resource.title, &mut resource.description];
             for text in texts.into_iter().flatten() {
-                if let Some(clean) = pins::cleaned(text) {
+                if let Some(clean) = cleaned(text) {
                     *text = clean;
                 }
             }

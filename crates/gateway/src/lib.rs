@@ -38,6 +38,7 @@ mod names;
 mod pins;
 mod spec;
 mod store;
+mod text;
 mod upstream;
 
 pub use mcp_server::UPSTREAM_META;

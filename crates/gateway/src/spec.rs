@@ -42,6 +42,8 @@ pub struct UpstreamSpec {
     pub accept_changes: BTreeSet<ChangeKind>,
     /// True if its word on what its tools do (`readOnlyHint` and so on) is believed.
     pub trust_annotations: bool,
+    /// True if texts of results are passed on without what nobody sees.
+    pub cleans_results: bool,
     /// Class of its tools of which neither `risks` nor trusted annotations say another.
     pub risk: RiskClass,
     /// Patterns of tools, by their own names, with their class; of several that fit, the gravest counts.
@@ -158,6 +160,7 @@ impl UpstreamSpec {
             timeout: Duration::from_secs(60),
             accept_changes: [ChangeKind::New].into(),
             trust_annotations: false,
+            cleans_results: true,
             risk: RiskClass::Mutating,
             risks: Vec::new(),
             costs: Vec::new(),

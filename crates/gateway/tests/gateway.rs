@@ -16,7 +16,7 @@ use gateway::{
 use http::HeaderMap;
 use mcp_client::HttpTransport;
 use mcp_protocol::model::ReadResource;
-use mcp_server::{Sought, ToolSource};
+use mcp_server::{PromptCx, Sought, ToolSource};
 use oauth_client::{Credentials, FileStore, Secret, TokenStore};
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -1332,5 +1332,98 @@ async fn what_a_list_says_of_a_page_is_pinned_and_reading_the_page_leaves_other_
     fs::write(site.upstream.path().join("csp"), "https://ours.example").unwrap();
     gateway.recheck("up").await.unwrap();
     read().await.unwrap();
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn texts_of_an_upstream_are_cleaned_on_every_way_and_the_record_says_so() {
+    let site = Site::new();
+    site.set("dirty", true);
+    let mut as_is = spec("raw", site.upstream.path());
+    as_is.cleans_results = false;
+    let gateway = site.gateway(vec![spec("up", site.upstream.path()), as_is]);
+    gateway.connect_all(GENEROUS).await;
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let (logged, reported) = (Arc::clone(&heard), Arc::clone(&heard));
+    let cx = ToolCx::new("ana", "1")
+        .with_log(Arc::new(move |_, logger, data| {
+            let mut logged = logged.lock().unwrap();
+            logged.push(logger.unwrap().to_owned());
+            logged.push(data["said"].as_str().unwrap().to_owned());
+        }))
+        .with_progress(Arc::new(move |it: Progress| {
+            reported.lock().unwrap().push(it.message.unwrap());
+        }));
+    let meter = Arc::clone(cx.meter());
+    let output = call_as(&gateway, cx, "mcp_up_dirty", json!({}))
+        .await
+        .unwrap();
+    let told = format!("{output:?}");
+    assert!(
+        !told.contains("u{1b}") && !told.contains("[31m") && !told.contains("u{202e}"),
+        "{told}"
+    );
+    let Content::Text { text } = &output.content[0] else {
+        panic!()
+    };
+    assert_eq!(text, "abc");
+    let structured = output.structured.unwrap();
+    assert_eq!(
+        structured.get(),
+        r#"{"deep": ["abc"], "n": 1.2345678901234567e+19}"#
+    );
+    assert_eq!(*heard.lock().unwrap(), ["abc", "abc", "abc"]);
+    let record = meter.told().unwrap();
+    assert!(
+        record.contains("characters that nobody sees were taken out"),
+        "{record}"
+    );
+
+    let Err(ToolError::Failed(failure)) =
+        call(&gateway, "mcp_up_dirty", json!({"text": "error"})).await
+    else {
+        panic!()
+    };
+    assert_eq!(failure.message, "upstream `up`: abc");
+    assert_eq!(failure.details.unwrap()["data"]["why"], "abc");
+    let cx = ToolCx::new("ana", "1").with_answers(ALL, None);
+    let Err(ToolError::NeedsInput(needed)) =
+        call_as(&gateway, cx, "mcp_up_dirty", json!({"text": "ask"})).await
+    else {
+        panic!()
+    };
+    let Question::Form { message, schema } = needed.questions.values().next().unwrap() else {
+        panic!()
+    };
+    assert_eq!(
+        (&**message, &schema["properties"]["n"]["description"]),
+        ("abc", &json!("abc"))
+    );
+    // Values that clients send back are as they are.
+    assert_ne!(schema["properties"]["n"]["enum"][0], "abc");
+
+    let read = async |upstream: &str| {
+        let uri = offered_uri(&scheme_key(upstream), "file:///dirty");
+        let read = ReadResource {
+            uri,
+            ..ReadResource::default()
+        };
+        let page = gateway.resources().unwrap().read(read).await.unwrap();
+        page.contents[0].text.clone().unwrap()
+    };
+    assert_eq!(read("up").await, "abc");
+    assert_ne!(read("raw").await, "abc");
+    let prompt = |upstream: &str| PromptCx {
+        name: format!("mcp_{upstream}_greet"),
+        arguments: [("who".to_owned(), "Ana".to_owned())].into(),
+        askable: Askable::default(),
+        answers: Arc::default(),
+        call: ToolCx::new("ana", "1"),
+    };
+    let prompts = gateway.prompts().unwrap();
+    let said = format!("{:?}", prompts.get(prompt("up")).await.unwrap().messages);
+    assert!(said.contains("\"abc\""), "{said}");
+    let output = call(&gateway, "mcp_raw_dirty", json!({})).await.unwrap();
+    assert!(format!("{output:?}").contains("u{202e}"));
     gateway.shut_down().await;
 }

@@ -61,6 +61,8 @@ def list_of_tools():
         found.append({"name": "show", "inputSchema": SCHEMA, "_meta": page})
         found.append({"name": "refresh", "inputSchema": SCHEMA, "_meta": {"ui": {"visibility": ["app"]}}})
         found.append({"name": "plan", "inputSchema": SCHEMA, "_meta": {"ui": {"visibility": ["model"]}}})
+    if exists("dirty"):
+        found.append({"name": "dirty", "inputSchema": SCHEMA})
     if exists("odd"):
         found[0:0] = [{"description": "No name.", "inputSchema": SCHEMA}, {"name": 7, "inputSchema": SCHEMA},
                       {"name": "flat", "inputSchema": "none"}, "text"]
@@ -204,6 +206,23 @@ def call(params, out):
         return text(ask("sampling/createMessage", {"messages": [message], "maxTokens": 5}, params, out))
     if name == "who_asks":
         return text(params["_meta"] if IS_MODERN else client)
+    if name == "dirty":
+        dirty = "a\u001b[31mb\u202ec\u200b"
+        if arguments.get("text") == "error":
+            raise Failed(-32000, dirty, {"why": dirty})
+        if arguments.get("text") == "ask":
+            schema = {"type": "object", "properties": {"n": {"type": "string", "description": dirty, "enum": [dirty]}}}
+            return text(ask("elicitation/create", {"message": dirty, "requestedSchema": schema}, params, out))
+        out({"jsonrpc": "2.0", "method": "notifications/message",
+             "params": {"level": "warning", "logger": dirty, "data": {"said": dirty}}})
+        token = params.get("_meta", {}).get("progressToken")
+        if token is not None:
+            out({"jsonrpc": "2.0", "method": "notifications/progress",
+                 "params": {"progressToken": token, "progress": 1, "message": dirty}})
+        return {"content": [{"type": "text", "text": dirty},
+                            {"type": "resource_link", "uri": "file:///a.txt", "name": dirty, "description": dirty},
+                            {"type": "resource", "resource": {"uri": "file:///a.txt", "text": dirty}}],
+                "structuredContent": {"deep": [dirty], "n": 12345678901234567890.5}}
     if name in grown:
         return text("new")
     if name in ("show", "refresh", "plan") and exists("apps"):
@@ -306,6 +325,8 @@ def answer(message, out):
     if method == "resources/templates/list":
         return {"resourceTemplates": with_odd([{"uriTemplate": "file:///{name}", "name": "any"}], {"name": "none"})}
     if method == "resources/read":
+        if params["uri"] == "file:///dirty":
+            return {"contents": [{"uri": params["uri"], "text": "a\u001b[31mb\u202ec\u200b"}]}
         if params["uri"] == "file:///missing":
             raise Failed(-32002, "no such resource")
         if params["uri"].startswith("ui://") and exists("page"):
@@ -318,6 +339,8 @@ def answer(message, out):
                                     {"name": "greet", "arguments": "none"})}
     if method == "prompts/get":
         said = "Hello " + params["arguments"]["who"]
+        if exists("dirty"):
+            said = "a\u001b[31mb\u202ec\u200b"
         return {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]}
     if method == "completion/complete":
         ref = params["ref"]

@@ -1,6 +1,6 @@
 //! Expressions in CEL, of which only those are accepted that cannot run for long.
 
-pub(crate) use crate::values::{Variables, variables};
+pub(crate) use crate::values::{Variables, variables, with_result};
 use crate::{
     error::{ExpressionError, MAX_EXPRESSION_BYTES},
     values,
@@ -70,6 +70,15 @@ pub(crate) struct Expression {
 
 impl Expression {
     pub(crate) fn new(text: &str) -> Result<Self, ExpressionError> {
+        Self::with(text, &[])
+    }
+
+    /// An expression that may ask about a result, too.
+    pub(crate) fn about_result(text: &str) -> Result<Self, ExpressionError> {
+        Self::with(text, &[values::RESULT])
+    }
+
+    fn with(text: &str, more: &[&'static str]) -> Result<Self, ExpressionError> {
         if MAX_EXPRESSION_BYTES < text.len() {
             return Err(ExpressionError::TooLong);
         }
@@ -86,7 +95,11 @@ impl Expression {
                 .first()
                 .map_or(ExpressionError::TooDeep, syntax_error)
         })?;
-        Walk::default().expression(&parsed, 0)?;
+        let mut walk = Walk {
+            variables: more.to_vec(),
+            ..Walk::default()
+        };
+        walk.expression(&parsed, 0)?;
         match may_be_boolean(&parsed) {
             true => Ok(Self { parsed }),
             false => Err(ExpressionError::NotBoolean),

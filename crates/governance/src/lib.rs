@@ -90,6 +90,7 @@ mod governor;
 mod memory;
 mod meter;
 mod unknown_roles;
+mod when;
 
 pub use crate::{
     ask::Ask,
@@ -114,6 +115,7 @@ pub use crate::{
     },
     time::{Calendar, CalendarError, Month, Timestamp, Zone},
     unknown_roles::UnknownRoles,
+    when::{When, WhenOf},
     windows::{
         Days, ParseWindowError, TimeOfDay, TimeOfDayError, TimeWindow, TimeWindows, ZonedWindow,
     },

@@ -16,9 +16,18 @@ impl Expression {
         Err(ExpressionError::NoCel)
     }
 
+    pub(crate) fn about_result(_: &str) -> Result<Self, ExpressionError> {
+        Err(ExpressionError::NoCel)
+    }
+
     pub(crate) fn evaluate(&self, _: &Variables) -> Option<bool> {
         match *self {}
     }
+}
+
+/// Never called, likewise.
+pub(crate) fn with_result(variables: Variables, _: &str, _: bool) -> Option<Variables> {
+    Some(variables)
 }
 
 /// Never called: without expressions no condition applies to a call.

@@ -67,6 +67,12 @@ impl PatternSet {
         Ok(set)
     }
 
+    /// Tests if there is no pattern.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Tests if one of the patterns matches `name`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {

@@ -389,6 +389,12 @@ impl Policy {
         }
     }
 
+    /// Roles of a caller that the policy knows: those that it gives to the name, and those that are vouched for.
+    #[must_use]
+    pub fn roles_of(&self, caller: Caller<'_>) -> Arc<[String]> {
+        Arc::clone(&self.rules_of(caller).roles)
+    }
+
     pub(crate) fn rules_of(&self, caller: Caller<'_>) -> RulesFor<'_> {
         let base = self.principals.get(caller.principal);
         let base = base.unwrap_or(&self.default);

@@ -18,6 +18,12 @@ pub(crate) type Variables = Context<'static, 'static>;
 /// Variables that expressions may use.
 pub(crate) const VARIABLES: [&str; 4] = ["args", "principal", "roles", "capability"];
 
+/// Variable of filters of results.
+pub(crate) const RESULT: &str = "result";
+
+/// The longest text of a result that filters look at, in bytes.
+const MAX_RESULT_BYTES: usize = 1024 * 1024;
+
 /// The longest arguments that conditions look at, in bytes. What is longer is held against the
 /// caller, as everything is that conditions cannot look at.
 pub(crate) const MAX_ARGUMENT_BYTES: usize = 64 * 1024;
@@ -55,6 +61,27 @@ pub(crate) fn variables<'a>(
     let roles = roles.map(text).collect();
     context.add_variable_from_value("roles", Value::List(Arc::new(roles)));
     Some(context)
+}
+
+/// Adds what a result says; `None` if that is too long to be looked at.
+pub(crate) fn with_result(
+    mut variables: Variables,
+    text: &str,
+    is_error: bool,
+) -> Option<Variables> {
+    if MAX_RESULT_BYTES < text.len() {
+        return None;
+    }
+    let key = |name: &str| Key::String(Arc::new(name.to_owned()));
+    let members = HashMap::from([
+        (key("text"), Value::String(Arc::new(text.to_owned()))),
+        (key("is_error"), Value::Bool(is_error)),
+    ]);
+    let result = Value::Map(Map {
+        map: Arc::new(members),
+    });
+    variables.add_variable_from_value(RESULT, result);
+    Some(variables)
 }
 
 fn read(text: &str) -> Option<Value> {

@@ -11,6 +11,7 @@ pub(crate) mod refusal;
 pub(crate) mod verdict;
 
 use crate::{
+    filter::FilterRefusal,
     invocation::{call_report::CallReport, failure::InvocationError, handover::Handover},
     names::{prompt_capability, resource_capability, tool_capability},
     offer::{
@@ -56,6 +57,10 @@ pub struct Invocation {
     pub(crate) at_most: Option<Effect>,
     /// True if its caller may not know of it, whatever the rules say.
     pub(crate) is_hidden: bool,
+    /// True if filters were to look at it and have not, since its caller may not make it.
+    pub(crate) is_unfiltered: bool,
+    /// Refusal by a filter.
+    pub(crate) refused: Option<Box<FilterRefusal>>,
     /// The task it is called for, if that is there already.
     pub(crate) task: Option<Arc<str>>,
     /// True if the call was begun before, by a process that has not ended it. Under an idempotency key
@@ -120,6 +125,8 @@ impl Invocation {
             handover: None,
             at_most: None,
             is_hidden: false,
+            is_unfiltered: false,
+            refused: None,
             task: None,
             is_rerun: false,
             report: Arc::default(),
@@ -145,6 +152,8 @@ impl Invocation {
             handover: None,
             at_most: None,
             is_hidden: false,
+            is_unfiltered: false,
+            refused: None,
             task: None,
             is_rerun: false,
             report: Arc::default(),
@@ -174,6 +183,8 @@ impl Invocation {
             handover: None,
             at_most: None,
             is_hidden: false,
+            is_unfiltered: false,
+            refused: None,
             task: None,
             is_rerun: false,
             report: Arc::default(),

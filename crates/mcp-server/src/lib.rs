@@ -4,14 +4,16 @@
 //! [`Invocation`], and every invocation passes the same layers, outermost first. Their order is
 //! written down once, in `invocations` below:
 //!
-//! 1. `Governed` refuses a call and records the refusal, or admits and counts the call, or answers
+//! 1. `FilteredRequests` has filters look at the request, which may change it;
+//! 2. `Governed` refuses a call and records the refusal, or admits and counts the call, or answers
 //!    it as before if it comes again under its idempotency key;
-//! 2. `Confirmed` waits for a confirmation, if the call needs one;
-//! 3. `Recorded` puts the beginning on record before the call runs, with the approval and the key
+//! 3. `Confirmed` waits for a confirmation, if the call needs one;
+//! 4. `Recorded` puts the beginning on record before the call runs, with the approval and the key
 //!    that it takes, and the end before it is answered;
-//! 4. `Limited` shortens a result that is too long for its client, and keeps the whole;
-//! 5. `Timed` ends the call at its deadline;
-//! 6. `Runner` checks the arguments and carries the call out.
+//! 5. `Limited` shortens a result that is too long for its client, and keeps the whole;
+//! 6. `FilteredResults` has filters look at the result;
+//! 7. `Timed` ends the call at its deadline;
+//! 8. `Runner` checks the arguments and carries the call out.
 //!
 //! Around them `TracedCalls` adds the decision and the cost to the request's span.
 //!
@@ -20,6 +22,7 @@
 
 mod admin_json;
 mod clock;
+mod filter;
 mod gauges;
 mod health;
 mod http_read;
@@ -38,6 +41,7 @@ mod trace;
 pub use crate::{
     admin_json::{MAX_APPROVALS, approval_json, approvals_json, statistics_json},
     clock::{Clock, rfc3339, system_clock},
+    filter::{Filter, FilterRefusal, FilterRule, Filtered, Filters, Passing, Phase},
     health::{Component, ComponentState, Health},
     http_read::{PlainContent, PlainRead, PlainRefusal},
     invocation::{
@@ -87,8 +91,13 @@ pub use crate::{
 use crate::{
     observe::calls::Observer,
     pipeline::{
-        confirmed::Confirmed, governed::Governed, limited::Limited, recorded::Recorded,
-        runner::Runner, timed::Timed,
+        confirmed::Confirmed,
+        filtered::{FilteredRequests, FilteredResults},
+        governed::Governed,
+        limited::Limited,
+        recorded::Recorded,
+        runner::Runner,
+        timed::Timed,
     },
     trace::{TracedCalls, tracer::Tracer},
 };
@@ -99,8 +108,9 @@ use redaction::Redactor;
 use std::sync::Arc;
 
 /// The layers that every invocation passes, outermost first.
-pub(crate) type Invocations<Q> =
-    TracedCalls<Governed<Confirmed<Recorded<Limited<Timed<Runner>>>>, Q>>;
+pub(crate) type Invocations<Q> = TracedCalls<FilteredRequests<Decided<Q>, Q>>;
+/// The layers below filters of requests.
+type Decided<Q> = Governed<Confirmed<Recorded<Limited<FilteredResults<Timed<Runner>, Q>>>>, Q>;
 
 /// Puts the layers together: the one place where their order is written down.
 #[expect(
@@ -114,13 +124,20 @@ pub(crate) fn invocations<Q: QuotaStore>(
     observer: Observer,
     tracer: Option<Tracer>,
     options: &Options,
+    filters: Filters,
     giving_up: Arc<GivingUp>,
     results: Option<Arc<ResultLimits>>,
 ) -> Invocations<Q> {
     let clock = options.clock;
     let runner = Runner::new(options.progress_after);
     let timed = Timed::new(runner, options.default_timeout, giving_up);
-    let limited = Limited::new(timed, results.clone(), Arc::clone(&redactor));
+    let filtered = FilteredResults::new(
+        timed,
+        filters.clone(),
+        Arc::clone(&governor),
+        Arc::clone(&redactor),
+    );
+    let limited = Limited::new(filtered, results.clone(), Arc::clone(&redactor));
     let recorded = Recorded::new(limited, recorder.clone(), Arc::clone(&redactor), clock);
     let confirmed = Confirmed::new(
         recorded,
@@ -130,7 +147,14 @@ pub(crate) fn invocations<Q: QuotaStore>(
         Arc::clone(&redactor),
     );
     let governed = Governed::new(
-        confirmed, governor, recorder, redactor, observer, options, results,
+        confirmed,
+        Arc::clone(&governor),
+        recorder,
+        Arc::clone(&redactor),
+        observer,
+        options,
+        results,
     );
-    TracedCalls::new(governed, tracer)
+    let filtered = FilteredRequests::new(governed, filters, governor, redactor);
+    TracedCalls::new(filtered, tracer)
 }

@@ -1,6 +1,7 @@
 //! The server: its parts put together, and what changes while it serves.
 
 use crate::{
+    Filters,
     clock::Clock,
     health::{Component, ComponentState, Health},
     input::request_state::Sealer,
@@ -79,6 +80,8 @@ pub struct Parts<Q> {
     pub tracing: Option<Tracing>,
     /// Further components of `/health`; the ledger is always one.
     pub components: Vec<Component>,
+    /// Filters of calls.
+    pub filters: Filters,
 }
 
 impl<Q: QuotaStore> McpServer<Q> {
@@ -94,6 +97,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             tasks,
             tracing,
             components: others,
+            filters,
         } = parts;
         let metrics = Metrics::new();
         let observer = Observer::new(
@@ -117,6 +121,7 @@ impl<Q: QuotaStore> McpServer<Q> {
                 observer.clone(),
                 tracer.clone(),
                 &options,
+                filters,
                 Arc::clone(&giving_up),
                 results,
             )),

@@ -1,6 +1,7 @@
 //! The layers that every call passes. Their order is `invocations` in `lib.rs`.
 
 pub(crate) mod confirmed;
+pub(crate) mod filtered;
 pub(crate) mod governed;
 pub(crate) mod idempotency;
 pub(crate) mod limited;

@@ -162,6 +162,7 @@ impl Server {
             &in_code.info.version,
         )?;
         components.extend(certificates.iter().map(Certificates::component));
+        let of_calls = super::filters::filters(&config, &redactor, &in_code.filters)?;
         let parts = Parts {
             info: in_code.info.clone(),
             instructions: Some(in_code.instructions.clone()),
@@ -174,6 +175,7 @@ impl Server {
                 .as_ref()
                 .map(|it| super::telemetry::tracing(it, &config.telemetry)),
             components,
+            filters: of_calls,
         };
         let mcp = McpServer::new(parts, options(&config));
         if let Some(alerts) = &alerts {

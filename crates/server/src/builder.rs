@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use config::{Environment, Loaded, Overrides, Rejected, Source, Text, Transport};
 use mcp_protocol::model::Implementation;
-use mcp_server::ToolSource;
+use mcp_server::{FilterRule, ToolSource};
 use serde_json::{Map, Value, json};
 
 use crate::build::Server;
@@ -75,6 +75,12 @@ impl Builder {
     /// one name neither is preferred: the server does not start.
     pub fn tools(mut self, source: impl ToolSource + 'static) -> Self {
         self.parts.sources.push(Arc::new(source));
+        self
+    }
+
+    /// Adds a filter of calls, which is asked behind those of the configuration and those that were added before.
+    pub fn filter(mut self, filter: FilterRule) -> Self {
+        self.parts.filters.push(filter);
         self
     }
 

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use mcp_protocol::model::Implementation;
-use mcp_server::ToolSource;
+use mcp_server::{FilterRule, ToolSource};
 
-/// Name, instructions and sources of tools of a server.
+/// Name, instructions, sources of tools and filters of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct InCode {
     pub(crate) info: Implementation,
     pub(crate) instructions: String,
     pub(crate) sources: Vec<Arc<dyn ToolSource>>,
+    /// Behind those of the configuration.
+    pub(crate) filters: Vec<FilterRule>,
 }
 
 impl Default for InCode {
@@ -26,6 +28,7 @@ impl Default for InCode {
                            Resources (skill://) say how and when to use them: read before you act."
                 .to_owned(),
             sources: Vec::new(),
+            filters: Vec::new(),
         }
     }
 }

@@ -33,6 +33,7 @@ mod explain;
 mod exposure;
 mod failure;
 mod file_watch;
+mod filters;
 mod follow;
 mod health;
 mod http;

@@ -171,6 +171,44 @@ pub(super) fn filters(
         }
     }
     let unheard = sources.gateway().beginnings(false);
+    let resources = offer.resources().entries().iter();
+    let resources = resources.map(|it| it.governed_by.as_ref().unwrap_or(&it.resource.uri).clone());
+    let resources: Vec<String> = resources.collect();
+    let prompts = offer.prompts().entries().iter();
+    let prompts: Vec<String> = prompts.map(|it| it.name.clone()).collect();
+    for (name, filter) in &config.filters {
+        for (kind, patterns, names) in [
+            ("resources", &filter.resources, &resources),
+            ("prompts", &filter.prompts, &prompts),
+        ] {
+            let is_heard =
+                |it: &&String| !unheard.iter().any(|beginning| it.starts_with(beginning));
+            for pattern in patterns.iter().filter(is_heard) {
+                if !names.iter().any(|it| pattern_matches(pattern, it)) {
+                    filters.push(UnmatchedFilter {
+                        key: format!("filters.{name}.{kind}"),
+                        pattern: pattern.clone(),
+                        names: names.clone(),
+                    });
+                }
+            }
+        }
+        for pattern in &filter.tools {
+            let is_unheard = unheard.iter().any(|it| pattern.starts_with(it));
+            let mut offered = offer.tools().iter().map(Tool::name);
+            if !is_unheard && !offered.any(|it| pattern_matches(pattern, it)) {
+                filters.push(UnmatchedFilter {
+                    key: format!("filters.{name}.tools"),
+                    pattern: pattern.clone(),
+                    names: offer
+                        .tools()
+                        .iter()
+                        .map(|it| it.name().to_owned())
+                        .collect(),
+                });
+            }
+        }
+    }
     let direct = config.tools.search_view.direct.iter();
     let direct = direct.map(|it| ("tools.search_view.direct".to_owned(), it));
     let limits = config.results.limits.iter().flat_map(|(name, limit)| {

@@ -251,6 +251,7 @@ fn spec(
         max_message: upstream.max_message_bytes,
         accept_changes: upstream.accept_changes.clone(),
         trust_annotations: upstream.trust == config::Trust::Annotations,
+        cleans_results: upstream.texts == config::Texts::Cleaned,
         risk: risk(upstream.risk),
         risks: risks(&upstream.risks),
         costs: upstream

@@ -91,6 +91,7 @@ async fn gateway() -> Result<Arc<McpServer<MemoryQuota>>, Box<dyn Error>> {
         tasks: Some(Tasks::open(Arc::new(MemoryTaskStore::default()), tasks, system_clock).await?),
         tracing: None,
         components: Vec::new(),
+        filters: Default::default(),
     };
     let options = Options {
         // Deprecated since 2026-07-28, and part of what the suite looks at.

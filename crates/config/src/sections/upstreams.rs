@@ -76,6 +76,8 @@ pub struct Upstream {
     pub max_message_bytes: usize,
     /// Statements of the server about its tools that are believed.
     pub trust: Trust,
+    /// Form of the texts in results of its tools, in its resources and in its prompts.
+    pub texts: Texts,
     /// Changes of what the server says about its tools, prompts and templates that are accepted. Any other change holds the item,
     /// which cannot be used then, until `owlclaw-mcp upstream approve`.
     pub accept_changes: BTreeSet<ChangeKind>,
@@ -117,6 +119,7 @@ impl Default for Upstream {
             timeout_seconds: 60,
             max_message_bytes: 16 * 1024 * 1024,
             trust: Trust::default(),
+            texts: Texts::default(),
             accept_changes: [ChangeKind::New].into(),
             risk: RiskClass::default(),
             risks: RiskPatterns::default(),
@@ -175,6 +178,17 @@ pub enum Uris {
     #[default]
     Prefixed,
     /// The upstream's own. Any URI that nothing else has is this upstream's.
+    AsIs,
+}
+
+/// Form of the texts in results of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Texts {
+    /// Without control characters, sequences for terminals, directional overrides and characters that nobody sees.
+    #[default]
+    Cleaned,
+    /// As they are.
     AsIs,
 }
 

@@ -2,7 +2,10 @@
 
 use crate::{
     Reach, UpstreamSpec,
+    catalogue::is_page,
+    pins::cleaned_definition,
     store::with_causes,
+    text::{self, Cleaner},
     upstream::{
         Upstream,
         desk::{Asked, Caller, Place, can, capabilities_of},
@@ -170,9 +173,42 @@ impl Item<'_> {
         request: ClientRequest,
     ) -> Result<Answer, ToolError> {
         let timing = self.upstream.meter.begin();
-        let answer = self.asked(cx, request).await;
+        let mut answer = self.asked(cx, request).await;
         timing.end(&answer);
+        if let Ok(answer) = &mut answer {
+            self.clean(answer, cx);
+        }
         answer
+    }
+
+    /// Takes out of the texts of an answer what nobody sees, and notes so on record. Pages of apps are as they were pinned.
+    fn clean(&self, answer: &mut Answer, cx: &ToolCx) {
+        let mut cleaner = Cleaner::new(self.upstream.spec.cleans_results);
+        match answer {
+            Answer::CallTool(result) => {
+                result
+                    .content
+                    .iter_mut()
+                    .for_each(|it| clean(it, &mut cleaner));
+                result
+                    .structured_content
+                    .iter_mut()
+                    .for_each(|it| cleaner.json(it));
+            }
+            Answer::GetPrompt(result) => {
+                cleaner.maybe(&mut result.description);
+                let contents = result.messages.iter_mut().map(|it| &mut it.content);
+                contents.for_each(|it| clean(it, &mut cleaner));
+            }
+            Answer::ReadResource(result) if !is_page(self.name) => {
+                let texts = result.contents.iter_mut().map(|it| &mut it.text);
+                texts.for_each(|it| cleaner.maybe(it));
+            }
+            _ => {}
+        }
+        if let Some(told) = cleaner.told() {
+            cx.meter().note(told);
+        }
     }
 
     async fn asked(&self, cx: &ToolCx, request: ClientRequest) -> Result<Answer, ToolError> {
@@ -513,7 +549,7 @@ impl Item<'_> {
     fn failed(&self, error: Error, flight: &Flight, cx: &ToolCx) -> ToolError {
         let upstream = self.upstream;
         let name = &upstream.spec.name;
-        let text = with_causes(&error);
+        let text = text::clean(&with_causes(&error)).into_owned();
         match error {
             // A task that it has forgotten may have ended in any way.
             Error::Server {
@@ -521,13 +557,16 @@ impl Item<'_> {
                 error,
             } if flight.is_resumed => {
                 upstream.answered();
-                self.lost("it does not know its task any more", &error.message)
+                self.lost(
+                    "it does not know its task any more",
+                    &text::clean(&error.message),
+                )
             }
             Error::Server { meaning, error } => {
                 upstream.answered();
                 match meaning {
                     ServerError::InvalidParams => ToolError::Rejected(InvalidArguments::because(
-                        format!("upstream `{name}`: {}", error.message),
+                        format!("upstream `{name}`: {}", text::clean(&error.message)),
                     )),
                     ServerError::UrlElicitationRequired { elicitations }
                         if cx.askable().url && !elicitations.is_empty() =>
@@ -548,11 +587,15 @@ impl Item<'_> {
                         ToolError::NeedsInput(Needed::default().and("undeclared", question))
                     }
                     _ => ToolError::failed_with(
-                        format!("upstream `{name}`: {}", error.message),
+                        format!("upstream `{name}`: {}", text::clean(&error.message)),
                         json!({
                             "upstream": name,
                             "code": error.code.0,
-                            "data": error.data.as_ref().and_then(|it| it.parse::<Value>().ok()),
+                            "data": error.data.as_ref().and_then(|it| {
+                                let mut data = it.parse::<Value>().ok()?;
+                                Cleaner::new(true).value(&mut data);
+                                Some(data)
+                            }),
                         }),
                     ),
                 }
@@ -671,17 +714,30 @@ fn raw_json(raw: &RawValue) -> RawJson {
     RawJson::from_serialized(raw.get().as_bytes().to_vec())
 }
 
+/// A question of an upstream, cleaned of what nobody sees.
 fn question(request: InputRequest) -> Question {
+    let mut cleaner = Cleaner::new(true);
     match request {
         InputRequest::ElicitForm {
-            message,
+            mut message,
             requested_schema,
-        } => Question::Form {
-            message,
-            schema: requested_schema,
-        },
-        InputRequest::ElicitUrl { message, url, .. } => Question::Url { message, url },
-        InputRequest::CreateMessage(params) => Question::Sample(params),
+        } => {
+            cleaner.text(&mut message);
+            Question::Form {
+                message,
+                schema: cleaned_definition(requested_schema),
+            }
+        }
+        InputRequest::ElicitUrl {
+            mut message, url, ..
+        } => {
+            cleaner.text(&mut message);
+            Question::Url { message, url }
+        }
+        InputRequest::CreateMessage(mut params) => {
+            cleaner.value(&mut params);
+            Question::Sample(params)
+        }
         InputRequest::ListRoots => Question::Roots,
     }
 }
@@ -712,6 +768,20 @@ fn undeclared(required: &ClientCapabilities, askable: Askable) -> Option<Questio
     let (_, question) =
         questions.find(|(is_required, question)| *is_required && !question.is_askable(askable))?;
     Some(question)
+}
+
+/// Cleans the texts of a block of content.
+fn clean(content: &mut model::Content, cleaner: &mut Cleaner) {
+    match content {
+        model::Content::Text { text, .. } => cleaner.text(text),
+        model::Content::ResourceLink(link) => {
+            cleaner.text(&mut link.name);
+            cleaner.maybe(&mut link.title);
+            cleaner.maybe(&mut link.description);
+        }
+        model::Content::Resource { resource, .. } => cleaner.maybe(&mut resource.text),
+        _ => {}
+    }
 }
 
 /// The answer of an upstream as that of a tool. Addresses of its resources are those under which they are

@@ -1,6 +1,9 @@
 //! The gateway's side of a connection: which call a message of the upstream's belongs to.
 
-use crate::upstream::watched::Watched;
+use crate::{
+    text::{Cleaner, clean},
+    upstream::watched::Watched,
+};
 use adapter_tools::{Askable, LogLevel, ToolCx};
 use futures_util::future::BoxFuture;
 use mcp_client::Handlers;
@@ -55,7 +58,7 @@ impl Caller {
 
     pub(crate) fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         if let Some(cx) = &*locked(&self.cx) {
-            cx.progress(progress, total, message.map(str::to_owned));
+            cx.progress(progress, total, message.map(|it| clean(it).into_owned()));
         }
     }
 }
@@ -233,8 +236,10 @@ impl Handlers for Ears {
                     return;
                 };
                 if let Some(cx) = &*locked(&caller.cx)
-                    && let Ok(data) = data.parse::<serde_json::Value>()
+                    && let Ok(mut data) = data.parse::<serde_json::Value>()
                 {
+                    Cleaner::new(true).value(&mut data);
+                    let logger = logger.as_deref().map(clean);
                     cx.log(level_of(*level), logger.as_deref(), &data);
                 }
             }

@@ -2,6 +2,7 @@
 
 use crate::{
     clock::rfc3339_millis,
+    filter::Phase,
     invocation::{
         Invoked, Target,
         call_report::CallReport,
@@ -152,6 +153,20 @@ impl InvocationError {
                 let data =
                     json!({ "details": details, "call_by": grave.call_by(), "retryable": false });
                 Told::new(code, details, data)
+            }
+            Self::Filtered(refusal) => {
+                let message = match refusal.phase {
+                    Phase::Request => refusal.to_string(),
+                    Phase::Response => format!("{refusal}. The call was carried out"),
+                };
+                let data = json!({
+                    "details": refusal.why,
+                    "reason": "filter",
+                    "filter": refusal.filter,
+                    "phase": refusal.phase.as_str(),
+                    "retryable": false,
+                });
+                Told::new(code, message, data)
             }
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => {
                 let data = json!({ "details": self.to_string(), "retryable": true });

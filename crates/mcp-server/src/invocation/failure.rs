@@ -2,6 +2,7 @@
 //! each. `docs/errors.md` has the same table.
 
 use crate::{
+    filter::{FilterRefusal, Phase},
     invocation::{
         refusal::{BadKey, KeyTaken, TooGrave, Unconfirmed},
         verdict::{Ended, Severity},
@@ -39,6 +40,9 @@ pub enum InvocationError {
     /// The call came through a tool of the search view that makes none of such effect, so nothing was done.
     #[error("called by the wrong tool")]
     TooGrave(#[source] TooGrave),
+    /// A filter has refused the call, so nothing was done, or withholds its result.
+    #[error("filtered")]
+    Filtered(#[source] Box<FilterRefusal>),
     /// The arguments do not fit the tool's schema, so nothing was done.
     #[error("the arguments do not fit")]
     Invalid(#[source] InvalidArguments),
@@ -157,6 +161,8 @@ const REFUSED: Effects = (Charge::Released, Ending::NotRun, KeyFate::Free);
 const NOT_RUN: Effects = (Charge::Nothing, Ending::NotRun, KeyFate::Free);
 /// The same of a call whose handler has failed.
 const DONE: Effects = (Charge::Estimate, Ending::Failed, KeyFate::Keep);
+/// The same of a call that was carried out, and whose result is withheld.
+const WITHHELD: Effects = (Charge::Estimate, Ending::Succeeded, KeyFate::Keep);
 /// The same of a call whose handler may have done anything.
 const MAYBE_DONE: Effects = (Charge::Estimate, Ending::Failed, KeyFate::Unknown);
 /// The same of a document or prompt that is broken.
@@ -193,6 +199,10 @@ impl InvocationError {
             // counted together.
             Self::BadKey(_) => row((INVALID_PARAMS, Error), denied("idempotency_bad_key"), REFUSED, (Ended::Invalid, Warning, "idempotency_key", OTHER)),
             Self::TooGrave(_) => row((INVALID_PARAMS, Result), denied("effect"), REFUSED, (Ended::Invalid, Warning, "effect", OTHER)),
+            Self::Filtered(refusal) => match refusal.phase {
+                Phase::Request => row((DENIED, Result), denied("filter"), REFUSED, (Ended::Refused, Warning, "filter", OTHER)),
+                Phase::Response => row((FAILED, Result), Failed, WITHHELD, (Ended::Error, Warning, "filter", OTHER)),
+            },
             Self::Invalid(_) => row((INVALID_PARAMS, Arguments), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", OTHER)),
             Self::TimedOut(_) => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
             Self::Stopped(_) => row((TIMED_OUT, Result), Cancelled, (Charge::Estimate, Ending::GivenUp, KeyFate::Unknown), (Ended::Cancelled, Warning, "stopped", "stopped")),
@@ -267,6 +277,14 @@ mod tests {
         tool.check("7".into()).expect_err("no object")
     }
 
+    fn filtered(phase: Phase) -> Box<FilterRefusal> {
+        Box::new(FilterRefusal {
+            filter: "f".into(),
+            phase,
+            why: String::new(),
+        })
+    }
+
     /// One of each failure, with the words of `docs/errors.md` for it.
     fn failures() -> Vec<(&'static str, InvocationError)> {
         let second = Duration::from_secs(1);
@@ -332,6 +350,14 @@ mod tests {
                     effect: Effect::Destructive,
                     at_most: Effect::Read,
                 }),
+            ),
+            (
+                "refused by a filter",
+                InvocationError::Filtered(filtered(Phase::Request)),
+            ),
+            (
+                "withheld by a filter",
+                InvocationError::Filtered(filtered(Phase::Response)),
             ),
             (
                 "arguments that do not fit the schema",
@@ -402,6 +428,7 @@ mod tests {
             | InvocationError::BadKey(_)
             | InvocationError::KeyTaken(_)
             | InvocationError::TooGrave(_)
+            | InvocationError::Filtered(_)
             | InvocationError::Invalid(_)
             | InvocationError::TimedOut(_)
             | InvocationError::Stopped(_)

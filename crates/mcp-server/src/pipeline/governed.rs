@@ -215,6 +215,9 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         {
             return Err(Refusal::Denied(Denial::new(Reason::LedgerUnavailable)));
         }
+        if let Some(refused) = &invocation.refused {
+            return Err(Refusal::Failed(InvocationError::Filtered(refused.clone())));
+        }
         let arguments = invocation.arguments_taken();
         let ask = Ask {
             principal: caller.principal,
@@ -241,6 +244,11 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             }
         }
         match self.governor.admit(ask).await {
+            // It was forbidden a moment ago, so that no filter has looked at it.
+            Ok(permit) if invocation.is_unfiltered => {
+                permit.release();
+                Err(Refusal::Denied(Denial::new(Reason::Permission)))
+            }
             Ok(permit) => match too_grave(invocation, permit.risk()) {
                 None => Ok((permit, key)),
                 Some(grave) => {
@@ -399,6 +407,10 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
                 (Outcome::Denied { reason }, denial.to_string())
             }
             Refusal::Failed(error) => (error.meaning().outcome, error.for_the_record()),
+        };
+        let message = match invocation.report.meter().told() {
+            Some(told) => format!("{told}: {message}"),
+            None => message,
         };
         let end = End {
             message: Some(&self.redactor.text(&message)),

@@ -264,6 +264,7 @@ impl OpenEntry<'_> {
                 KeyEnd::Unknown => open.finish_unknown(end),
             }
         };
+        let told = self.report.meter().told();
         Some(match outcome {
             Ok(Invoked::Tool(result)) => {
                 self.report.answered_with(size_of_result(result));
@@ -272,7 +273,7 @@ impl OpenEntry<'_> {
                     false => "".into(),
                 };
                 finish(&End {
-                    message: self.report.meter().place(),
+                    message: told.as_deref(),
                     is_error: result.is_error,
                     result: &text,
                     ..ended(if result.is_error {
@@ -289,7 +290,7 @@ impl OpenEntry<'_> {
                     false => String::new(),
                 };
                 finish(&End {
-                    message: self.report.meter().place(),
+                    message: told.as_deref(),
                     result: &redacted(&text),
                     ..ended(Outcome::Succeeded)
                 })
@@ -300,21 +301,21 @@ impl OpenEntry<'_> {
                     false => String::new(),
                 };
                 finish(&End {
-                    message: self.report.meter().place(),
+                    message: told.as_deref(),
                     result: &redacted(&text),
                     ..ended(Outcome::Succeeded)
                 })
             }
             Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => finish(&End {
-                message: self.report.meter().place(),
+                message: told.as_deref(),
                 result: &redacted(&recorded_needs(needed)),
                 ..ended(Outcome::Succeeded)
             }),
             Err(error) => {
                 let meaning = error.meaning();
                 let mut message = error.for_the_record();
-                if let Some(place) = self.report.meter().place() {
-                    message = format!("{place}: {message}");
+                if let Some(told) = &told {
+                    message = format!("{told}: {message}");
                 }
                 // The caller is told what a handler has said besides its message, too.
                 let details = match error {

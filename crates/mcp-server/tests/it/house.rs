@@ -389,6 +389,7 @@ impl Setup {
                 tasks: self.tasks,
                 tracing: self.tracing,
                 components: Vec::new(),
+                filters: Default::default(),
             },
             self.options,
         );
