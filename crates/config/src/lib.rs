@@ -61,8 +61,8 @@ pub use self::sections::shutdown::Shutdown;
 pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
 pub use self::sections::tls::{ForwardedHeader, Tls};
 pub use self::sections::upstreams::{
-    Gateway, Isolation, RiskClass, RiskPatterns, Texts, Trust, Upstream, UpstreamAuth, UpstreamCost,
-    UpstreamTransport, Uris,
+    Gateway, Isolation, RiskClass, RiskPatterns, Texts, Trust, Upstream, UpstreamAuth,
+    UpstreamCost, UpstreamTransport, Uris,
 };
 pub use self::sections::vault::Vault;
 pub use self::sections::websocket::WebSocket;

@@ -192,6 +192,9 @@ pub struct Pin {
     /// Decision by which it was pinned; `None` of what was pinned at first sight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<PinApproval>,
+    /// Decision of an operator to hold it, whatever it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<PinApproval>,
     /// True of an item that its upstream lists no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_gone: bool,
@@ -374,25 +377,34 @@ impl Pins {
                 pins.retain(|_, pin| !pin.is_gone);
             }
             for (key, pin) in file.upstreams.get_mut(upstream).into_iter().flatten() {
-                let Some(held) = &pin.held else {
+                let waiting = pin.held.as_ref().map(|it| &it.digest);
+                let waiting = waiting.or(pin.stopped.as_ref().and(pin.digest.as_ref()));
+                let Some(waiting) = waiting else {
                     continue;
                 };
-                if let Approved::Item { name, digest } = which {
-                    if key != name && key.split_once('/').is_none_or(|it| it.1 != name) {
-                        continue;
-                    }
-                    if digest.len() < MIN_DIGEST || !held.digest.starts_with(digest) {
-                        return Err(PinError::Another {
-                            name: name.to_owned(),
-                            upstream: upstream.to_owned(),
-                            digest: held.digest.clone(),
-                        });
+                match which {
+                    // A person has held it by its name, and frees it by its name.
+                    Approved::All if pin.stopped.is_some() => continue,
+                    Approved::All => {}
+                    Approved::Item { name, .. } if !is_named(key, name) => continue,
+                    Approved::Item { name, digest } => {
+                        if digest.len() < MIN_DIGEST || !waiting.starts_with(digest) {
+                            return Err(PinError::Another {
+                                name: name.to_owned(),
+                                upstream: upstream.to_owned(),
+                                digest: waiting.clone(),
+                            });
+                        }
                     }
                 }
-                let held = pin.held.take();
+                let (digest, definition) = match pin.held.take() {
+                    Some(held) => (Some(held.digest), Some(held.definition)),
+                    None => (pin.digest.take(), pin.definition.take()),
+                };
                 *pin = Pin {
-                    digest: held.as_ref().map(|it| it.digest.clone()),
-                    definition: held.map(|it| it.definition),
+                    digest,
+                    definition,
+                    stopped: None,
                     since: approval.at,
                     held: None,
                     approved: Some(approval.clone()),
@@ -409,6 +421,35 @@ impl Pins {
                 ))),
                 (Approved::Item { name, .. }, true) => Err(PinError::NothingHeld(format!(
                     "nothing of `{name}` of `{upstream}` is held"
+                ))),
+            }
+        })?
+    }
+
+    /// Holds an item of an upstream until it is approved by its name and the digest of its pin, whatever it says.
+    ///
+    /// # Errors
+    ///
+    /// [`PinError`]: `NothingHeld` if nothing of that name is pinned.
+    pub fn hold(
+        &mut self,
+        upstream: &str,
+        name: &str,
+        decision: &PinApproval,
+    ) -> Result<Vec<PinnedItem>, PinError> {
+        self.change(|file| {
+            let mut stopped = Vec::new();
+            for (key, pin) in file.upstreams.get_mut(upstream).into_iter().flatten() {
+                if is_named(key, name) {
+                    pin.stopped = Some(decision.clone());
+                    pin.is_noted = false;
+                    stopped.extend(item(upstream, key, pin.clone()));
+                }
+            }
+            match stopped.is_empty() {
+                false => Ok(stopped),
+                true => Err(PinError::NothingHeld(format!(
+                    "nothing of the name `{name}` is pinned of `{upstream}`"
                 ))),
             }
         })?
@@ -456,7 +497,10 @@ impl Pins {
             let mut events = Vec::new();
             for (upstream, pins) in &mut file.upstreams {
                 for (key, pin) in pins {
-                    if pin.approved.is_some() && !pin.is_noted {
+                    if pin.stopped.is_some() && !pin.is_noted {
+                        pin.is_noted = true;
+                        events.extend(item(upstream, key, pin.clone()).map(PinEvent::Held));
+                    } else if pin.approved.is_some() && !pin.is_noted {
                         pin.is_noted = true;
                         events.extend(item(upstream, key, pin.clone()).map(PinEvent::Approved));
                     }
@@ -592,6 +636,7 @@ fn judge(
         };
         let pinned = pinned.map(|(definition, _)| definition.clone());
         let before = pin.cloned();
+        let before_stop = pin.and_then(|it| it.stopped.clone());
         let is_pinned = pinned.is_some();
         let (pin, verdict) = if changes.is_subset(accepted) {
             let new = Pin {
@@ -599,6 +644,7 @@ fn judge(
                 digest: Some(digest),
                 since: now(),
                 held: None,
+                stopped: None,
                 approved: (is_pinned && !changes.is_empty()).then(|| PinApproval {
                     by: "configuration".to_owned(),
                     reason: format!("accept_changes: {}", words(&changes)),
@@ -639,6 +685,7 @@ fn judge(
                     digest: None,
                     since: now(),
                     held: None,
+                    stopped: None,
                     approved: None,
                     is_gone: false,
                     is_noted: false,
@@ -646,10 +693,26 @@ fn judge(
             };
             (pin, Verdict::Held { pinned, why })
         };
-        pins.insert(key_of(it), pin);
+        let stopped = before_stop.or(pin.stopped.clone());
+        let verdict = match &stopped {
+            Some(by) => Verdict::Held {
+                pinned: pin.definition.clone(),
+                why: format!(
+                    "{} holds it ({}), until `owlclaw-mcp upstream approve`",
+                    by.by, by.reason
+                ),
+            },
+            None => verdict,
+        };
+        pins.insert(key_of(it), Pin { stopped, ..pin });
         verdicts.push(verdict);
     }
     verdicts
+}
+
+/// True if a name, or kind and name as in `tool/echo`, is that of a pin.
+fn is_named(key: &str, name: &str) -> bool {
+    key == name || key.split_once('/').is_some_and(|it| it.1 == name)
 }
 
 /// True if no more definitions are pinned at first sight.

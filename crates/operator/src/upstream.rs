@@ -75,6 +75,7 @@ pub fn upstream(command: UpstreamCommand) -> Result<ExitCode, Stop> {
             format,
         } => pins::diff(settings, &name, item.as_deref(), format),
         UpstreamCommand::Approve(approve) => pins::approve(approve),
+        UpstreamCommand::Hold(hold) => pins::hold(hold),
         UpstreamCommand::Add(add) => edit::add(add),
         UpstreamCommand::Remove {
             settings,

@@ -132,6 +132,7 @@ pub(super) fn pin_changed(recorder: &Recorder, version: u64, event: &PinEvent) {
         "changes": pin.held.as_ref().map(|it| &it.changes),
         "same_as": pin.held.as_ref().and_then(|it| it.same_as.as_ref()),
         "approved": pin.approved,
+        "stopped": pin.stopped,
     });
     hand_over(recorder, kind, &subject, version, &detail);
 }

@@ -554,3 +554,63 @@ async fn a_held_definition_is_shown_and_approved_beside_the_running_server() {
     assert_eq!(again.code, Some(1));
     assert!(again.messages.contains("nothing of `up` is held"));
 }
+
+#[tokio::test]
+async fn an_operator_holds_a_tool_by_a_command_and_frees_it_by_its_digest() {
+    let site = site(
+        json!({"up": {"command": "python3", "args": [UPSTREAM, "stdio", "up"]}}),
+        json!({}),
+    );
+    site.write("up/.keep", "");
+    let server = site.http().await;
+    let mut client = server.client();
+    client.initialize("2025-11-25").await;
+    let mut answers = async |part: &str| {
+        let mut answered = String::new();
+        for _ in 0..300 {
+            let called = client
+                .post_legacy("tools/call", call("mcp_up_echo", json!({"text": "said"})))
+                .await;
+            answered = called.response().to_string();
+            if answered.contains(part) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("{part}: {answered}");
+    };
+    answers(r#""text":"said""#).await;
+    let decided = ["--by", "ana", "--reason", "under review"];
+    let command = async |words: &[&str]| upstream(&site, &[words, &decided].concat()).await;
+    assert_eq!(command(&["hold", "up", "ecco"]).await.code, Some(1));
+    let held = command(&["hold", "up", "tool/echo"]).await;
+    assert_eq!(held.code, Some(0), "{}", held.messages);
+    assert!(held.output.contains("held: tool echo of up"));
+    answers("ana holds it (under review)").await;
+    let listed = upstream(&site, &["pins", "up", "--held"]).await;
+    assert!(
+        listed.output.contains("held by an operator"),
+        "{}",
+        listed.output
+    );
+    // Approving all that has changed frees nothing that a person has held.
+    assert_eq!(command(&["approve", "up", "--all"]).await.code, Some(1));
+    let pins = parsed(&upstream(&site, &["pins", "up", "--format", "json"]).await);
+    let pins = pins.as_array().unwrap().iter();
+    let echo = pins.clone().find(|it| it["name"] == "echo").unwrap();
+    let digest = echo["pin"]["digest"].as_str().unwrap();
+    assert_eq!(
+        command(&["approve", "up", "echo", "--digest", "0123456789"])
+            .await
+            .code,
+        Some(1)
+    );
+    let freed = command(&["approve", "up", "echo", "--digest", &digest[..12]]).await;
+    assert_eq!(freed.code, Some(0), "{}", freed.messages);
+    answers(r#""text":"said""#).await;
+    drop(server);
+    let notes = site.notes();
+    for kind in ["definition_held", "definition_approved"] {
+        assert!(notes.contains(&kind.to_owned()), "{notes:?}");
+    }
+}

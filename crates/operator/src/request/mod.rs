@@ -29,7 +29,7 @@ pub use inspect::{
 pub use keys::{KeyPlace, KeysCommand};
 pub use prompts::PromptsCommand;
 pub use sessions::{RunningServer, SessionsCommand, Which};
-pub use upstream::{Add, Approve, Manner, One, UpstreamCommand};
+pub use upstream::{Add, Approve, Hold, Manner, One, UpstreamCommand};
 pub use vault::VaultCommand;
 pub use when::{Lifetime, When};
 

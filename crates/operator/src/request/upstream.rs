@@ -74,6 +74,9 @@ pub enum UpstreamCommand {
     /// Approves a held definition, which is the pinned one from now on; a running server takes it up
     #[command(after_help = APPROVE_HELP)]
     Approve(Approve),
+    /// Holds a tool, prompt, template or page, until it is approved; a running server takes it up
+    #[command(after_help = HOLD_HELP)]
+    Hold(Hold),
     /// Shows the last lines that the program of an upstream has written to standard error
     #[command(after_help = EXIT_CODES)]
     Logs {
@@ -121,6 +124,18 @@ Examples:
   owlclaw-mcp upstream add time -- uvx mcp-server-time
   owlclaw-mcp upstream add github --url https://api.githubcopilot.com/mcp/ \\
     --header 'Authorization: Bearer ${GITHUB_TOKEN}' --deny 'delete_*'
+
+Exit codes:
+  0  success
+  1  the command failed
+  2  wrong usage, or a configuration that is not valid";
+
+const HOLD_HELP: &str = "\
+Calls of it are refused until `upstream approve NAME ITEM --digest DIGITS`, with the digest that `upstream pins` shows.
+The server records it in its ledger when it takes it up, at once or at its next start.
+
+Examples:
+  owlclaw-mcp upstream hold github delete_repo --by ana --reason 'under review'
 
 Exit codes:
   0  success
@@ -183,6 +198,28 @@ pub struct Approve {
     #[arg(long, conflicts_with = "item")]
     pub all: bool,
     /// Name of the person who approves; it goes on record
+    #[arg(long, value_name = "NAME")]
+    pub by: String,
+    /// Reason; it goes on record
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+/// An item of an upstream to hold.
+#[derive(Debug, Args)]
+pub struct Hold {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Name of the upstream
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The tool, prompt, template or page: its own name, or kind and name (tool/echo)
+    #[arg(value_name = "ITEM")]
+    pub item: String,
+    /// Name of the person who holds it; it goes on record
     #[arg(long, value_name = "NAME")]
     pub by: String,
     /// Reason; it goes on record

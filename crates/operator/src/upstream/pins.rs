@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::shown::{lines, moment};
 use super::{NEEDED, absent};
 use crate::output::{Stop, load_for, print, print_json};
-use crate::request::{Approve, ListFormat, ReportFormat, Settings};
+use crate::request::{Approve, Hold, ListFormat, ReportFormat, Settings};
 use crate::table::table;
 
 /// Digits of a digest that are shown where the whole is not needed.
@@ -57,12 +57,13 @@ pub(super) fn list(
     format: ListFormat,
 ) -> Result<ExitCode, Stop> {
     let (_, mut items) = pinned(settings, name)?;
-    items.retain(|it| !held || it.pin.held.is_some());
+    items.retain(|it| !held || it.pin.held.is_some() || it.pin.stopped.is_some());
     if matches!(format, ListFormat::Json) {
         return print_json(&items);
     }
     let rows = items.iter().map(|it| {
         let state = match (&it.pin.held, &it.pin.definition) {
+            _ if it.pin.stopped.is_some() => "held by an operator",
             (None, _) => "pinned",
             (Some(_), Some(_)) => "changed, held",
             (Some(_), None) => "new, held",
@@ -171,6 +172,51 @@ fn written(value: &Value) -> String {
     }
 }
 
+pub(super) fn hold(hold: Hold) -> Result<ExitCode, Stop> {
+    let Hold {
+        settings,
+        name,
+        item,
+        by,
+        reason,
+        format,
+    } = hold;
+    let decision = decision(by, reason)?;
+    let (mut pins, _) = pinned(settings, Some(&name))?;
+    let held = pins.hold(&name, &item, &decision);
+    let held = held.map_err(|error| Stop::Failed(error.into()))?;
+    match format {
+        ReportFormat::Json => print_json(&held),
+        ReportFormat::Text => {
+            let line = |it: &PinnedItem| {
+                let digest = short(it.pin.digest.as_ref());
+                let (kind, name) = (it.kind.as_str(), printable(&it.name));
+                format!(
+                    "held: {kind} {name} of {}, {digest}",
+                    printable(&it.upstream)
+                )
+            };
+            let lines: Vec<String> = held.iter().map(line).collect();
+            print(&lines.join("\n"))
+        }
+    }
+}
+
+/// A decision of a person, now.
+fn decision(by: String, reason: String) -> Result<PinApproval, Stop> {
+    for (value, what) in [(&by, "--by"), (&reason, "--reason")] {
+        if value.trim().is_empty() {
+            return Err(Stop::Failed(format!("{what} is empty").into()));
+        }
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Ok(PinApproval {
+        by,
+        reason,
+        at: since.map(|it| it.as_secs()).unwrap_or_default(),
+    })
+}
+
 pub(super) fn approve(approve: Approve) -> Result<ExitCode, Stop> {
     let Approve {
         settings,
@@ -182,21 +228,11 @@ pub(super) fn approve(approve: Approve) -> Result<ExitCode, Stop> {
         reason,
         format,
     } = approve;
-    for (value, what) in [(&by, "--by"), (&reason, "--reason")] {
-        if value.trim().is_empty() {
-            return Err(Stop::Failed(format!("{what} is empty").into()));
-        }
-    }
+    let approval = decision(by, reason)?;
     let (mut pins, _) = pinned(settings, Some(&name))?;
     let which = match (&item, &digest) {
         (Some(name), Some(digest)) => Approved::Item { name, digest },
         _ => Approved::All,
-    };
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let approval = PinApproval {
-        by,
-        reason,
-        at: since.map(|it| it.as_secs()).unwrap_or_default(),
     };
     let approved = pins.approve(&name, which, &approval);
     let approved = approved.map_err(|error| Stop::Failed(error.into()))?;
