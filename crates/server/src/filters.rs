@@ -34,7 +34,7 @@ pub(crate) fn filters(
     settings.sort_by_key(|(name, it)| (it.order, *name));
     let mut rules = Vec::new();
     for (name, setting) in settings {
-        let rule = rule(name, setting, redactor);
+        let rule = rule(name, setting, redactor, &config.environment);
         rules.push(rule.map_err(|why| Failure::from(format!("filters.{name}{why}")))?);
     }
     rules.extend_from_slice(more);
@@ -46,6 +46,7 @@ fn rule(
     name: &str,
     setting: &FilterSetting,
     redactor: &Arc<Redactor>,
+    environment: &Environment,
 ) -> Result<FilterRule, String> {
     let timeout = Duration::from_millis(setting.timeout_milliseconds);
     let filter: Arc<dyn Filter> = match setting.action {
@@ -61,7 +62,7 @@ fn rule(
                 redactor: Arc::clone(redactor),
             })
         }
-        None => Arc::new(Service::new(name, setting, timeout)?),
+        None => Arc::new(Service::new(name, setting, timeout, environment)?),
     };
     let patterns = |patterns: &[String]| PatternSet::new(patterns).map_err(|it| format!(": {it}"));
     Ok(FilterRule {
@@ -286,8 +287,13 @@ struct Message {
 }
 
 impl Service {
-    fn new(name: &str, setting: &FilterSetting, timeout: Duration) -> Result<Self, String> {
-        let (url, headers) = setting.service(&Environment::of_process())?;
+    fn new(
+        name: &str,
+        setting: &FilterSetting,
+        timeout: Duration,
+        environment: &Environment,
+    ) -> Result<Self, String> {
+        let (url, headers) = setting.service(environment)?;
         let authorities = match &setting.ca_file {
             Some(path) => std::fs::read(path)
                 .map_err(|error| format!(".ca_file: {} cannot be read: {error}", path.display()))?,

@@ -40,7 +40,7 @@ pub struct FilterSetting {
     pub roles: Vec<String>,
     /// Part of a call that it looks at.
     pub on: FilterOn,
-    /// What a rule does. Either this or `url`.
+    /// Action of a rule. Either this or `url`.
     pub action: Option<FilterAction>,
     /// Expression (CEL) about `args`, `principal`, `roles` and `capability`, and of results about `result.text` and
     /// `result.is_error`. A rule does its action where this is true, or cannot be evaluated. Without one, always.
@@ -55,9 +55,9 @@ pub struct FilterSetting {
     /// Time for one call. A filter that takes longer has failed.
     #[schemars(range(min = 1, max = 60_000))]
     pub timeout_milliseconds: u64,
-    /// Whether what it decides is done, or only recorded.
+    /// Effect of its decisions: done, or only recorded.
     pub mode: FilterMode,
-    /// What becomes of a call about which the filter cannot decide.
+    /// Fate of a call about which the filter cannot decide.
     pub on_failure: OnFilterFailure,
 }
 
@@ -65,12 +65,12 @@ pub struct FilterSetting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FilterOn {
-    /// Its arguments.
+    /// Arguments.
     #[default]
     Arguments,
-    /// Its result.
+    /// Results.
     Results,
-    /// First one, then the other.
+    /// Arguments, and then the result.
     Both,
 }
 
@@ -86,25 +86,25 @@ pub enum FilterAction {
     Spotlight,
 }
 
-/// Whether a filter has a say.
+/// Effect of a filter's decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FilterMode {
-    /// It has.
+    /// Done.
     #[default]
     Enforce,
-    /// It is on record what it would have done.
+    /// Recorded, and not done.
     Audit,
 }
 
-/// What becomes of a call about which a filter cannot decide.
+/// Fate of a call about which a filter cannot decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFilterFailure {
-    /// It is refused.
+    /// Refused.
     #[default]
     Refuse,
-    /// It goes on, which is on record.
+    /// Let go on, which is on record.
     Allow,
 }
 
