@@ -18,7 +18,7 @@ use ledger::{
     Tail,
 };
 use mcp_protocol::model::Implementation;
-use mcp_server::{McpServer, Offer, Options, Parts, redactor_of_this_process};
+use mcp_server::{Filters, McpServer, Offer, Options, Parts, redactor_of_this_process};
 use mcp_service::Principal;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -154,6 +154,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             tasks: None,
             tracing: None,
             components: Vec::new(),
+            filters: Filters::default(),
         },
         options,
     );

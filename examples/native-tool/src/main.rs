@@ -12,7 +12,7 @@ use mcp_protocol::model::{
     PromptMessage, Role,
 };
 use mcp_server::{
-    McpServer, Offer, Options, Parts, PromptCx, StaticPrompts, redactor_of_this_process,
+    Filters, McpServer, Offer, Options, Parts, PromptCx, StaticPrompts, redactor_of_this_process,
 };
 use mcp_service::Principal;
 use schemars::JsonSchema;
@@ -170,6 +170,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             tasks: None,
             tracing: None,
             components: Vec::new(),
+            filters: Filters::default(),
         },
         options,
     );

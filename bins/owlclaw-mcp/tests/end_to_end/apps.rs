@@ -177,7 +177,7 @@ async fn the_extension_is_declared_where_there_are_apps_and_upstreams_hear_of_ho
     let told = server
         .request("tools/call", call("mcp_up_who_asks", json!({})))
         .await;
-    let told: Value = serde_json::from_str(&text(told.result())).unwrap();
+    let told: Value = serde_json::from_str(text(told.result())).unwrap();
     assert!(
         told["capabilities"]["extensions"][EXTENSION]["mimeTypes"].is_array(),
         "{told}"
