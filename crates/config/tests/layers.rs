@@ -178,7 +178,7 @@ fn a_domain_enables_and_overrides_and_declares_nothing() {
         ),
         (
             "upstreams: {time: {deny: []}}",
-            "domain.yaml:3:31: the domain cannot set `upstreams.time.deny`: a domain can set `enabled` and `env` of servers \
+            "domain.yaml:3:28: the domain cannot set `upstreams.time.deny`: a domain can set `enabled` and `env` of servers \
              and nothing else (system: system.yaml:6:",
         ),
         (
