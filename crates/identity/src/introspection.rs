@@ -74,7 +74,7 @@ pub struct Introspection {
 
 type Verdict = Result<Arc<Identity>, Rejection>;
 
-/// What an answer said, and when it was given.
+/// Verdict of an answer, and the time at which it was given.
 #[derive(Clone, Debug)]
 struct Answer {
     verdict: Verdict,

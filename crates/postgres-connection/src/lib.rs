@@ -9,7 +9,7 @@
 //!
 //! let address = Address::new("postgres://mary:secret@db.example/ledger")?;
 //! assert!(address.is_encrypted());
-//! assert_eq!(address.to_string(), "postgres://mary@db.example/ledger");
+//! assert_eq!(address.to_string(), "postgres://mary@db.example:5432/ledger");
 //!
 //! let address = Address::new("postgres://mary:secret@localhost/ledger")?;
 //! assert!(!address.is_encrypted());

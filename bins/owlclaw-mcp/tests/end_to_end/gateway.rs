@@ -456,7 +456,7 @@ async fn an_upstream_that_needs_a_login_says_so_to_those_who_may_call_it() {
         "default": {"tools": {"allow": ["*"]}, "resources": {"allow": ["*"]}},
         "clients": {"bob": {"tools": {"deny": ["mcp_bank_*"]}}},
     });
-    site.write("mcp-server.yaml", &file.to_string());
+    site.write("mcp-server.yaml", file.to_string());
     for version in [MODERN, "2025-06-18"] {
         let mut server = site.stdio_as("ana");
         server.open(version).await;
