@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::{
     collections::HashMap,
     error::Error,
-    fmt,
+    fmt, mem,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
@@ -152,15 +152,7 @@ impl Introspection {
             return verdict;
         }
         let digest = digest_of(token);
-        let question = {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(open.entry(digest).or_default())
-        };
-        let _open = Open {
-            introspection: self,
-            digest,
-            question: &question,
-        };
+        let open = self.open(digest);
         let ask = || async {
             let asked = timeout(MAX_WAIT, self.ask_issuer(token, clock)).await;
             let verdict = asked.unwrap_or_else(|_| {
@@ -177,7 +169,7 @@ impl Introspection {
             }
             verdict
         };
-        question.get_or_init(ask).await.clone()
+        open.question.get_or_init(ask).await.clone()
     }
 
     /// Reason why the issuer could not be asked the last time, if it could not.
@@ -191,6 +183,15 @@ impl Introspection {
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.options.issuer.name
+    }
+
+    fn open(&self, digest: [u8; 32]) -> Open<'_> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        Open {
+            introspection: self,
+            digest,
+            question: Arc::clone(open.entry(digest).or_default()),
+        }
     }
 
     async fn ask_issuer(&self, token: &str, clock: fn() -> SystemTime) -> Verdict {
@@ -281,11 +282,11 @@ impl Introspection {
     }
 }
 
-/// Takes a question off the list when the last request that waits for it goes.
+/// A request's share in a question, which leaves the list with the last request that waits for it.
 struct Open<'a> {
     introspection: &'a Introspection,
     digest: [u8; 32],
-    question: &'a Arc<OnceCell<Verdict>>,
+    question: Arc<OnceCell<Verdict>>,
 }
 
 impl Drop for Open<'_> {
@@ -297,13 +298,16 @@ impl Drop for Open<'_> {
             .open
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let is_over = self.question.initialized() || Arc::strong_count(self.question) <= LAST;
+        // Given up while the list is locked: otherwise two requests that go at once would each count the other.
+        let question = mem::take(&mut self.question);
+        let is_over = question.initialized() || Arc::strong_count(&question) <= LAST;
         let is_ours = open
             .get(&self.digest)
-            .is_some_and(|it| Arc::ptr_eq(it, self.question));
+            .is_some_and(|it| Arc::ptr_eq(it, &question));
         if is_over && is_ours {
             open.remove(&self.digest);
         }
+        drop(question);
     }
 }
 
@@ -318,3 +322,47 @@ impl fmt::Debug for Introspection {
 const UNAVAILABLE: Rejection = Rejection::Unavailable {
     why: "the issuer of the token cannot be asked about it at present",
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KeySource;
+    use std::{future, sync::Barrier, thread};
+
+    struct Silent;
+
+    impl AskIssuer for Silent {
+        fn ask<'a>(&'a self, _: &'a str) -> Asked<'a> {
+            Box::pin(future::pending())
+        }
+    }
+
+    #[test]
+    fn questions_that_several_requests_give_up_at_once_leave_nothing_behind() {
+        let keys = KeySource::Issuer;
+        let options = IntrospectionOptions {
+            issuer: IssuerOptions {
+                audiences: vec!["here".to_owned()],
+                ..IssuerOptions::new("test", "https://issuer.example", keys)
+            },
+            remember: Duration::ZERO,
+        };
+        let introspection = Introspection::new(options, Silent).expect("it has an audience");
+        for round in 0..2_000_u32 {
+            let mut digest = [0; 32];
+            digest[..4].copy_from_slice(&round.to_le_bytes());
+            let both = Barrier::new(2);
+            thread::scope(|scope| {
+                for open in [introspection.open(digest), introspection.open(digest)] {
+                    let both = &both;
+                    scope.spawn(move || {
+                        both.wait();
+                        drop(open);
+                    });
+                }
+            });
+        }
+        let left = introspection.open.lock().expect("nothing panicked").len();
+        assert_eq!(left, 0);
+    }
+}
