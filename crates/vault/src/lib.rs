@@ -2,7 +2,7 @@
 //!
 //! The file is text: a line with the version of its form, a line with the identifier of the key, and a line
 //! with everything else, names too, sealed by XChaCha20-Poly1305 under a nonce that is new with each writing.
-//! It is for its owner alone (mode 0600), and a file that others can read is refused. A change writes a new
+//! The file is for its owner alone (mode 0600), and a file that others can read is refused. A change writes a new
 //! file beside it, which takes the place of the old one as a whole; a lock lets one writer at a time change it.
 //! A file that is damaged, cut short or sealed with another key is refused, and never written over.
 //!
