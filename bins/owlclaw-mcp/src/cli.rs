@@ -180,6 +180,12 @@ pub(crate) enum ConfigCommand {
     Show {
         #[command(flatten)]
         settings: Settings,
+        /// Only this key and those below it, such as upstreams.github
+        #[arg(value_name = "KEY")]
+        key: Option<String>,
+        /// Show each value with the layer, the file and the line that set it, and with those that it overrides
+        #[arg(long)]
+        origin: bool,
         /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,

@@ -20,7 +20,7 @@ mod reading;
 mod sections;
 mod show;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use figment::Figment;
@@ -70,9 +70,9 @@ pub use self::sections::{
     BrokenPrompt, BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel,
     LogOutput, LogRequests, Logging, Prompts, Resources, SearchView, Tools, Transport,
 };
-pub use self::show::Setting;
 pub use self::show::editor::schema;
 pub use self::show::reference::reference;
+pub use self::show::{Layered, Setting};
 
 /// The file that is read if none is named and it exists.
 pub const DEFAULT_FILE: &str = "mcp-server.yaml";
@@ -92,6 +92,10 @@ pub struct Loaded {
     /// There is no file, or nothing in it.
     says_nothing: bool,
     origins: Origins,
+    /// Layers below the one in force that set a key, too, by keys; the lowest first.
+    overridden: BTreeMap<String, Vec<Origin>>,
+    /// Ranks of files, by their names as origins have them.
+    ranks: BTreeMap<String, Rank>,
     /// The references in force, by the keys whose values they stand in.
     references: Vec<(String, Reference)>,
     /// The other files that were read: that of the system a domain inherits from, and that of a session.
@@ -311,6 +315,8 @@ struct Surroundings<'a> {
 /// Layers of files.
 struct Files {
     layers: Vec<Layer>,
+    /// Ranks of the files, by their names.
+    ranks: BTreeMap<String, Rank>,
     says_nothing: bool,
 }
 
@@ -318,11 +324,13 @@ impl Files {
     fn read(sources: &[FileSource], place: &Surroundings<'_>, problems: &mut Vec<Problem>) -> Self {
         let mut files = Self {
             layers: Vec::new(),
+            ranks: BTreeMap::new(),
             says_nothing: true,
         };
         let mut below = Origins::new();
         for FileSource { text, rank, base } in sources {
             let Text { name, text } = text;
+            files.ranks.insert(name.clone(), *rank);
             let Some(mut document) = Document::parse(name, text, problems) else {
                 continue;
             };
@@ -361,7 +369,14 @@ fn merge(
     let mut secret_lines = BTreeSet::new();
     let mut references: Vec<(String, Reference)> = Vec::new();
     let mut unresolved = Vec::new();
+    let mut overridden: BTreeMap<String, Vec<Origin>> = BTreeMap::new();
     for layer in files.layers {
+        for key in layer.origins.keys() {
+            if let Some(below) = origins.get(key) {
+                let below = Origin::clone(below);
+                overridden.entry(key.clone()).or_default().push(below);
+            }
+        }
         // A layer that sets a key again does away with the references of those before.
         references.retain(|(key, _)| !layer.origins.contains_key(key));
         references.extend(layer.references.clone());
@@ -416,6 +431,8 @@ fn merge(
                     file: None,
                     says_nothing: files.says_nothing,
                     origins,
+                    overridden,
+                    ranks: files.ranks,
                     references,
                     others: Vec::new(),
                 });

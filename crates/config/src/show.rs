@@ -6,8 +6,9 @@ pub(crate) mod summary;
 
 use serde_json::Value;
 
-use crate::layer::{Origins, child};
+use crate::layer::child;
 use crate::problem::{Origin, printable};
+use crate::reading::layers::Rank;
 use crate::sections::secret::HIDDEN;
 use crate::{Loaded, Reference};
 
@@ -20,9 +21,45 @@ pub struct Setting {
     pub value: Value,
     /// Origin of the value.
     pub origin: Origin,
+    /// Layer that it belongs to: `default`, `system`, `domain`, `session`, `environment` or `command line`.
+    pub layer: &'static str,
+    /// Values that it has taken the place of, those of the nearest layer first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Layered>,
     /// The references in it, with the sources of their values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<Reference>,
+}
+
+/// A place that sets a value, with its layer.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Layered {
+    /// Layer, as in [`Setting::layer`].
+    pub layer: &'static str,
+    /// Place within the layer.
+    pub origin: Origin,
+}
+
+/// `domain shop.yaml:4:5`; a default has no place.
+impl std::fmt::Display for Layered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.origin {
+            Origin::Default => f.write_str(self.layer),
+            Origin::File(_) => write!(f, "{} {}", self.layer, printable(&self.origin.to_string())),
+            Origin::Environment(name) => write!(f, "environment {}", printable(name)),
+            Origin::CommandLine(flag) => write!(f, "command line {}", printable(flag)),
+        }
+    }
+}
+
+impl Setting {
+    /// Place that has set the value, with its layer.
+    pub fn set_by(&self) -> Layered {
+        Layered {
+            layer: self.layer,
+            origin: self.origin.clone(),
+        }
+    }
 }
 
 impl std::fmt::Display for Setting {
@@ -43,7 +80,7 @@ impl Loaded {
     pub fn settings(&self) -> Vec<Setting> {
         let value = serde_json::to_value(&self.config).expect("a configuration is plain data");
         let mut settings = Vec::new();
-        collect(value, "", &self.origins, &mut settings);
+        collect(value, "", self, &mut settings);
         settings.sort_by(|a, b| a.key.cmp(&b.key));
         for (key, reference) in &self.references {
             // An element of a list is shown with the list.
@@ -53,6 +90,31 @@ impl Loaded {
             }
         }
         settings
+    }
+
+    /// The settings in force at `key` and below it.
+    pub fn settings_of(&self, key: &str) -> Vec<Setting> {
+        let mut settings = self.settings();
+        settings.retain(|it| {
+            let rest = it.key.strip_prefix(key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        });
+        settings
+    }
+
+    /// Name of the layer that a place belongs to.
+    fn layer_of(&self, origin: &Origin) -> &'static str {
+        match origin {
+            Origin::Default => "default",
+            Origin::File(at) => self
+                .ranks
+                .get(&at.file)
+                .copied()
+                .unwrap_or(Rank::System)
+                .name(),
+            Origin::Environment(_) => "environment",
+            Origin::CommandLine(_) => "command line",
+        }
     }
 
     /// Returns true if the file itself holds a secret, and not only a reference to one.
@@ -76,15 +138,21 @@ fn is_secret(path: &str, text: &str) -> bool {
         && (redaction::is_secret_name(name) || redaction::looks_secret(text))
 }
 
-fn collect(value: Value, path: &str, origins: &Origins, settings: &mut Vec<Setting>) {
+fn collect(value: Value, path: &str, loaded: &Loaded, settings: &mut Vec<Setting>) {
     match value {
         Value::Object(entries) if !entries.is_empty() => {
             for (name, value) in entries {
-                collect(value, &child(path, &name), origins, settings);
+                collect(value, &child(path, &name), loaded, settings);
             }
         }
         value => {
-            let origin = origins.get(path).cloned().unwrap_or(Origin::Default);
+            let origin = loaded.origins.get(path).cloned().unwrap_or(Origin::Default);
+            let overridden = loaded.overridden.get(path).into_iter().flatten();
+            let overrides = overridden.rev().map(|origin| Layered {
+                layer: loaded.layer_of(origin),
+                origin: origin.clone(),
+            });
+            let (layer, overrides) = (loaded.layer_of(&origin), overrides.collect());
             let value = match &value {
                 Value::String(text) if is_secret(path, text) => HIDDEN.into(),
                 _ => value,
@@ -93,6 +161,8 @@ fn collect(value: Value, path: &str, origins: &Origins, settings: &mut Vec<Setti
                 key: path.to_owned(),
                 value,
                 origin,
+                layer,
+                overrides,
                 references: Vec::new(),
             });
         }

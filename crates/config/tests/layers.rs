@@ -279,3 +279,39 @@ fn a_session_overrides_and_changes_no_rule() {
         );
     }
 }
+
+#[test]
+fn each_value_says_which_layer_and_line_set_it_and_what_it_overrides() {
+    let site = Site::new(&[
+        ("system.yaml", OURS),
+        (
+            "domain.yaml",
+            "inherit: system.yaml\nmcp_server: {upstreams: {time: {env: {ZONE: Asia/Tokyo}}}}\n",
+        ),
+        (
+            "domain.local.yaml",
+            "mcp_server:\n  logging: {level: debug}\n  upstreams: {time: {env: {ZONE: Asia/Seoul}}}\n",
+        ),
+    ]);
+    let environment = Environment::default().with("MCP_SERVER_LOGGING__LEVEL", "error");
+    let loaded = site.load("domain.yaml", &environment).unwrap();
+    let place = site.0.path().display().to_string() + "/";
+    let told = |key: &str| {
+        let found = loaded.settings_of(key);
+        let it = found.iter().find(|it| it.key == key).unwrap();
+        let overrides: Vec<_> = it.overrides.iter().map(ToString::to_string).collect();
+        format!("{} < {}", it.set_by(), overrides.join(" < ")).replace(&place, "")
+    };
+    assert_eq!(
+        told("upstreams.time.env.ZONE"),
+        "session domain.local.yaml:3:34 < domain domain.yaml:2:45 < system system.yaml:6:78"
+    );
+    assert_eq!(
+        told("logging.level"),
+        "environment MCP_SERVER_LOGGING__LEVEL < session domain.local.yaml:2:20"
+    );
+    assert_eq!(told("http.port"), "default < ");
+    let below = loaded.settings_of("upstreams.time");
+    assert!(below.iter().all(|it| it.key.starts_with("upstreams.time.")));
+    assert!(loaded.settings_of("upstreams.tim").is_empty());
+}

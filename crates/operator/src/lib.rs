@@ -35,7 +35,7 @@ pub use client_config::{Executable, Printed, client_config};
 pub use doctor::{Report, cures, examine};
 pub use inspect::Interrupted;
 pub use keys::keys;
-pub use listing::{resources_table, tools_table, views_table};
+pub use listing::{origins_table, resources_table, tools_table, views_table};
 pub use operator::{approvals, governance, ledger};
 pub use output::{
     CALL, FAILED, SIGNALLED, Stop, UNUSABLE, complain, load, load_for, print, print_bytes,

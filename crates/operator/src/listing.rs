@@ -1,11 +1,39 @@
 //! Tools and resources as the command line lists them.
 
+use config::{Origin, Setting};
 use server::{ResourceRow, ToolRow, ViewRow};
 
 use crate::table::table;
 
 /// A table shows at most this many characters of a description.
 const MAX_DESCRIPTION_CHARACTERS: usize = 80;
+
+/// Table with one line a setting: its value, the layer and the place that set it, and those that it overrides; no
+/// newline at the end.
+pub fn origins_table(settings: &[Setting]) -> String {
+    let rows = settings.iter().map(|it| {
+        let place = match it.origin {
+            Origin::Default => dash(),
+            _ => it.origin.to_string(),
+        };
+        let overrides: Vec<String> = it.overrides.iter().map(ToString::to_string).collect();
+        let references = it.references.iter();
+        let sources: Vec<String> = references.map(|it| it.source.to_string()).collect();
+        let value = match sources.is_empty() {
+            true => it.value.to_string(),
+            false => format!("{} (from {})", it.value, sources.join(", ")),
+        };
+        vec![
+            it.key.clone(),
+            it.layer.to_owned(),
+            place,
+            value,
+            overrides.join("; "),
+        ]
+    });
+    let heads = ["KEY", "LAYER", "PLACE", "VALUE", "OVERRIDES"];
+    table(&heads, rows.collect())
+}
 
 /// Table with one line a tool, and after an empty line the total of all tools; no newline at the
 /// end.

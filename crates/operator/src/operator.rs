@@ -2,6 +2,7 @@
 //!
 //! At three in the morning a mistake elsewhere in the configuration is no reason not to look.
 
+use std::collections::HashMap;
 use std::process::ExitCode;
 
 use governance::Caller;
@@ -11,7 +12,7 @@ use server::with_causes;
 
 use crate::inspect::{self, Verified};
 use crate::output::{CALL, FAILED, Stop, UNUSABLE, load_for, print};
-use crate::request::{ApprovalsCommand, Deciding, GovernanceCommand, LedgerCommand};
+use crate::request::{ApprovalsCommand, Deciding, ExportFormat, GovernanceCommand, LedgerCommand};
 use crate::terminal::remark;
 use crate::terminal::tell;
 use server::Failure;
@@ -20,6 +21,8 @@ use server::Failure;
 const UNSEALED: u8 = 3;
 /// The part of the configuration that says where the ledger is.
 const NEEDED: &[&str] = &["ledger"];
+/// The same, with what says which upstream a tool is of.
+const NEEDED_FOR_AUDIT: &[&str] = &["gateway", "ledger", "upstreams", "upstreams_files"];
 
 /// Carries out a command on the ledger.
 ///
@@ -92,8 +95,16 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             output,
             format,
         } => {
-            let config = load_for(settings, NEEDED)?.config;
-            inspect::export(&config, filter, output.as_deref(), format)?;
+            let (needed, is_audit) = match format {
+                ExportFormat::Audit => (NEEDED_FOR_AUDIT, true),
+                _ => (NEEDED, false),
+            };
+            let config = load_for(settings, needed)?.config;
+            let servers = match is_audit {
+                true => crate::upstream::names_offered(&config)?,
+                false => HashMap::new(),
+            };
+            inspect::export(&config, filter, output.as_deref(), format, servers)?;
             Ok(ExitCode::SUCCESS)
         }
         LedgerCommand::AcceptRollback {

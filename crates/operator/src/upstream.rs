@@ -13,6 +13,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::check_url;
+use crate::inspect::ServerNames;
 use crate::output::{Stop, load_for, print, print_json};
 use crate::request::{ListFormat, One, ReportFormat, RunningServer, UpstreamCommand};
 use crate::running::{self, Place, Unasked, encoded};
@@ -151,17 +152,36 @@ impl Asking {
 
     /// Does something with the gateway as it is stored.
     fn stored<T>(&self, look: impl AsyncFnOnce(&Gateway) -> T) -> Result<T, Stop> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Stop::Failed(error.into()))?;
-        runtime.block_on(async {
-            let gateway = server::upstreams_stored(self.config()).map_err(Stop::Failed)?;
-            let found = look(&gateway).await;
-            gateway.shut_down().await;
-            Ok(found)
-        })
+        with_stored(self.config(), look)
     }
+}
+
+fn with_stored<T>(config: &Config, look: impl AsyncFnOnce(&Gateway) -> T) -> Result<T, Stop> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Stop::Failed(error.into()))?;
+    runtime.block_on(async {
+        let gateway = server::upstreams_stored(config).map_err(Stop::Failed)?;
+        let found = look(&gateway).await;
+        gateway.shut_down().await;
+        Ok(found)
+    })
+}
+
+/// Upstreams and their own names of tools, by the names under which the tools are offered, as far as lists are stored.
+pub(crate) fn names_offered(config: &Config) -> Result<ServerNames, Stop> {
+    with_stored(config, async |gateway| {
+        let mut names = ServerNames::new();
+        for upstream in gateway.status() {
+            for (tool, offered) in gateway.tools_named(&upstream.name) {
+                if let Some(offered) = offered {
+                    names.insert(offered, (upstream.name.clone(), tool));
+                }
+            }
+        }
+        names
+    })
 }
 
 /// All upstreams, and which source knows it.
@@ -264,6 +284,19 @@ fn explain(loaded: &Loaded, name: &str, told: &mut Value) {
         },
         None => Value::Null,
     };
+    let set = loaded.settings_of(&key).into_iter();
+    let set = set.filter(|it| !matches!(it.origin, config::Origin::Default));
+    told["settings"] = set
+        .map(|it| {
+            json!({
+                "key": it.key,
+                "value": it.value,
+                "layer": it.layer,
+                "place": it.origin.to_string(),
+                "overrides": it.overrides.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
     for tool in told["tools"].as_array_mut().into_iter().flatten() {
         let mut rules = Vec::new();
         let own = tool["tool"].as_str().unwrap_or_default();

@@ -21,7 +21,12 @@ pub(super) fn carry_out(command: ConfigCommand) -> Result<ExitCode, Stop> {
             import,
             format,
         } => validate(settings, import, format),
-        ConfigCommand::Show { settings, format } => show(settings, format),
+        ConfigCommand::Show {
+            settings,
+            key,
+            origin,
+            format,
+        } => show(settings, key.as_deref(), origin, format),
         ConfigCommand::Schema => print_json(&config::schema()),
         ConfigCommand::Reference => print(config::reference().trim_end()),
         ConfigCommand::Init { output } => init(&output),
@@ -90,12 +95,32 @@ fn with_offer(mut loaded: Loaded) -> Result<Result<Loaded, Rejected>, Stop> {
     })
 }
 
-fn show(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {
-    let settings = load(settings, Needs::Everything)?.settings();
+fn show(
+    settings: Settings,
+    key: Option<&str>,
+    origin: bool,
+    format: ReportFormat,
+) -> Result<ExitCode, Stop> {
+    let loaded = load(settings, Needs::Everything)?;
+    let shown = match key {
+        Some(key) => loaded.settings_of(key),
+        None => loaded.settings(),
+    };
+    if let (Some(key), true) = (key, shown.is_empty()) {
+        let all = loaded.settings();
+        let names = all.iter().map(|it| it.key.as_str());
+        let hint = config::nearest(key, names);
+        let hint = hint.map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+        let key = config::printable(key);
+        return Err(Stop::Failed(
+            format!("there is no setting `{key}`{hint}").into(),
+        ));
+    }
     match format {
-        ReportFormat::Json => print_json(&settings),
+        ReportFormat::Json => print_json(&shown),
+        ReportFormat::Text if origin => print(&operator::origins_table(&shown)),
         ReportFormat::Text => {
-            let lines: Vec<String> = settings.iter().map(ToString::to_string).collect();
+            let lines: Vec<String> = shown.iter().map(ToString::to_string).collect();
             print(&lines.join("\n"))
         }
     }

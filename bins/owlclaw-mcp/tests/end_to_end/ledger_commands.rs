@@ -277,6 +277,31 @@ async fn all_of_it_is_exported_once() {
         "{kinds:?}"
     );
 
+    // Each call of a tool in the form of founding document 003, and nothing else.
+    let audit = say(&site, &["ledger", "export", "--format", "audit"]).await;
+    assert_eq!((audit.code, audit.messages.as_str()), (Some(0), ""));
+    let audited: Vec<Value> = audit
+        .output
+        .lines()
+        .map(|it| serde_json::from_str(it).unwrap())
+        .collect();
+    assert_eq!(audited.len(), calls.len(), "{audited:#?}");
+    for line in &audited {
+        let call = calls.iter().find(|it| it["call"] == line["call"]).unwrap();
+        let expected = json!({
+            "timestamp": call["time"],
+            "server": "owlclaw-mcp",
+            "tool": call["capability"].as_str().unwrap().trim_start_matches("tool/"),
+            "agent": call["client"],
+            "args": call["arguments"],
+            "duration_ms": call["duration_ms"],
+            "outcome": call["outcome"],
+            "reason": call["reason"],
+            "call": call["call"],
+        });
+        assert_eq!(*line, expected);
+    }
+
     let words = [
         "ledger", "export", "--format", "csv", "--client", "poor", "-o", "out.csv",
     ];

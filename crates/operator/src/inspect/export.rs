@@ -29,6 +29,7 @@ pub(crate) fn export(
     filter: CallFilter,
     path: Option<&Path>,
     format: ExportFormat,
+    servers: ServerNames,
 ) -> Result<(), Interrupted> {
     let wanted = Wanted::new(filter);
     let mut reader = open_reader(config)?;
@@ -38,7 +39,7 @@ pub(crate) fn export(
         Some(path) => Box::new(create(path)?),
         None => Box::new(io::stdout().lock()),
     };
-    let mut lines = Lines::new(BufWriter::new(output), format)?;
+    let mut lines = Lines::new(BufWriter::new(output), format, servers)?;
     if let Lines::Csv(sheet) = &mut lines {
         sheet.is_read = path.is_none() && terminal::is_read();
     }
@@ -75,7 +76,7 @@ pub(crate) fn export(
                     continue;
                 };
                 if wanted.takes(&started, Some(&ended)) {
-                    lines.call(&rows::parts(entry.call, sequence, &started, Some(&ended)))?;
+                    lines.call(entry.call, sequence, &started, Some(&ended))?;
                 }
             }
             Event::Noted(noted) if wanted.is_everything() => {
@@ -89,7 +90,7 @@ pub(crate) fn export(
     for (id, call) in open {
         let ended = call.ended.as_ref();
         if wanted.takes(&call.started, ended) {
-            lines.call(&rows::parts(id, call.sequence, &call.started, ended))?;
+            lines.call(id, call.sequence, &call.started, ended)?;
         }
     }
     lines.finish()?;
@@ -123,24 +124,43 @@ pub(super) fn bar(total: u64, unit: &'static str) -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+/// Upstreams and their own names of tools, by the names under which the tools are offered.
+pub(crate) type ServerNames = HashMap<String, (String, String)>;
+
 /// Output format: a line or a row for each item.
 enum Lines<W: Write> {
     Json(W),
     Csv(Box<CsvSheet<W>>),
+    Audit(W, ServerNames),
 }
 
 impl<W: Write> Lines<W> {
-    fn new(output: W, format: ExportFormat) -> Result<Self, Interrupted> {
+    fn new(output: W, format: ExportFormat, servers: ServerNames) -> Result<Self, Interrupted> {
         Ok(match format {
             ExportFormat::Json => Self::Json(output),
             ExportFormat::Csv => Self::Csv(Box::new(CsvSheet::new(output, &rows::CALL)?)),
+            ExportFormat::Audit => Self::Audit(output, servers),
         })
     }
 
-    fn call(&mut self, row: &Row) -> Result<(), Interrupted> {
+    fn call(
+        &mut self,
+        call: CallId,
+        sequence: u64,
+        started: &Started,
+        ended: Option<&Ended>,
+    ) -> Result<(), Interrupted> {
+        let row = || rows::parts(call, sequence, started, ended);
         match self {
-            Self::Json(output) => write_object(output, "call", &rows::CALL, row),
-            Self::Csv(sheet) => Ok(sheet.write(row)?),
+            Self::Json(output) => write_object(output, "call", &rows::CALL, &row()),
+            Self::Csv(sheet) => Ok(sheet.write(&row())?),
+            Self::Audit(output, servers) => {
+                let Some(row) = rows::audit(call, started, ended, servers) else {
+                    return Ok(());
+                };
+                let line = object(&rows::AUDIT, &row);
+                Ok(writeln!(output, "{}", sheet::line(&line))?)
+            }
         }
     }
 
@@ -148,13 +168,13 @@ impl<W: Write> Lines<W> {
         match self {
             Self::Json(output) => write_object(output, "note", &rows::NOTE, row),
             // Notes have other columns.
-            Self::Csv(_) => Ok(()),
+            Self::Csv(_) | Self::Audit(..) => Ok(()),
         }
     }
 
     fn finish(self) -> io::Result<()> {
         match self {
-            Self::Json(mut output) => output.flush(),
+            Self::Json(mut output) | Self::Audit(mut output, _) => output.flush(),
             Self::Csv(sheet) => sheet.finish(),
         }
     }

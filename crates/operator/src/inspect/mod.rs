@@ -21,7 +21,7 @@ use server::Failure;
 
 pub(crate) use approvals::{decide, list as list_approvals, show as show_approval};
 pub(crate) use explain::explain;
-pub(crate) use export::export;
+pub(crate) use export::{ServerNames, export};
 pub(crate) use keys::{list_keys, made_key};
 pub(crate) use lookup::{query, show, unresolved};
 pub(crate) use stats::stats;

@@ -4,6 +4,7 @@ use governance::Micros;
 use ledger::{Approval, CallId, CallRecord, Clipped, Cut, Digest, Ended, Noted, Outcome, Started};
 use serde_json::{Value, json};
 
+use super::export::ServerNames;
 use super::sheet::{Cell, Row, row};
 use crate::request::when::shown;
 
@@ -99,6 +100,61 @@ pub(super) const APPROVAL_SHOWN: [(&str, &str); 9] = [
     ("decided_proof", "PROVED BY"),
     ("arguments", "ARGUMENTS"),
 ];
+
+/// Members of a line of the audit log (founding document 003, §7.3), and behind them our own.
+pub(super) const AUDIT: [&str; 9] = [
+    "timestamp",
+    "server",
+    "tool",
+    "agent",
+    "args",
+    "duration_ms",
+    "outcome",
+    "reason",
+    "call",
+];
+
+/// Name of this server in the audit log.
+const OWN_NAME: &str = "owlclaw-mcp";
+
+/// A call of a tool as a line of the audit log; `None` for any other call.
+pub(super) fn audit(
+    call: CallId,
+    it: &Started,
+    ended: Option<&Ended>,
+    servers: &ServerNames,
+) -> Option<Row> {
+    let name = it.capability.strip_prefix("tool/")?;
+    let placed = ended.and_then(|ended| placed(ended.message.as_deref()?));
+    let known = || {
+        let (server, tool) = servers.get(name)?;
+        Some((server.as_str(), tool.as_str()))
+    };
+    let (server, tool) = placed.or_else(known).unwrap_or((OWN_NAME, name));
+    let of_end = |value: fn(&Ended) -> Value| ended.map_or(Value::Null, value);
+    Some(row![
+        json!(shown(it.at_us)),
+        json!(server),
+        json!(tool),
+        json!(it.principal),
+        content(&it.arguments),
+        of_end(|ended| milliseconds(ended.duration_us)),
+        json!(ended.map_or("open", |ended| ended.outcome.as_str())),
+        of_end(|ended| match &ended.outcome {
+            Outcome::Denied { reason } => json!(reason),
+            _ => Value::Null,
+        }),
+        json!(call.to_string()),
+    ])
+}
+
+/// The upstream and its own name of the tool, as the end of a call that reached it has them.
+fn placed(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.rsplit_once("upstream ")?;
+    let (server, rest) = rest.split_once(", tool ")?;
+    let (tool, _) = rest.rsplit_once(", revision ")?;
+    Some((server, tool))
+}
 
 pub(super) fn call(record: &CallRecord) -> Row {
     parts(

@@ -84,7 +84,7 @@ pub enum LedgerCommand {
         /// File to write [default: standard output]
         #[arg(long, short = 'o', value_name = "PATH")]
         output: Option<PathBuf>,
-        /// Output format: one JSON object a line, or CSV, which has calls only
+        /// Output format: one JSON object a line, CSV, which has calls only, or a plain audit log of calls of tools
         #[arg(long, value_enum, default_value_t)]
         format: ExportFormat,
     },
@@ -338,6 +338,8 @@ pub enum ExportFormat {
     Json,
     /// A row a call
     Csv,
+    /// An object a call of a tool: timestamp, server, tool, agent, args, duration_ms, and how it ended
+    Audit,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -153,6 +153,9 @@ pub(super) fn why(told: &Value) -> String {
         row("last error", &format!("{when}: {what}"));
     }
     row("declared", &declared(&told["declared"]));
+    for it in told["settings"].as_array().into_iter().flatten() {
+        row("set", &setting(it));
+    }
     row("place", text(one, "place"));
     if one["revision"].is_string() {
         let server = text(one, "server");
@@ -205,6 +208,23 @@ pub(super) fn why(told: &Value) -> String {
         ));
     }
     out.join("\n")
+}
+
+/// A setting with the layer and the place that set it, and those that it overrides.
+fn setting(it: &Value) -> String {
+    let overrides = it["overrides"].as_array().into_iter().flatten();
+    let overrides: Vec<_> = overrides.filter_map(Value::as_str).collect();
+    let over = match overrides.is_empty() {
+        true => String::new(),
+        false => format!(", over {}", overrides.join(", over ")),
+    };
+    format!(
+        "{}: {} ({} {}{over})",
+        text(it, "key"),
+        it["value"],
+        text(it, "layer"),
+        text(it, "place"),
+    )
 }
 
 fn declared(declared: &Value) -> String {
