@@ -4,6 +4,8 @@ use std::{ops::Range, time::SystemTime};
 
 use sha2::{Digest, Sha256};
 
+use crate::media::media_type;
+
 /// A file as it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
@@ -84,6 +86,19 @@ impl ByteRange {
 }
 
 impl Content {
+    /// Bytes of a file with their digest, of no particular kind.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>, last_modified: Option<SystemTime>) -> Self {
+        let is_text = is_text(&bytes);
+        Self {
+            etag: digest(&bytes),
+            is_text,
+            bytes,
+            last_modified,
+            mime_type: media_type("".as_ref(), is_text),
+        }
+    }
+
     /// The size of the whole, in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {

@@ -84,6 +84,7 @@ pub use crate::{
     hold::Hold,
     host::{ASKING, Host, Interpreter, Unmet},
     limits::Limits,
+    media::media_type,
     memory::{MemoryError, SkillMemory},
     problem::{Problem, ProblemKind, Severity},
     scan::{FALLBACK_CATEGORY, ScanOptions},

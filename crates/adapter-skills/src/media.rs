@@ -7,7 +7,8 @@ pub(crate) const MARKDOWN: &str = "text/markdown";
 
 /// A type for a file of this name. What no table knows is `text/plain` if it is text, and
 /// `application/octet-stream` if not.
-pub(crate) fn guess(path: &Path, is_text: bool) -> &'static str {
+#[must_use]
+pub fn media_type(path: &Path, is_text: bool) -> &'static str {
     let extension = path.extension().and_then(|it| it.to_str());
     let extension = extension.unwrap_or_default().to_ascii_lowercase();
     match extension.as_str() {

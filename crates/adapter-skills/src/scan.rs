@@ -415,7 +415,7 @@ impl<'a> Scan<'a> {
         place.max_bytes = max_bytes;
         Ok(SkillFile {
             uri,
-            mime_type: media::guess(path, facts.is_text),
+            mime_type: media::media_type(path, facts.is_text),
             facts,
             place,
         })

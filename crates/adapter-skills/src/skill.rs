@@ -242,10 +242,7 @@ impl SkillFile {
 fn read(place: &Place, mime_type: &'static str) -> Result<Content, ReadError> {
     let raw = place.read()?;
     Ok(Content {
-        etag: digest(&raw.bytes),
-        is_text: is_text(&raw.bytes),
-        bytes: raw.bytes,
-        last_modified: raw.last_modified,
         mime_type,
+        ..Content::new(raw.bytes, raw.last_modified)
     })
 }

@@ -84,6 +84,10 @@ pub trait ReadResources: Send + Sync {
     /// Reads a resource on behalf of the caller: by its permissions, and on record. The result is that of
     /// `resources/read` as JSON; the error is for the handler's author.
     fn read(self: Arc<Self>, uri: String) -> BoxFuture<'static, Result<Value, String>>;
+
+    /// Tests if the caller may know of and read the resource at `uri`, which need not be there. `uri` is the address by
+    /// which rules know it.
+    fn permits(&self, uri: &str) -> bool;
 }
 
 /// Progress of a call.

@@ -7,6 +7,7 @@
 pub(crate) mod alerts;
 pub(crate) mod application;
 pub(crate) mod commands;
+pub(crate) mod files;
 pub(crate) mod filters;
 pub(crate) mod governance;
 pub(crate) mod identity;
@@ -34,6 +35,7 @@ use crate::environment::Environment;
 use self::alerts::Alerts;
 use self::application::{States, Switches, Workers};
 use self::commands::Command;
+use self::files::FileRoot;
 use self::filters::FilterSetting;
 use self::governance::Governance;
 use self::identity::Identity;
@@ -88,7 +90,7 @@ pub struct Config {
     pub gateway: Gateway,
     /// Calls that go on after they were answered.
     pub tasks: Tasks,
-    /// Listing and reading skills.
+    /// Listing and reading of skills and files.
     pub resources: Resources,
     /// Prompts from files.
     pub prompts: Prompts,
@@ -461,6 +463,12 @@ pub struct Resources {
     /// The category of skills that stand directly in the directory. Without one, its base name.
     #[schemars(extend("format" = "name"))]
     pub root_category: Option<String>,
+    /// Directories whose files are resources, by the name that is part of their addresses: lower-case letters, digits
+    /// and hyphens.
+    pub files: BTreeMap<String, FileRoot>,
+    /// The file with the earlier states of files that were written to. Without one, it is beside the ledger.
+    #[schemars(extend("format" = "path"))]
+    pub store: Option<PathBuf>,
 }
 
 /// Prompts from files.
@@ -507,6 +515,8 @@ impl Default for Resources {
             cache_ttl_seconds: 600,
             page_size: 50,
             root_category: None,
+            files: BTreeMap::new(),
+            store: None,
         }
     }
 }
@@ -523,6 +533,12 @@ impl Config {
     pub fn tasks_path(&self) -> PathBuf {
         let path = self.tasks.path.clone();
         path.unwrap_or_else(|| self.beside_the_ledger("-tasks.db"))
+    }
+
+    /// Path of the file in which earlier states of files are kept.
+    pub fn resources_path(&self) -> PathBuf {
+        let path = self.resources.store.clone();
+        path.unwrap_or_else(|| self.beside_the_ledger("-resources.db"))
     }
 
     /// Path of the file in which legacy sessions are kept.

@@ -66,7 +66,7 @@ pub use crate::{
         prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
         resources::{
             NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
-            UNHEARD,
+            UNHEARD, content_result,
         },
         results::{
             BadResultLimits, ResultLimit, ResultLimits, ResultOptions, ResultRule,

@@ -108,6 +108,7 @@ impl<Q: QuotaStore> McpServer<Q> {
         observer.set_log(options.request_log);
         let tracer = tracing.map(|it| Tracer::new(it, Arc::clone(&redactor)));
         let has_prompts = offer.prompts().is_announced();
+        let completes_resources = offer.prompts().completes_resources();
         let extensions = extensions(&offer);
         let results = offer.results().cloned();
         let search_view = offer.search().map(|it| Arc::clone(&it.view));
@@ -160,7 +161,7 @@ impl<Q: QuotaStore> McpServer<Q> {
                 tools: true,
                 resources: Some(ResourcesCapability { subscribe: true }),
                 prompts: has_prompts,
-                completions: has_prompts,
+                completions: has_prompts || completes_resources,
                 logging: options.client_logging,
                 tasks: tasks.as_ref().map(|tasks| TasksCapability {
                     list: tasks.options().list,

@@ -154,7 +154,7 @@ impl<Q: QuotaStore> Server<Q> {
             let mut called = Invocation::tool(Arc::clone(&offer), &name, arguments.clone());
             called.at_most = at_most;
             called.is_hidden = is_hidden;
-            OwnResources::for_call(&self.invocations, cx, called)
+            OwnResources::for_call(&self.invocations, &self.governor, cx, called)
         };
         let called = call_with_input(
             &*self.invocations,
@@ -351,6 +351,12 @@ impl<Q: QuotaStore> Server<Q> {
             true => {
                 let call = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
                     .with_roles(cx.principal.shared_roles().cloned())
+                    .with_resources(OwnResources::of(
+                        &self.invocations,
+                        &self.governor,
+                        cx,
+                        &offer,
+                    ))
                     .with_deadline(Instant::now() + COMPLETION_TIMEOUT);
                 offer.prompts().suggest(call, complete).await
             }

@@ -40,6 +40,12 @@ impl Server {
                     None => pending().await,
                 }
             };
+            let files_changed = async {
+                match self.sources.files() {
+                    Some(files) => files.changed().await,
+                    None => pending().await,
+                }
+            };
             let skills_changed = async { skills.changed().await.is_ok() };
             let goes_on = tokio::select! {
                 goes_on = skills_changed => goes_on,
@@ -51,6 +57,10 @@ impl Server {
                 }
                 cause = rules.changed() => {
                     self.reload(&mut rules, cause).await;
+                    continue;
+                }
+                changed = files_changed => {
+                    changed.iter().for_each(|uri| self.mcp.resource_changed(uri));
                     continue;
                 }
                 _ = listened.changed() => {

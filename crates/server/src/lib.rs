@@ -33,6 +33,7 @@ mod explain;
 mod exposure;
 mod failure;
 mod file_watch;
+mod files;
 mod filters;
 mod follow;
 mod health;

@@ -14,11 +14,13 @@ use mcp_server::{
     CombinedPrompts, Component, ComponentState, NotOffered, Resources, ResultLimits, SourceTools,
     ToolSource,
 };
+use resources::Files;
 use tokio::sync::watch;
 
 use crate::Failure;
 use crate::application::Application;
 use crate::commands::Commands;
+use crate::files;
 use crate::prompts::{InForce, PromptFiles};
 use crate::services::{Bindings, Services};
 
@@ -32,6 +34,8 @@ pub(super) struct Sources {
     gateway: Gateway,
     /// The directory of prompts, if one is configured.
     prompt_files: Option<Arc<PromptFiles>>,
+    /// Directories of files, if any are configured.
+    files: Option<Arc<Files>>,
     /// Patterns of services that match no operation.
     unmatched: Vec<UnmatchedFilter>,
     /// Limits of results, with the tool that reads on in one.
@@ -70,6 +74,10 @@ impl Sources {
         if let Some(prompts) = &prompt_files {
             all.push(Arc::clone(prompts) as Arc<dyn ToolSource>);
         }
+        let files = files::open(config)?.map(Arc::new);
+        if let Some(files) = &files {
+            all.push(Arc::clone(files) as Arc<dyn ToolSource>);
+        }
         if let Some(results) = &results {
             all.push(Arc::clone(results) as Arc<dyn ToolSource>);
         }
@@ -80,6 +88,7 @@ impl Sources {
             app,
             gateway,
             prompt_files,
+            files,
             unmatched,
             results,
             off: config.switches.off.clone(),
@@ -102,6 +111,11 @@ impl Sources {
     pub(super) fn prompts_in_force(&self) -> InForce {
         let files = self.prompt_files.as_ref();
         files.map(|it| it.in_force()).unwrap_or_default()
+    }
+
+    /// The directories of files, if any are configured.
+    pub(super) fn files(&self) -> Option<&Arc<Files>> {
+        self.files.as_ref()
     }
 
     /// Limits of results, if there are any.

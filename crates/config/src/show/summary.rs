@@ -48,6 +48,10 @@ impl Config {
             let names: Vec<&str> = self.services.openapi.keys().map(String::as_str).collect();
             lines.push(line("services", names.join(", ")));
         }
+        if !self.resources.files.is_empty() {
+            let names: Vec<&str> = self.resources.files.keys().map(String::as_str).collect();
+            lines.push(line("files", names.join(", ")));
+        }
         if !self.upstreams.is_empty() {
             let names: Vec<&str> = self.upstreams.keys().map(String::as_str).collect();
             lines.push(line("upstreams", names.join(", ")));

@@ -2,10 +2,12 @@
 
 use crate::{
     invocation::{Invocation, Invoked, failure::InvocationError},
+    names::{caller_of, resource_capability},
     offer::Offer,
 };
 use adapter_tools::ReadResources;
 use futures_util::future::BoxFuture;
+use governance::{Governor, QuotaStore};
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::ReadResource;
 use mcp_service::{RequestCx, Service};
@@ -13,38 +15,60 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Reads resources as the caller of a tool: each read is an invocation like any other.
-pub(crate) struct OwnResources<S> {
+pub(crate) struct OwnResources<S, Q> {
     invocations: Arc<S>,
+    governor: Arc<Governor<Q>>,
     offer: Arc<Offer>,
     cx: RequestCx,
 }
 
-impl<S> OwnResources<S>
+impl<S, Q> OwnResources<S, Q>
 where
     S: Service<Invocation, Response = Invoked, Error = InvocationError> + Send + Sync + 'static,
+    Q: QuotaStore,
 {
+    /// Resources as the caller of a request has them.
+    pub(crate) fn of(
+        invocations: &Arc<S>,
+        governor: &Arc<Governor<Q>>,
+        cx: &RequestCx,
+        offer: &Arc<Offer>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            invocations: Arc::clone(invocations),
+            governor: Arc::clone(governor),
+            offer: Arc::clone(offer),
+            cx: cx.within(),
+        })
+    }
+
     /// Gives `invocation` a way to read resources, if its tool takes the context of its calls.
     pub(crate) fn for_call(
         invocations: &Arc<S>,
+        governor: &Arc<Governor<Q>>,
         cx: &RequestCx,
         mut invocation: Invocation,
     ) -> Invocation {
         let tool = invocation.tool.as_ref();
         if tool.is_some_and(|it| it.tool.takes_context()) {
-            invocation.reads = Some(Arc::new(Self {
-                invocations: Arc::clone(invocations),
-                offer: Arc::clone(&invocation.offer),
-                cx: cx.within(),
-            }));
+            invocation.reads = Some(Self::of(invocations, governor, cx, &invocation.offer));
         }
         invocation
     }
 }
 
-impl<S> ReadResources for OwnResources<S>
+impl<S, Q> ReadResources for OwnResources<S, Q>
 where
     S: Service<Invocation, Response = Invoked, Error = InvocationError> + Send + Sync + 'static,
+    Q: QuotaStore,
 {
+    fn permits(&self, uri: &str) -> bool {
+        let capability = resource_capability(uri);
+        let policy = self.governor.policy();
+        let caller = caller_of(&self.cx.principal);
+        policy.permitted(caller, &capability) && policy.held(&capability).is_none()
+    }
+
     fn read(self: Arc<Self>, uri: String) -> BoxFuture<'static, Result<Value, String>> {
         Box::pin(async move {
             let asked = RawJson::from_value(&json!({ "uri": uri }));

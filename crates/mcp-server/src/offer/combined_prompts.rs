@@ -153,6 +153,10 @@ impl Prompts for CombinedPrompts {
             .collect()
     }
 
+    fn completes_resources(&self) -> bool {
+        self.parts.iter().any(|part| part.completes_resources())
+    }
+
     fn is_announced(&self) -> bool {
         self.parts.iter().any(|part| part.is_announced())
     }

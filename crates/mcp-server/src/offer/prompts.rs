@@ -58,6 +58,11 @@ pub trait Prompts: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// True if variables of resource templates are completed, whether or not there are prompts.
+    fn completes_resources(&self) -> bool {
+        false
+    }
+
     /// True if clients are told that the server has prompts, which may also be while there are none.
     fn is_announced(&self) -> bool {
         !self.entries().is_empty()

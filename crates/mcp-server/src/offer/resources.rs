@@ -1,7 +1,7 @@
 //! Resources on offer.
 
 use crate::{clock::rfc3339, offer::skills::SkillIndex};
-use adapter_skills::{ReadError, Skill, SkillCatalog, SkillFilter, SkillPattern};
+use adapter_skills::{Content, ReadError, Skill, SkillCatalog, SkillFilter, SkillPattern};
 use adapter_tools::{Needed, ToolCx};
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{
@@ -320,56 +320,71 @@ impl SkillResources {
             ReadError::Vanished => ReadFailure::NotFound,
             error => ReadFailure::Unreadable(error.into()),
         })?;
-        let mut about = json!({
-            "etag": content.etag,
-            "size": content.size(),
-            "lastModified": content.last_modified.and_then(rfc3339),
-        });
-        let mut meta = ResultMeta::default();
-        if read
-            .if_none_match
-            .as_deref()
-            .is_some_and(|etags| names(etags, &content.etag))
-        {
-            about["notModified"] = json!(true);
-            meta.insert("io.owlclaw/resource", &about);
-            return Ok(ReadResourceResult {
-                contents: Vec::new(),
-                meta,
-                cache: self.cache,
-            });
-        }
-        let range = read
-            .range
-            .map_or_else(Default::default, |range| adapter_skills::ByteRange {
-                offset: range.offset,
-                length: range.length,
-            });
-        let part = content
-            .part(range)
-            .map_err(|error| ReadFailure::Range(error.to_string()))?;
-        if read.range.is_some() {
-            about["range"] =
-                json!({ "offset": part.offset, "length": part.bytes.len(), "size": part.size });
-        }
-        meta.insert("io.owlclaw/resource", &about);
-        let text = part
-            .is_text
-            .then(|| std::str::from_utf8(part.bytes).ok().map(str::to_owned))
-            .flatten();
-        let blob = text.is_none().then(|| base64(part.bytes));
-        Ok(ReadResourceResult {
-            contents: vec![ResourceContents {
-                uri: read.uri.clone(),
-                mime_type: Some(content.mime_type.to_owned()),
-                text,
-                blob,
-                meta: None,
-            }],
-            meta,
-            cache: self.cache,
-        })
+        content_result(&content, content.mime_type, read, self.cache)
     }
+}
+
+/// Answers a read with what was read: all of it or the part asked for, as text if it is text; nothing, if the reader
+/// has it already.
+///
+/// # Errors
+///
+/// [`ReadFailure::Range`], if the content has none of the bytes asked for.
+pub fn content_result(
+    content: &Content,
+    mime_type: &str,
+    read: &ReadResource,
+    cache: CacheHint,
+) -> Result<ReadResourceResult, ReadFailure> {
+    let mut about = json!({
+        "etag": content.etag,
+        "size": content.size(),
+        "lastModified": content.last_modified.and_then(rfc3339),
+    });
+    let mut meta = ResultMeta::default();
+    if read
+        .if_none_match
+        .as_deref()
+        .is_some_and(|etags| names(etags, &content.etag))
+    {
+        about["notModified"] = json!(true);
+        meta.insert("io.owlclaw/resource", &about);
+        return Ok(ReadResourceResult {
+            contents: Vec::new(),
+            meta,
+            cache,
+        });
+    }
+    let range = read
+        .range
+        .map_or_else(Default::default, |range| adapter_skills::ByteRange {
+            offset: range.offset,
+            length: range.length,
+        });
+    let part = content
+        .part(range)
+        .map_err(|error| ReadFailure::Range(error.to_string()))?;
+    if read.range.is_some() {
+        about["range"] =
+            json!({ "offset": part.offset, "length": part.bytes.len(), "size": part.size });
+    }
+    meta.insert("io.owlclaw/resource", &about);
+    let text = part
+        .is_text
+        .then(|| std::str::from_utf8(part.bytes).ok().map(str::to_owned))
+        .flatten();
+    let blob = text.is_none().then(|| base64(part.bytes));
+    Ok(ReadResourceResult {
+        contents: vec![ResourceContents {
+            uri: read.uri.clone(),
+            mime_type: Some(mime_type.to_owned()),
+            text,
+            blob,
+            meta: None,
+        }],
+        meta,
+        cache,
+    })
 }
 
 /// True if an `If-None-Match` names this entity tag (RFC 9110, 13.1.2), quoted or not.

@@ -189,6 +189,7 @@ impl<Q: QuotaStore> Server<Q> {
         let run = Run {
             tasks,
             invocations: Arc::clone(&self.invocations),
+            governor: Arc::clone(&self.governor),
             recorder: self.recorder.clone(),
             encoder: self.encoder.clone(),
             answering: self.answering,

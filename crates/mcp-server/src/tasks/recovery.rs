@@ -192,6 +192,7 @@ impl<Q: QuotaStore> Recovery<Q> {
         let run = Arc::new(Run {
             tasks: Arc::clone(&self.tasks),
             invocations: Arc::clone(&self.invocations),
+            governor: Arc::clone(&self.governor),
             recorder: self.recorder.clone(),
             encoder: self.encoder.clone(),
             answering: self.answering,

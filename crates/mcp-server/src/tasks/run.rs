@@ -28,7 +28,7 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, Either, select},
 };
-use governance::QuotaStore;
+use governance::{Governor, QuotaStore};
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use ledger::{CallId, Note, NoteKind, Recorder};
 use mcp_protocol::{
@@ -62,6 +62,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) invocations: Arc<Invocations<Q>>,
+    pub(crate) governor: Arc<Governor<Q>>,
     pub(crate) recorder: Recorder,
     pub(crate) encoder: Encoder,
     pub(crate) answering: AnswerOptions,
@@ -398,7 +399,7 @@ impl<Q: QuotaStore> Run<Q> {
         called.at_most = self.at_most;
         Invocation {
             answers,
-            ..OwnResources::for_call(&self.invocations, &self.cx, called)
+            ..OwnResources::for_call(&self.invocations, &self.governor, &self.cx, called)
         }
     }
 

@@ -1,0 +1,440 @@
+//! One configured directory: what is in it, as it was last looked at.
+
+use std::{
+    collections::{BTreeMap, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, SystemTime},
+};
+
+use crate::files::{
+    address::{MAX_DEPTH, Relative, address},
+    glob::Glob,
+    root::{Found, Root, RootError, Signature},
+};
+
+/// A state of a file that is younger than this when it is looked at may be followed by another one with the same time
+/// of modification: clocks of file systems tick every few milliseconds.
+const RACY: Duration = Duration::from_millis(100);
+
+/// Options of a directory of files.
+#[derive(Clone, Debug)]
+pub struct FolderOptions {
+    /// The directory. Links that lead to it are followed, links in it are not.
+    pub path: PathBuf,
+    /// Patterns of the paths that are served. Empty: all.
+    pub include: Vec<String>,
+    /// Patterns of paths that are not served although they are included.
+    pub exclude: Vec<String>,
+    /// Media types by pattern, in place of those that follow from names.
+    pub types: Vec<(String, String)>,
+    /// Larger files are not served.
+    pub max_bytes: u64,
+    /// The most files that are listed, watched and searched. Those beyond can be read.
+    pub max_files: usize,
+    /// Clients may be permitted to write.
+    pub writable: bool,
+    /// Old states of each file that are kept when it is written to, so that it can be undone. 0: none.
+    pub versions: usize,
+    /// Follow changes.
+    pub watch: bool,
+    /// Never ask the system to announce changes. For network file systems, where it would be silent.
+    pub poll_only: bool,
+}
+
+impl FolderOptions {
+    /// Checks the name of a directory and its patterns, without a look at the directory.
+    ///
+    /// # Errors
+    ///
+    /// [`FolderError::Name`] and [`FolderError::Pattern`].
+    pub fn check(&self, name: &str) -> Result<(), FolderError> {
+        Patterns::of(name, self).map(drop)
+    }
+
+    /// All files of a directory, up to 4 MiB each and 20,000 of them, watched and not writable.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            types: Vec::new(),
+            max_bytes: 4 * 1024 * 1024,
+            max_files: 20_000,
+            writable: false,
+            versions: 10,
+            watch: true,
+            poll_only: false,
+        }
+    }
+}
+
+/// A directory cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A name that cannot be part of an address.
+    #[error(
+        "`{0}` is no name of a directory of files: 1 to 64 lower-case letters, digits and hyphens"
+    )]
+    Name(String),
+    /// A pattern that cannot be understood.
+    #[error("{0}")]
+    Pattern(String),
+    /// No directory, or one that cannot be opened.
+    #[error("{path} cannot be opened as a directory")]
+    Open {
+        /// As configured.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        cause: io::Error,
+    },
+    /// The directory's files cannot be listed.
+    #[error("{path} cannot be listed")]
+    List {
+        /// As configured.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// What has become of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Created,
+    Updated,
+    Deleted,
+}
+
+/// Changes that were found by one look.
+pub(crate) type Changes = Vec<(Relative, Event)>;
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) signature: Signature,
+    /// A hash of the content, if the next state may have the same signature.
+    racy: Option<u64>,
+}
+
+/// What is served of a directory, and as what.
+#[derive(Debug)]
+struct Patterns {
+    include: Vec<Glob>,
+    exclude: Vec<Glob>,
+    types: Vec<(Glob, String)>,
+}
+
+impl Patterns {
+    fn of(name: &str, options: &FolderOptions) -> Result<Self, FolderError> {
+        let is_name = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
+        if name.is_empty() || 64 < name.len() || !name.chars().all(is_name) {
+            return Err(FolderError::Name(name.to_owned()));
+        }
+        let globs = |patterns: &[String]| {
+            let globs = patterns.iter().map(|it| Glob::new(it));
+            let globs: Result<Vec<_>, _> = globs.collect();
+            globs.map_err(FolderError::Pattern)
+        };
+        let types = options.types.iter();
+        let types = types.map(|(pattern, kind)| Ok((Glob::new(pattern)?, kind.clone())));
+        let types: Result<Vec<_>, String> = types.collect();
+        Ok(Self {
+            include: globs(&options.include)?,
+            exclude: globs(&options.exclude)?,
+            types: types.map_err(FolderError::Pattern)?,
+        })
+    }
+}
+
+/// A directory of files.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    pub(crate) name: String,
+    pub(crate) options: FolderOptions,
+    patterns: Patterns,
+    root: RwLock<Arc<Root>>,
+    files: RwLock<BTreeMap<Relative, Seen>>,
+    /// Held by whoever writes: between a look at what is there and its replacement nobody else writes.
+    writing: Mutex<()>,
+}
+
+impl Folder {
+    pub(crate) fn open(name: &str, options: FolderOptions) -> Result<Self, FolderError> {
+        let patterns = Patterns::of(name, &options)?;
+        let root = Root::open(&options.path).map_err(|cause| FolderError::Open {
+            path: options.path.clone(),
+            cause,
+        })?;
+        Ok(Self {
+            name: name.to_owned(),
+            patterns,
+            root: RwLock::new(Arc::new(root)),
+            files: RwLock::default(),
+            writing: Mutex::default(),
+            options,
+        })
+    }
+
+    pub(crate) fn root(&self) -> Arc<Root> {
+        let root = self.root.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&root)
+    }
+
+    /// Opens the directory again if its path leads to another one now: true if it does.
+    pub(crate) fn reopen(&self) -> io::Result<bool> {
+        if self.root().is_at(&self.options.path) {
+            return Ok(false);
+        }
+        let root = Arc::new(Root::open(&self.options.path)?);
+        *self.root.write().unwrap_or_else(PoisonError::into_inner) = root;
+        Ok(true)
+    }
+
+    /// Takes the turn of writing.
+    pub(crate) fn write_turn(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn address(&self, path: &Relative) -> String {
+        address(&self.name, path)
+    }
+
+    /// Tests if a file at `path` would be served.
+    pub(crate) fn serves(&self, path: &Relative) -> bool {
+        let path = path.as_str();
+        let Patterns {
+            include, exclude, ..
+        } = &self.patterns;
+        let is_included = include.is_empty() || include.iter().any(|it| it.matches(path));
+        is_included && !exclude.iter().any(|it| it.matches(path))
+    }
+
+    /// Tests if nothing in a directory would be served.
+    fn passes_by(&self, directory: &Relative) -> bool {
+        let something = format!("{}/\u{1}", directory.as_str());
+        let all_of_it = self.patterns.exclude.iter().zip(&self.options.exclude);
+        all_of_it
+            .filter(|(_, written)| written.ends_with("**"))
+            .any(|(it, _)| it.matches(&something))
+    }
+
+    /// Media type of the file at `path`.
+    pub(crate) fn media_type(&self, path: &Relative, is_text: bool) -> String {
+        let configured = self
+            .patterns
+            .types
+            .iter()
+            .find(|(it, _)| it.matches(path.as_str()));
+        match configured {
+            Some((_, kind)) => kind.clone(),
+            None => adapter_skills::media_type(path.name().as_ref(), is_text).to_owned(),
+        }
+    }
+
+    /// Media type of the file at `path` by its name alone; `None` if that does not say.
+    pub(crate) fn listed_type(&self, path: &Relative) -> Option<String> {
+        let (text, other) = (self.media_type(path, true), self.media_type(path, false));
+        (text == other).then_some(text)
+    }
+
+    /// Bytes of a file, with its state.
+    pub(crate) fn read(&self, path: &Relative) -> Result<(Vec<u8>, Signature), RootError> {
+        match self.serves(path) {
+            true => self.root().read(path, self.options.max_bytes),
+            false => Err(RootError::NotFound),
+        }
+    }
+
+    /// Paths of the files that were seen, with their states.
+    pub(crate) fn seen(&self) -> Vec<(Relative, Signature)> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = files.iter().map(|(path, it)| (path.clone(), it.signature));
+        files.collect()
+    }
+
+    /// Number of files that were seen.
+    pub(crate) fn len(&self) -> usize {
+        self.files
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    /// Paths that begin with `beginning`, as far as `take` wants them.
+    pub(crate) fn beginning_with(&self, beginning: &str, mut take: impl FnMut(&Relative) -> bool) {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        for path in files.keys() {
+            if path.as_str().starts_with(beginning) && !take(path) {
+                return;
+            }
+        }
+    }
+
+    /// Compares everything with what was seen before.
+    pub(crate) fn look_at_all(&self) -> Result<Changes, RootError> {
+        let mut found = BTreeMap::new();
+        self.walk(None, 0, &mut found)?;
+        Ok(self.compare_all(found, None))
+    }
+
+    /// Compares what is at `path`, a file or a directory, with what was seen there before.
+    ///
+    /// A directory is looked into if that is asked for; true if it was.
+    pub(crate) fn look_at(
+        &self,
+        path: &Relative,
+        into: bool,
+    ) -> Result<(Changes, bool), RootError> {
+        let mut found = BTreeMap::new();
+        let mut is_directory = false;
+        match self.root().look(path)? {
+            Some(Found::File(signature)) if self.is_of_use(path, &signature) => {
+                found.insert(path.clone(), signature);
+            }
+            Some(Found::Directory) if !into => return Ok((Vec::new(), false)),
+            Some(Found::Directory) => {
+                is_directory = true;
+                let depth = path.names().count();
+                match self.walk(Some(path), depth, &mut found) {
+                    // Deleted since.
+                    Ok(()) | Err(RootError::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            _ => {}
+        }
+        let changes = self.compare_all(found, Some(path));
+        Ok((changes, is_directory))
+    }
+
+    fn is_of_use(&self, path: &Relative, signature: &Signature) -> bool {
+        signature.size <= self.options.max_bytes && self.serves(path)
+    }
+
+    fn walk(
+        &self,
+        directory: Option<&Relative>,
+        depth: usize,
+        found: &mut BTreeMap<Relative, Signature>,
+    ) -> Result<(), RootError> {
+        for (name, entry) in self.root().list(directory)? {
+            let Some(path) = Relative::child(directory, &name) else {
+                continue;
+            };
+            match entry {
+                Found::File(signature) if self.is_of_use(&path, &signature) => {
+                    if self.options.max_files <= found.len() {
+                        return Ok(());
+                    }
+                    found.insert(path, signature);
+                }
+                Found::Directory if depth < MAX_DEPTH && !self.passes_by(&path) => {
+                    match self.walk(Some(&path), depth + 1, found) {
+                        Ok(()) | Err(RootError::NotFound) => {}
+                        Err(error) => {
+                            let path = path.as_str();
+                            let error = &error as &dyn std::error::Error;
+                            tracing::warn!(
+                                root = self.name,
+                                path,
+                                error,
+                                "a directory is left out"
+                            );
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what was found at and below a path with what was seen there.
+    fn compare_all(&self, found: BTreeMap<Relative, Signature>, at: Option<&Relative>) -> Changes {
+        let mut changes = Vec::new();
+        let before: BTreeMap<Relative, Seen> = {
+            let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+            let copied = |(path, it): (&Relative, &Seen)| (path.clone(), *it);
+            match at {
+                None => files.iter().map(copied).collect(),
+                // Between a path and those below it sort only paths that begin like it, such as `path-2`.
+                Some(at) => files
+                    .range(at..)
+                    .take_while(|(it, _)| it.as_str().starts_with(at.as_str()))
+                    .filter(|(it, _)| *it == at || it.is_below(at))
+                    .map(copied)
+                    .collect(),
+            }
+        };
+        let mut news = Vec::new();
+        for (path, signature) in &found {
+            let (event, seen) = self.compare(path, *signature, before.get(path));
+            changes.extend(event.map(|it| (path.clone(), it)));
+            news.extend(seen.map(|it| (path.clone(), it)));
+        }
+        let gone: Vec<_> = before
+            .into_keys()
+            .filter(|it| !found.contains_key(it))
+            .collect();
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        for path in gone {
+            files.remove(&path);
+            changes.push((path, Event::Deleted));
+        }
+        for (path, seen) in news {
+            if files.contains_key(&path) || files.len() < self.options.max_files {
+                files.insert(path, seen);
+            } else {
+                changes.retain(|(it, _)| *it != path);
+            }
+        }
+        changes
+    }
+
+    /// What has become of a file, and what to remember of it, if that is news.
+    fn compare(
+        &self,
+        path: &Relative,
+        signature: Signature,
+        before: Option<&Seen>,
+    ) -> (Option<Event>, Option<Seen>) {
+        let is_racy = signature.last_modified().is_none_or(|modified| {
+            SystemTime::now()
+                .duration_since(modified)
+                .is_ok_and(|it| it < RACY)
+        });
+        let hash = || match self.root().read(path, self.options.max_bytes) {
+            Ok((bytes, _)) => {
+                let mut hasher = DefaultHasher::new();
+                bytes.hash(&mut hasher);
+                Some(hasher.finish())
+            }
+            Err(_) => None,
+        };
+        let seen = |racy| Seen { signature, racy };
+        match before {
+            None => (
+                Some(Event::Created),
+                Some(seen(is_racy.then(hash).flatten())),
+            ),
+            Some(before) if !before.signature.may_be_same_content(&signature) => (
+                Some(Event::Updated),
+                Some(seen(is_racy.then(hash).flatten())),
+            ),
+            Some(before) => match before.racy {
+                Some(known) => {
+                    let now = hash();
+                    let event = (now != Some(known)).then_some(Event::Updated);
+                    (event, Some(seen(is_racy.then_some(now).flatten())))
+                }
+                None => (None, (before.signature != signature).then(|| seen(None))),
+            },
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Directories as handles: whatever is opened lies below, and is reached without a symbolic link.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use rustix::{
+    fs::{self, AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat},
+    io::Errno,
+};
+
+use crate::files::address::Relative;
+
+/// Something that was asked of a root was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RootError {
+    /// Nothing is there, or a symbolic link is on the way, which is the same to callers.
+    #[error("there is no such file")]
+    NotFound,
+    /// Something that is no regular file.
+    #[error("this is no regular file")]
+    NotAFile,
+    /// More than the bound.
+    #[error("the file has more than {max_bytes} bytes")]
+    TooLarge {
+        /// The bound.
+        max_bytes: u64,
+    },
+    /// Something is there already.
+    #[error("something of this name is there already")]
+    Exists,
+    /// The system refuses.
+    #[error("the system refuses")]
+    Io(#[source] io::Error),
+}
+
+impl From<Errno> for RootError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            // LOOP and NOTDIR: a link, or a file, where a directory was expected.
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Self::NotFound,
+            Errno::EXIST => Self::Exists,
+            Errno::ISDIR => Self::NotAFile,
+            errno => Self::Io(errno.into()),
+        }
+    }
+}
+
+/// What tells one state of a file from another without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    file: (u64, u64),
+    pub(crate) size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Signature {
+    fn of(stat: &Stat) -> Self {
+        #[allow(
+            clippy::useless_conversion,
+            clippy::unnecessary_cast,
+            reason = "platforms differ"
+        )]
+        Self {
+            file: (stat.st_dev as u64, stat.st_ino as u64),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
+    }
+
+    /// True unless the content must be another one: not even the time of the last change says so.
+    pub(crate) fn may_be_same_content(&self, other: &Self) -> bool {
+        (self.file, self.size, self.modified) == (other.file, other.size, other.modified)
+    }
+
+    pub(crate) fn last_modified(&self) -> Option<SystemTime> {
+        let (seconds, nanos) = self.modified;
+        let nanos = Duration::from_nanos(u64::try_from(nanos).ok()?);
+        let whole = Duration::from_secs(seconds.unsigned_abs());
+        match seconds < 0 {
+            true => SystemTime::UNIX_EPOCH
+                .checked_sub(whole)?
+                .checked_add(nanos),
+            false => SystemTime::UNIX_EPOCH.checked_add(whole + nanos),
+        }
+    }
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    File(Signature),
+    Directory,
+    /// A link, a pipe, a device: nothing to serve.
+    Other,
+}
+
+/// A directory, as the handle that it was opened by: links to it may lead elsewhere later.
+#[derive(Debug)]
+pub(crate) struct Root {
+    directory: OwnedFd,
+}
+
+/// For directories on the way: no link is followed, and `openat` with one name cannot lead upwards. That is
+/// `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS` of `openat2`, one name at a time, and works where that is missing.
+const ON_THE_WAY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Beginning of the names of files that are being written. They are hidden, so nobody is served one.
+const UNFINISHED: &str = ".owlclaw-write-";
+
+impl Root {
+    /// Opens a directory. Links that lead to it are the operator's, and followed.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = fs::open(path, flags, Mode::empty())?;
+        Ok(Self { directory })
+    }
+
+    /// Tests if `path` leads to this directory now.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let own = fs::fstat(&self.directory);
+        let there = fs::stat(path);
+        matches!((own, there), (Ok(own), Ok(there)) if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
+    }
+
+    /// The directory that has `path`, and its name in there.
+    fn parent<'p>(&self, path: &'p Relative) -> Result<(Handle<'_>, &'p str), RootError> {
+        let mut names: Vec<_> = path.names().collect();
+        let name = names.pop().unwrap_or_default();
+        Ok((self.directory(&names)?, name))
+    }
+
+    fn directory(&self, names: &[&str]) -> Result<Handle<'_>, RootError> {
+        let mut at = Handle::Root(self.directory.as_fd());
+        for name in names {
+            let next = fs::openat(at.as_fd(), *name, ON_THE_WAY, Mode::empty())?;
+            at = Handle::Below(next);
+        }
+        Ok(at)
+    }
+
+    /// What is at `path`; `None` if nothing is, or a link is on the way.
+    pub(crate) fn look(&self, path: &Relative) -> Result<Option<Found>, RootError> {
+        let found = self
+            .parent(path)
+            .and_then(|(at, name)| Ok(fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?));
+        match found {
+            Ok(stat) => Ok(Some(found_by(&stat))),
+            Err(RootError::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All bytes of a regular file, and its state when it was opened.
+    pub(crate) fn read(
+        &self,
+        path: &Relative,
+        max_bytes: u64,
+    ) -> Result<(Vec<u8>, Signature), RootError> {
+        let (at, name) = self.parent(path)?;
+        read_at(at.as_fd(), name, max_bytes)
+    }
+
+    /// Entries of a directory (`None`: the root), with what they are. Names that are no text are left out.
+    pub(crate) fn list(&self, path: Option<&Relative>) -> Result<Vec<(String, Found)>, RootError> {
+        let names: Vec<_> = path.into_iter().flat_map(Relative::names).collect();
+        let at = self.directory(&names)?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(at.as_fd())? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            if name.starts_with('.') {
+                continue;
+            }
+            match fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => entries.push((name.to_owned(), found_by(&stat))),
+                // Deleted since.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(entries)
+    }
+
+    /// Writes a file: beside its place first, and moved there once it is on the disk, so that no reader finds a part of
+    /// it. A file that is replaced hands its permissions on.
+    pub(crate) fn write(
+        &self,
+        path: &Relative,
+        bytes: &[u8],
+        how: Writing,
+    ) -> Result<(), RootError> {
+        if how == Writing::New {
+            self.make_directories(path)?;
+        }
+        let (at, name) = self.parent(path)?;
+        let unfinished = format!("{UNFINISHED}{}", unique());
+        let mode = match fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+                Mode::from_raw_mode(stat.st_mode) & Mode::from_raw_mode(0o777)
+            }
+            Ok(_) => return Err(RootError::NotAFile),
+            Err(Errno::NOENT) => Mode::from_raw_mode(0o666),
+            Err(errno) => return Err(errno.into()),
+        };
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(at.as_fd(), unfinished.as_str(), flags, mode)?;
+        let write = || -> Result<(), RootError> {
+            let mut file = File::from(file);
+            file.write_all(bytes).map_err(RootError::Io)?;
+            file.sync_all().map_err(RootError::Io)?;
+            match how {
+                Writing::Replace => {
+                    fs::renameat(at.as_fd(), unfinished.as_str(), at.as_fd(), name)?
+                }
+                Writing::New => rename_new(at.as_fd(), &unfinished, at.as_fd(), name)?,
+            }
+            Ok(())
+        };
+        let moved = write();
+        if moved.is_err() {
+            let _gone = fs::unlinkat(at.as_fd(), unfinished.as_str(), AtFlags::empty());
+        }
+        moved?;
+        // The name is on the disk, too.
+        fs::fsync(at.as_fd()).map_err(RootError::from)
+    }
+
+    /// Deletes a regular file.
+    pub(crate) fn delete(&self, path: &Relative) -> Result<(), RootError> {
+        let (at, name) = self.parent(path)?;
+        let stat = fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(RootError::NotAFile);
+        }
+        fs::unlinkat(at.as_fd(), name, AtFlags::empty())?;
+        fs::fsync(at.as_fd()).map_err(RootError::from)
+    }
+
+    /// Moves a regular file to a name that is free.
+    pub(crate) fn rename(&self, from: &Relative, to: &Relative) -> Result<(), RootError> {
+        let (at, name) = self.parent(from)?;
+        let stat = fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(RootError::NotAFile);
+        }
+        self.make_directories(to)?;
+        let (there, new_name) = self.parent(to)?;
+        rename_new(at.as_fd(), name, there.as_fd(), new_name)?;
+        fs::fsync(there.as_fd())?;
+        fs::fsync(at.as_fd()).map_err(RootError::from)
+    }
+
+    /// Makes the directories above `path` that are missing.
+    fn make_directories(&self, path: &Relative) -> Result<(), RootError> {
+        let mut names: Vec<_> = path.names().collect();
+        names.pop();
+        let mut at = Handle::Root(self.directory.as_fd());
+        for name in names {
+            match fs::mkdirat(at.as_fd(), name, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            at = Handle::Below(fs::openat(at.as_fd(), name, ON_THE_WAY, Mode::empty())?);
+        }
+        Ok(())
+    }
+}
+
+/// Treatment of what is at a path that is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writing {
+    /// Nothing may be there; directories above it are made.
+    New,
+    /// The file there is replaced.
+    Replace,
+}
+
+enum Handle<'r> {
+    Root(BorrowedFd<'r>),
+    Below(OwnedFd),
+}
+
+impl AsFd for Handle<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Root(it) => *it,
+            Self::Below(it) => it.as_fd(),
+        }
+    }
+}
+
+fn found_by(stat: &Stat) -> Found {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Found::File(Signature::of(stat)),
+        FileType::Directory => Found::Directory,
+        _ => Found::Other,
+    }
+}
+
+fn read_at(
+    at: BorrowedFd<'_>,
+    name: &str,
+    max_bytes: u64,
+) -> Result<(Vec<u8>, Signature), RootError> {
+    // Opening a device can do something by itself, so what it is comes first.
+    let stat = fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return Err(RootError::NotFound),
+        _ => return Err(RootError::NotAFile),
+    }
+    // A pipe that has come into its place is not waited for.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::openat(at, name, flags, Mode::empty())?;
+    let stat = fs::fstat(&file)?;
+    let Found::File(signature) = found_by(&stat) else {
+        return Err(RootError::NotAFile);
+    };
+    if max_bytes < signature.size {
+        return Err(RootError::TooLarge { max_bytes });
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(signature.size).unwrap_or_default());
+    // It may grow while it is read.
+    let mut bounded = File::from(file).take(max_bytes.saturating_add(1));
+    bounded.read_to_end(&mut bytes).map_err(RootError::Io)?;
+    if max_bytes < bytes.len() as u64 {
+        return Err(RootError::TooLarge { max_bytes });
+    }
+    Ok((bytes, signature))
+}
+
+/// Moves a file to a name that is free: the system sees to it, not a look before.
+fn rename_new(
+    from: BorrowedFd<'_>,
+    name: &str,
+    to: BorrowedFd<'_>,
+    new_name: &str,
+) -> Result<(), RootError> {
+    match fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE) {
+        // File systems without it: a second name, which cannot replace anything, and then the first one goes.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            fs::linkat(from, name, to, new_name, AtFlags::empty())?;
+            fs::unlinkat(from, name, AtFlags::empty())?;
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// A number that no other call has, in this process or another.
+fn unique() -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |it| it.as_nanos());
+    format!("{}-{now:x}-{count}", std::process::id())
+}

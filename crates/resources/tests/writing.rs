@@ -1,0 +1,404 @@
+//! Tools that write to files: what they do, what they refuse, and how it is undone.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::{fs, os::unix::fs::symlink, path::Path, sync::Arc};
+
+use adapter_tools::{CallMeter, ReadResources, Tool, ToolCx, ToolError};
+use futures_util::future::BoxFuture;
+use mcp_server::ToolSource;
+use resources::{Files, FolderOptions};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+struct MayRead(&'static str);
+
+impl ReadResources for MayRead {
+    fn read(self: Arc<Self>, _: String) -> BoxFuture<'static, Result<Value, String>> {
+        unimplemented!()
+    }
+
+    fn permits(&self, uri: &str) -> bool {
+        uri.starts_with(self.0)
+    }
+}
+
+struct Fixture {
+    place: TempDir,
+    files: Files,
+}
+
+fn fixture() -> Fixture {
+    let place = tempfile::tempdir().unwrap();
+    for directory in ["notes", "fixed", "outside"] {
+        fs::create_dir(place.path().join(directory)).unwrap();
+    }
+    fs::write(place.path().join("outside/a.txt"), "SECRET").unwrap();
+    fs::write(place.path().join("fixed/a.txt"), "fixed").unwrap();
+    let files = open(place.path());
+    Fixture { place, files }
+}
+
+fn open(place: &Path) -> Files {
+    let folders = [
+        (
+            "notes".to_owned(),
+            FolderOptions {
+                writable: true,
+                versions: 3,
+                max_bytes: 100,
+                exclude: vec!["fixed/**".to_owned()],
+                ..FolderOptions::new(place.join("notes"))
+            },
+        ),
+        ("fixed".to_owned(), FolderOptions::new(place.join("fixed"))),
+    ];
+    Files::open(folders.into(), &place.join("kept.db"), 0).unwrap()
+}
+
+impl Fixture {
+    fn tool(&self, name: &str) -> Tool {
+        let tools = self.files.tools(&Default::default()).tools;
+        tools.into_iter().find(|it| it.name() == name).unwrap()
+    }
+
+    /// Calls a tool as somebody who may read what begins with `may`; answer and note for the record.
+    async fn call_as(
+        &self,
+        may: &'static str,
+        name: &str,
+        arguments: Value,
+    ) -> (Result<Value, String>, String) {
+        let meter = Arc::new(CallMeter::default());
+        let cx =
+            ToolCx::metered("ada", "1", Arc::clone(&meter)).with_resources(Arc::new(MayRead(may)));
+        let tool = self.tool(name);
+        let arguments = tool.check(arguments.to_string().into()).unwrap();
+        let outcome = match tool.execute(cx, arguments).await {
+            Ok(output) => Ok(serde_json::from_str(output.structured.unwrap().get()).unwrap()),
+            Err(ToolError::Failed(failure)) => Err(failure.message),
+            Err(error) => panic!("{error:?}"),
+        };
+        (outcome, meter.told().unwrap_or_default())
+    }
+
+    async fn call(&self, name: &str, arguments: Value) -> Result<Value, String> {
+        self.call_as("files:", name, arguments).await.0
+    }
+
+    fn on_disk(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.place.path().join(path)).ok()
+    }
+}
+
+#[tokio::test]
+async fn files_are_created_replaced_moved_and_deleted() {
+    let it = fixture();
+    let (uri, moved) = ("files://notes/deep/a.txt", "files://notes/b/b.txt");
+    let (created, record) = it
+        .call_as(
+            "files:",
+            "resource-create",
+            json!({"uri": uri, "text": "one"}),
+        )
+        .await;
+    let created = created.unwrap();
+    assert_eq!(
+        (created["status"].as_str(), created["size"].as_u64()),
+        (Some("created"), Some(3))
+    );
+    assert_eq!(it.on_disk("notes/deep/a.txt").unwrap(), "one");
+    let etag = created["etag"].as_str().unwrap().to_owned();
+    assert_eq!(
+        record,
+        format!("{uri} created: SHA-256 before none, after {etag}")
+    );
+    let again = it
+        .call("resource-create", json!({"uri": uri, "text": "two"}))
+        .await;
+    assert!(again.unwrap_err().contains("is there already"));
+    let (written, record) = it
+        .call_as(
+            "files:",
+            "resource-write",
+            json!({"uri": uri, "text": "two", "ifMatch": etag}),
+        )
+        .await;
+    let written = written.unwrap();
+    assert_eq!(
+        (&written["status"], &written["etagBefore"]),
+        (&json!("updated"), &json!(etag))
+    );
+    assert!(record.contains(&format!(
+        "before {etag}, after {}",
+        written["etag"].as_str().unwrap()
+    )));
+    let stale = it
+        .call(
+            "resource-write",
+            json!({"uri": uri, "text": "three", "ifMatch": etag}),
+        )
+        .await;
+    assert!(stale.unwrap_err().contains("has changed"));
+    assert_eq!(it.on_disk("notes/deep/a.txt").unwrap(), "two");
+    let same = it
+        .call("resource-write", json!({"uri": uri, "text": "two"}))
+        .await
+        .unwrap();
+    assert_eq!(same["status"], "unchanged");
+    it.call("resource-move", json!({"uri": uri, "to": moved}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (it.on_disk("notes/deep/a.txt"), it.on_disk("notes/b/b.txt")),
+        (None, Some("two".to_owned()))
+    );
+    let blob = it
+        .call("resource-write", json!({"uri": moved, "blob": "/w=="}))
+        .await
+        .unwrap();
+    assert_eq!(blob["size"], 1);
+    assert_eq!(
+        fs::read(it.place.path().join("notes/b/b.txt")).unwrap(),
+        [255]
+    );
+    it.call("resource-delete", json!({"uri": moved}))
+        .await
+        .unwrap();
+    assert_eq!(it.on_disk("notes/b/b.txt"), None);
+    let gone = it.call("resource-delete", json!({"uri": moved})).await;
+    assert!(gone.unwrap_err().contains("there is no resource"));
+    // Nothing is left of unfinished writes.
+    let left = fs::read_dir(it.place.path().join("notes/b"))
+        .unwrap()
+        .count();
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing_and_says_what_would_be_done() {
+    let it = fixture();
+    let uri = "files://notes/a.txt";
+    let dry = json!({"uri": uri, "text": "one", "dryRun": true});
+    let (said, record) = it.call_as("files:", "resource-create", dry).await;
+    assert_eq!(
+        (said.unwrap()["status"].as_str(), record.as_str()),
+        (Some("created"), "")
+    );
+    assert_eq!(it.on_disk("notes/a.txt"), None);
+    fs::write(it.place.path().join("notes/a.txt"), "one").unwrap();
+    it.call(
+        "resource-write",
+        json!({"uri": uri, "text": "two", "dryRun": true}),
+    )
+    .await
+    .unwrap();
+    it.call("resource-delete", json!({"uri": uri, "dryRun": true}))
+        .await
+        .unwrap();
+    let to = "files://notes/x/b.txt";
+    it.call(
+        "resource-move",
+        json!({"uri": uri, "to": to, "dryRun": true}),
+    )
+    .await
+    .unwrap();
+    assert_eq!(it.on_disk("notes/a.txt").unwrap(), "one");
+    assert!(!it.place.path().join("notes/x").exists());
+    let refused = it
+        .call(
+            "resource-create",
+            json!({"uri": uri, "text": "x", "dryRun": true}),
+        )
+        .await;
+    assert!(
+        refused.is_err(),
+        "a dry run is refused what the call would be"
+    );
+    assert!(
+        it.call("resource-undo", json!({"uri": uri})).await.is_err(),
+        "nothing is kept"
+    );
+}
+
+#[tokio::test]
+async fn earlier_states_are_put_back_also_after_a_restart() {
+    let mut it = fixture();
+    let uri = "files://notes/a.txt";
+    it.call("resource-create", json!({"uri": uri, "text": "1"}))
+        .await
+        .unwrap();
+    for text in ["2", "3", "4"] {
+        it.call("resource-write", json!({"uri": uri, "text": text}))
+            .await
+            .unwrap();
+    }
+    it.call("resource-delete", json!({"uri": uri}))
+        .await
+        .unwrap();
+    let place = it.place;
+    drop(it.files);
+    it = Fixture {
+        files: open(place.path()),
+        place,
+    };
+    let undone = it.call("resource-undo", json!({"uri": uri})).await.unwrap();
+    assert_eq!(
+        (
+            undone["status"].as_str(),
+            it.on_disk("notes/a.txt").as_deref()
+        ),
+        (Some("restored"), Some("4"))
+    );
+    let versions = undone["versions"].as_array().unwrap();
+    assert_eq!(versions.len(), 3, "of each file three are kept");
+    assert_eq!(versions[0]["size"], Value::Null, "the file was not there");
+    let oldest = &versions[2]["version"];
+    it.call("resource-undo", json!({"uri": uri, "version": oldest}))
+        .await
+        .unwrap();
+    assert_eq!(it.on_disk("notes/a.txt").as_deref(), Some("3"));
+    let other = it
+        .call(
+            "resource-undo",
+            json!({"uri": "files://notes/b.txt", "version": oldest}),
+        )
+        .await;
+    assert!(other.is_err(), "of another file");
+}
+
+#[tokio::test]
+async fn nobody_writes_out_of_a_root_or_where_it_is_not_permitted() {
+    let it = fixture();
+    let notes = it.place.path().join("notes");
+    symlink(it.place.path().join("outside"), notes.join("link")).unwrap();
+    symlink(it.place.path().join("outside/a.txt"), notes.join("a.txt")).unwrap();
+    fs::create_dir(notes.join("fixed")).unwrap();
+    for uri in [
+        "files://notes/link/a.txt",
+        "files://notes/link/new.txt",
+        "files://notes/a.txt",
+        "files://notes/../outside/a.txt",
+        "files://notes/%2e%2e/outside/a.txt",
+        "files://notes/.hidden",
+        "files://notes/%61.txt",
+        "files://fixed/a.txt",
+        "files://fixed/new.txt",
+        "files://notes/fixed/a.txt",
+        "files://unknown/a.txt",
+        "/etc/passwd",
+        "files://notes/x%2Fa.txt",
+        "skill://a/b",
+    ] {
+        for (tool, arguments) in [
+            ("resource-create", json!({"uri": uri, "text": "MINE"})),
+            ("resource-write", json!({"uri": uri, "text": "MINE"})),
+            ("resource-delete", json!({"uri": uri})),
+            (
+                "resource-move",
+                json!({"uri": uri, "to": "files://notes/free.txt"}),
+            ),
+            ("resource-undo", json!({"uri": uri})),
+        ] {
+            assert!(it.call(tool, arguments).await.is_err(), "{tool} {uri}");
+        }
+    }
+    fs::write(notes.join("mine.txt"), "mine").unwrap();
+    for to in [
+        "files://notes/link/new.txt",
+        "files://fixed/new.txt",
+        "files://notes/../x",
+        "files://notes/.x",
+    ] {
+        let moved = it
+            .call(
+                "resource-move",
+                json!({"uri": "files://notes/mine.txt", "to": to}),
+            )
+            .await;
+        assert!(moved.is_err(), "{to}");
+    }
+    assert_eq!(it.on_disk("outside/a.txt").unwrap(), "SECRET");
+    assert_eq!(it.on_disk("fixed/a.txt").unwrap(), "fixed");
+    assert_eq!(
+        fs::read_dir(it.place.path().join("outside"))
+            .unwrap()
+            .count(),
+        1
+    );
+    // What a caller may not read looks to it like what is not there.
+    let refused = |tool: &'static str, uri: &'static str| {
+        let arguments = match tool {
+            "resource-delete" => json!({"uri": uri}),
+            _ => json!({"uri": uri, "text": "x"}),
+        };
+        it.call_as("files://notes/open/", tool, arguments)
+    };
+    for tool in ["resource-write", "resource-delete", "resource-create"] {
+        let hidden = refused(tool, "files://notes/mine.txt").await.0.unwrap_err();
+        let absent = refused(tool, "files://notes/none.txt").await.0.unwrap_err();
+        assert_eq!(hidden.replace("mine", "none"), absent);
+    }
+    assert_eq!(it.on_disk("notes/mine.txt").unwrap(), "mine");
+    let large = it
+        .call(
+            "resource-create",
+            json!({"uri": "files://notes/l.txt", "text": "x".repeat(101)}),
+        )
+        .await;
+    assert!(large.unwrap_err().contains("100 are allowed"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_writers_that_expect_the_same_state_one_succeeds() {
+    let it = Arc::new(fixture());
+    let uri = "files://notes/a.txt";
+    let created = it
+        .call("resource-create", json!({"uri": uri, "text": "0"}))
+        .await
+        .unwrap();
+    let etag = created["etag"].clone();
+    let writers = (1..=8).map(|number| {
+        let (it, etag) = (Arc::clone(&it), etag.clone());
+        tokio::spawn(async move {
+            let arguments = json!({"uri": uri, "text": number.to_string(), "ifMatch": etag});
+            it.call("resource-write", arguments).await.is_ok()
+        })
+    });
+    let mut succeeded = 0;
+    for writer in writers.collect::<Vec<_>>() {
+        succeeded += u32::from(writer.await.unwrap());
+    }
+    assert_eq!(succeeded, 1);
+}
+
+#[test]
+fn what_destroys_is_confirmed_and_nothing_is_offered_where_nothing_can_be_written() {
+    let it = fixture();
+    let tools = it.files.tools(&Default::default()).tools;
+    let confirmed = |tool: &Tool| {
+        tool.rules()
+            .iter()
+            .any(|it| it["requires_confirmation"] == true)
+    };
+    let names: Vec<_> = tools
+        .iter()
+        .map(|it| (it.name().to_owned(), confirmed(it)))
+        .collect();
+    let expected = [
+        ("resource-create", false),
+        ("resource-write", false),
+        ("resource-delete", true),
+        ("resource-move", false),
+        ("resource-undo", true),
+    ];
+    assert_eq!(names, expected.map(|(name, it)| (name.to_owned(), it)));
+    let fixed = FolderOptions::new(it.place.path().join("fixed"));
+    let files = Files::open(
+        [("fixed".to_owned(), fixed)].into(),
+        &it.place.path().join("none.db"),
+        0,
+    )
+    .unwrap();
+    assert!(files.tools(&Default::default()).tools.is_empty());
+    assert!(!it.place.path().join("none.db").exists());
+}
