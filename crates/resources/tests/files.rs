@@ -338,6 +338,15 @@ async fn every_kind_of_change_is_told() {
     // Of the same length within the same tick of the clock, and in place.
     put(place.path(), "a.txt", "B");
     told(&files, &["files://notes/a.txt"]).await;
+    // And one that even the time of the change does not show.
+    let file = fs::File::options()
+        .write(true)
+        .open(place.path().join("a.txt"))
+        .unwrap();
+    let before = file.metadata().unwrap().modified().unwrap();
+    put(place.path(), "a.txt", "C");
+    file.set_modified(before).unwrap();
+    told(&files, &["files://notes/a.txt"]).await;
     assert!(!lists.has_changed().unwrap(), "no file has come or gone");
     put(place.path(), "new.txt", "n");
     put(place.path(), "new.csv", "not served");

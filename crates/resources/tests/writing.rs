@@ -325,6 +325,14 @@ async fn nobody_writes_out_of_a_root_or_where_it_is_not_permitted() {
             .count(),
         1
     );
+    // Rules may be about the text of the address, so it has one spelling.
+    let spelt = json!({"uri": "files://notes/min%65.txt", "text": "x"});
+    assert!(
+        it.call("resource-write", spelt)
+            .await
+            .unwrap_err()
+            .contains("is spelt files://notes/mine.txt")
+    );
     // What a caller may not read looks to it like what is not there.
     let refused = |tool: &'static str, uri: &'static str| {
         let arguments = match tool {

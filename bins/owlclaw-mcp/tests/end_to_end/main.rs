@@ -18,6 +18,7 @@ mod confirmation;
 mod crash_loop;
 mod crashes;
 mod doctor;
+mod files;
 mod filters;
 mod gateway;
 mod gateway_kills;

@@ -1,0 +1,264 @@
+//! Files of directories: offered, governed, recorded, completed, followed and written to.
+
+use serde_json::{Value, json};
+use testkit::{Conversation, LinePeer, MODERN, REVISIONS, StdioServer};
+
+use crate::support::{Site, call, names, outcome, run, text};
+
+/// A site with a directory of notes that can be written to, and one of reports that cannot.
+fn site(settings: Value) -> Site {
+    let mut all = json!({"app": null, "resources": {"files": {
+        "notes": {"path": "notes", "writable": true, "exclude": ["*.tmp"]},
+        "reports": {"path": "reports", "include": ["**/*.csv"]},
+    }}});
+    for (key, value) in settings.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    let site = Site::new(all);
+    site.write("notes/a.txt", "first");
+    site.write("notes/deep/b.md", "# Second\n");
+    site.write("reports/2026/may.csv", "day,sum\n1,20\n");
+    site.write("reports/2026/may.tmp", "not served");
+    site
+}
+
+const ALL: [&str; 3] = [
+    "files://notes/a.txt",
+    "files://notes/deep/b.md",
+    "files://reports/2026/may.csv",
+];
+
+async fn uris(peer: &mut impl Conversation) -> Vec<String> {
+    let listed = peer.request("resources/list", json!({})).await;
+    names(listed.result(), "resources", "uri")
+}
+
+async fn notified(peer: &mut LinePeer, method: &str) -> Value {
+    loop {
+        let message = peer.receive().await;
+        if message["method"] == method {
+            return message;
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_are_offered_read_and_completed_in_every_revision() {
+    let site = site(json!({}));
+    let server = site.http().await;
+    for version in REVISIONS.into_iter().chain([MODERN]) {
+        let mut client = server.client();
+        client.open(version).await;
+        assert_eq!(uris(&mut client).await, ALL, "{version}");
+        let templates = client.request("resources/templates/list", json!({})).await;
+        let templates = names(templates.result(), "resourceTemplates", "uriTemplate");
+        let own = ["files://notes/{+path}", "files://reports/{+path}"];
+        assert!(
+            own.iter().all(|it| templates.iter().any(|has| has == it)),
+            "{templates:?}"
+        );
+        let part = json!({"uri": ALL[2], "range": {"offset": 4, "length": 3}});
+        let part = client.request("resources/read", part).await;
+        let part = part.result();
+        assert_eq!(part["contents"][0]["text"], "sum", "{version}");
+        let etag = part["_meta"]["io.owlclaw/resource"]["etag"]
+            .as_str()
+            .unwrap();
+        let again = json!({"uri": ALL[2], "ifNoneMatch": etag});
+        let again = client.request("resources/read", again).await;
+        assert_eq!(again.result()["contents"], json!([]), "{version}");
+        for absent in [
+            "files://notes/none.txt",
+            "files://reports/2026/may.tmp",
+            "files://notes/../ledger.db",
+            "files://notes/%2e%2e/ledger.db",
+        ] {
+            let absent = client
+                .request("resources/read", json!({"uri": absent}))
+                .await;
+            assert!(
+                [-32002, -32602].contains(&absent.code()),
+                "{version}: {absent:?}"
+            );
+        }
+        let asked = json!({
+            "ref": {"type": "ref/resource", "uri": "files://notes/{+path}"},
+            "argument": {"name": "path", "value": "d"},
+        });
+        let suggested = client.request("completion/complete", asked).await;
+        assert_eq!(
+            suggested.result()["completion"]["values"],
+            json!(["deep/"]),
+            "{version}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn changes_are_told_to_subscribers_of_both_eras() {
+    let site = site(json!({}));
+    let mut old: StdioServer = site.stdio();
+    let initialized = old.open("2025-11-25").await;
+    drop(initialized);
+    let _ = old
+        .request("resources/subscribe", json!({"uri": ALL[0]}))
+        .await
+        .result();
+    let spelt = old
+        .request(
+            "resources/subscribe",
+            json!({"uri": "files://notes/%61.txt"}),
+        )
+        .await;
+    assert!(spelt.error().to_string().contains(ALL[0]), "{spelt:?}");
+    site.write("notes/deep/b.md", "nobody listens");
+    site.write("notes/a.txt", "changed");
+    let updated = notified(&mut old, "notifications/resources/updated").await;
+    assert_eq!(updated["params"]["uri"], ALL[0]);
+    site.write("notes/c.txt", "new");
+    notified(&mut old, "notifications/resources/list_changed").await;
+    assert!(
+        uris(&mut old)
+            .await
+            .contains(&"files://notes/c.txt".to_owned())
+    );
+    drop(old);
+
+    let mut new: StdioServer = site.stdio();
+    new.speak(MODERN);
+    let filter = json!({"notifications": {"resourceSubscriptions": [ALL[0]]}});
+    let request = new.voice.request("subscriptions/listen", filter);
+    new.send(&request).await;
+    notified(&mut new, "notifications/subscriptions/acknowledged").await;
+    site.write("notes/a.txt", "changed again");
+    let updated = notified(&mut new, "notifications/resources/updated").await;
+    assert_eq!(updated["params"]["uri"], ALL[0]);
+}
+
+#[tokio::test]
+async fn who_may_not_see_a_file_cannot_tell_it_from_one_that_is_not_there() {
+    let site = site(json!({"governance": {"clients": {
+        "clerk": {
+            "resources": {"allow": ["files://notes/*"], "hide": ["files://notes/deep/*", "files://reports/*"]},
+            "tools": {"allow": ["resource-*"]},
+        },
+    }}}));
+    let mut clerk = site.stdio_as("clerk");
+    clerk.open("2025-11-25").await;
+    assert_eq!(uris(&mut clerk).await, ["files://notes/a.txt"]);
+    let hidden = clerk
+        .request("resources/read", json!({"uri": ALL[1]}))
+        .await;
+    let absent = clerk
+        .request("resources/read", json!({"uri": "files://notes/deep/c.md"}))
+        .await;
+    let words = |reply: &testkit::Reply| reply.error().to_string().replace("/c.md", "/b.md");
+    assert_eq!(words(&hidden), words(&absent));
+    let asked = json!({
+        "ref": {"type": "ref/resource", "uri": "files://notes/{+path}"},
+        "argument": {"name": "path", "value": ""},
+    });
+    let suggested = clerk.request("completion/complete", asked).await;
+    assert_eq!(suggested.result()["completion"]["values"], json!(["a.txt"]));
+    let refused = call("resource-write", json!({"uri": ALL[1], "text": "mine"}));
+    let refused = clerk.request("tools/call", refused).await;
+    assert!(
+        text(refused.result()).contains("there is no resource"),
+        "{refused:?}"
+    );
+    let subscribed = clerk
+        .request("resources/subscribe", json!({"uri": ALL[1]}))
+        .await;
+    assert!(subscribed.code() < 0);
+    drop(clerk);
+    assert_eq!(site.read("notes/deep/b.md"), "# Second\n");
+    let reads: Vec<_> = site
+        .calls()
+        .iter()
+        .filter(|it| it.started.capability.starts_with("resource/"))
+        .map(outcome)
+        .collect();
+    assert_eq!(reads, ["denied", "denied"]);
+}
+
+#[tokio::test]
+async fn writes_are_on_record_with_digests_and_deletions_are_confirmed() {
+    let site = site(json!({}));
+    let mut peer: StdioServer = site.stdio();
+    peer.voice.capabilities = json!({"elicitation": {}});
+    peer.speak(MODERN);
+    let new = call(
+        "resource-create",
+        json!({"uri": "files://notes/new.txt", "text": "one"}),
+    );
+    let created = peer.request("tools/call", new).await;
+    let etag = created.result()["structuredContent"]["etag"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(site.read("notes/new.txt"), "one");
+    let delete = call(
+        "resource-delete",
+        json!({"uri": "files://notes/new.txt", "ifMatch": etag}),
+    );
+    let asked = peer.request("tools/call", delete.clone()).await;
+    assert_eq!(asked.result()["resultType"], "input_required", "{asked:?}");
+    assert_eq!(
+        site.read("notes/new.txt"),
+        "one",
+        "not before it is confirmed"
+    );
+    let mut confirmed = delete;
+    confirmed["inputResponses"] =
+        json!({"io.owlclaw/confirm": {"action": "accept", "content": {"confirm": true}}});
+    confirmed["requestState"] = asked.result()["requestState"].clone();
+    let deleted = peer.request("tools/call", confirmed).await;
+    assert_eq!(
+        deleted.result()["structuredContent"]["status"],
+        "deleted",
+        "{deleted:?}"
+    );
+    assert!(!site.path("notes/new.txt").exists());
+    drop(peer);
+    let noted: Vec<_> = site
+        .calls()
+        .into_iter()
+        .filter_map(|it| it.ended?.message)
+        .collect();
+    assert!(
+        noted.contains(&format!(
+            "files://notes/new.txt created: SHA-256 before none, after {etag}"
+        )),
+        "{noted:?}"
+    );
+    assert!(
+        noted.contains(&format!(
+            "files://notes/new.txt deleted: SHA-256 before {etag}, after none"
+        )),
+        "{noted:?}"
+    );
+    assert!(site.path("ledger-resources.db").exists());
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_served_keeps_the_server_from_starting() {
+    for (root, expected) in [
+        (json!({"path": "missing"}), "resources.files.notes"),
+        (
+            json!({"path": "notes", "include": ["../*"]}),
+            "leads nowhere",
+        ),
+        (json!({}), "has no `path`"),
+        (json!({"path": "notes", "exlude": ["*"]}), "exclude"),
+    ] {
+        let site = Site::new(json!({"app": null, "resources": {"files": {"notes": root}}}));
+        site.write("notes/a.txt", "x");
+        let said = run(site.command(&["start"])).await;
+        assert_ne!(said.code, Some(0), "{}", said.messages);
+        assert!(
+            said.messages.contains(expected),
+            "{expected}: {}",
+            said.messages
+        );
+    }
+}
