@@ -1,5 +1,5 @@
 //! Directories of files, as servers offer them: what is read, what is not, and which changes are told.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -539,7 +539,7 @@ fn mistakes_in_options_are_told_with_their_place() {
     );
 }
 
-/// The measure of issue 21: `cargo test -p resources --release -- --ignored --nocapture`.
+/// A measure: `cargo test -p resources --release -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
 async fn ten_thousand_changes_of_ten_thousand_files() {

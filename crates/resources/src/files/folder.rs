@@ -103,7 +103,7 @@ pub enum FolderError {
     },
 }
 
-/// What has become of a file.
+/// Change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Created,
@@ -114,7 +114,7 @@ pub(crate) enum Event {
 /// Changes that were found by one look.
 pub(crate) type Changes = Vec<(Relative, Event)>;
 
-/// What is known of a file.
+/// Knowledge of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) signature: Signature,
@@ -122,7 +122,7 @@ pub(crate) struct Seen {
     racy: Option<u64>,
 }
 
-/// What is served of a directory, and as what.
+/// Selection of the files of a directory, with their media types.
 #[derive(Debug)]
 struct Patterns {
     include: Vec<Glob>,
@@ -397,7 +397,7 @@ impl Folder {
         changes
     }
 
-    /// What has become of a file, and what to remember of it, if that is news.
+    /// Change of a file, and what to remember of it, if that is news.
     fn compare(
         &self,
         path: &Relative,

@@ -15,7 +15,7 @@ use rustix::{
 
 use crate::files::address::Relative;
 
-/// Something that was asked of a root was not done.
+/// Failure of an operation on a root.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootError {
     /// Nothing is there, or a symbolic link is on the way, which is the same to callers.
