@@ -8,6 +8,8 @@
 //!
 //! The [`Key`] comes from a file, a variable, a program or the caller. [`rotate`] seals a vault with another key.
 //!
+//! [`ClientSecrets`] are such files for the secrets of each client at each upstream.
+//!
 //! Decrypted values are wiped from memory when they are dropped ([`Secret`]); copies that a caller makes of them are
 //! the caller's.
 //!
@@ -29,6 +31,7 @@
 //! ```
 
 mod change;
+mod clients;
 mod error;
 mod file;
 mod key;
@@ -37,6 +40,7 @@ mod vault;
 
 pub use crate::{
     change::{edit, is_locked, rotate},
+    clients::{Belongings, CLIENTS_KEY, ClientSecrets},
     error::VaultError,
     key::{Key, output_of, write_new_key},
     secret::{BadName, Name, Secret},
