@@ -15,7 +15,7 @@ use mcp_service::Principal;
 use serde_json::json as object;
 use transport_http::{
     Authenticate, ForwardedHeader, HeaderParams, HttpLimits, HttpOptions, Listen, PlainResponse,
-    SideRequest, SideResponse, SideRoutes, UnixSocket, Upgrade, refusal, serve_on_threads,
+    SideRequest, SideResponse, SideRoutes, UnixSocket, Upgrade, refusal, serve_on_threads, side,
 };
 
 use super::administration::{Administration, is_of_operators};
@@ -249,25 +249,29 @@ impl SideRoutes for Routes {
         if let Some(response) =
             identification.and_then(|it| it.well_known(&parts.method, parts.uri.path()))
         {
-            return Some(Box::pin(std::future::ready(response)));
+            return Some(Box::pin(std::future::ready(side(response))));
         }
         let response = match parts.uri.path() {
             "/health" | "/health/ready" | "/metrics" => {
-                return Some(Box::pin(async move { unsaid(self.watched(request).await) }));
+                return Some(Box::pin(async move {
+                    side(unsaid(self.watched(request).await))
+                }));
             }
             "/health/live" => health::alive(),
             path if is_of_operators(path) => {
                 let administration = self.administration.as_ref()?;
                 return Some(Box::pin(async move {
-                    unsaid(administration.handle(request).await)
+                    side(unsaid(administration.handle(request).await))
                 }));
             }
             path if let Some(response) = self.no_issuer(&parts.method, path) => {
-                return Some(Box::pin(std::future::ready(response)));
+                return Some(Box::pin(std::future::ready(side(response))));
             }
             path => {
                 let name = resources::named_by(path)?;
-                return Some(Box::pin(resources::read(&self.mcp, request, name)));
+                return Some(Box::pin(async move {
+                    side(resources::read(&self.mcp, request, name).await)
+                }));
             }
         };
         let response = match parts.method {
@@ -275,7 +279,7 @@ impl SideRoutes for Routes {
             Method::HEAD => response.map(|_| Bytes::new()),
             _ => method_not_allowed(),
         };
-        Some(Box::pin(std::future::ready(response)))
+        Some(Box::pin(std::future::ready(side(response))))
     }
 }
 

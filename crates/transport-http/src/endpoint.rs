@@ -3,7 +3,7 @@
 use crate::{
     error_response::{Handled, PlainResponse, method_not_allowed, refusal, refuse},
     headers::Headers,
-    limits::idle::Busy,
+    limits::{body_memory::Share, idle::Busy},
     old_sse,
     request::{body, connection_cx::ConnectionCx, cors, post, upgrade as upgrading},
     response::{
@@ -18,6 +18,7 @@ use crate::{
         sessions::Session,
     },
 };
+use bytes::Bytes;
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, request::Parts,
 };
@@ -78,7 +79,7 @@ where
             Some(route) => old_sse::handle(caller, route, parts, &headers, body, busy).await,
             None => match upgrading::route(caller, parts) {
                 Some(upgrade) => upgrading::handle(caller, upgrade, parts).await,
-                None => side_route(caller, parts).await,
+                None => side_route(caller, parts, body, busy).await,
             },
         },
         Method::POST => post::handle(caller, parts, &headers, body, busy).await,
@@ -133,21 +134,41 @@ fn head_length(parts: &Parts) -> usize {
     lengths.sum::<usize>() + target
 }
 
-async fn side_route<S>(caller: &ConnectionCx<S>, parts: &Parts) -> Handled<Response<Body>> {
+async fn side_route<S>(
+    caller: &ConnectionCx<S>,
+    parts: &Parts,
+    body: &mut Incoming,
+    busy: Busy,
+) -> Handled<Response<Body>> {
     let options = caller.options();
+    let nothing = || {
+        let why = match options.path.as_str() {
+            "" => "there is nothing here".into(),
+            path => format!("there is nothing here; MCP is spoken at {path}"),
+        };
+        refuse(StatusCode::NOT_FOUND, why)
+    };
+    let Some(routes) = &options.side_routes else {
+        return nothing();
+    };
+    let content = match routes.max_body(parts) {
+        0 => Bytes::new(),
+        max => {
+            let share = Share::new(
+                &caller.endpoint().held,
+                &caller.activity.held,
+                options.limits.max_unfinished_body_bytes,
+                max,
+            );
+            body::body(body, max, options.limits.body_timeout, share).await?
+        }
+    };
     let authenticate: &dyn Authenticate = &*options.authenticate;
-    let request = SideRequest::new(parts, &caller.peer, authenticate);
-    match options
-        .side_routes
-        .as_ref()
-        .and_then(|routes| routes.handle(request))
-    {
-        Some(response) => Ok(respond::plain(response.await)),
-        None => refuse(
-            StatusCode::NOT_FOUND,
-            format!("there is nothing here; MCP is spoken at {}", options.path),
-        ),
-    }
+    let request = SideRequest::new(parts, &content, &caller.peer, authenticate);
+    let Some(response) = routes.handle(request) else {
+        return nothing();
+    };
+    Ok(respond::side(response.await, busy))
 }
 
 /// `GET`: the stream of a legacy session.

@@ -90,7 +90,7 @@ async fn open<S>(
     let streaming = caller.endpoint().sessions.stream(session);
     let expiry = Expiry::of(&principal);
     let events = events(endpoint.into(), streaming, expiry, options.keep_alive, busy);
-    Ok(respond::event_stream(Body::OldSse(events.boxed_unsync())))
+    Ok(respond::event_stream(Body::Streamed(events.boxed_unsync())))
 }
 
 /// The one parameter of the place where messages are posted.

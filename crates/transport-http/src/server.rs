@@ -1,5 +1,6 @@
 //! The HTTP server.
 
+pub(crate) mod routes_alone;
 pub(crate) mod threads;
 
 use crate::{

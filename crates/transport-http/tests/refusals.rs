@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use testkit::{HttpRequest, HttpResponse, MODERN};
 use transport_http::{
-    Authenticate, Authentication, HttpLimits, HttpOptions, Peer, PlainResponse, SideRequest,
-    SideResponse, SideRoutes, refusal,
+    Authenticate, Authentication, HttpLimits, HttpOptions, Peer, PlainResponse, SideBody,
+    SideRequest, SideResponse, SideRoutes, refusal, side,
 };
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -444,21 +444,49 @@ async fn an_authenticator_decides_who_calls() {
     );
 }
 
+#[tokio::test]
+async fn a_side_route_reads_a_bounded_body_and_may_stream() {
+    let running = start(HttpOptions {
+        side_routes: Some(Arc::new(Routes)),
+        ..HttpOptions::default()
+    })
+    .await;
+    let said = exchange(&running, &HttpRequest::post("/said", "12345678")).await;
+    assert_eq!((said.status, said.text()), (200, "1234567812345678"));
+    let long = exchange(&running, &HttpRequest::post("/said", "123456789")).await;
+    assert_eq!(long.status, 413);
+    // Of other routes the body is not read.
+    let me = HttpRequest::get("/health").body("123456789");
+    assert_eq!(exchange(&running, &me).await.text(), "fine");
+}
+
 struct Routes;
 
 impl SideRoutes for Routes {
+    fn max_body(&self, parts: &Parts) -> usize {
+        if parts.uri.path() == "/said" { 8 } else { 0 }
+    }
+
     fn handle<'a>(&'a self, request: SideRequest<'a>) -> Option<SideResponse<'a>> {
         let parts = request.parts();
+        if parts.uri.path() == "/said" {
+            return Some(Box::pin(async move {
+                // Twice, in two pieces.
+                let pieces = [request.body().clone(), request.body().clone()];
+                let stream = futures_util::stream::iter(pieces);
+                http::Response::new(SideBody::Stream(Box::pin(stream)))
+            }));
+        }
         if parts.method != Method::GET && parts.method != Method::HEAD {
             return None;
         }
         match parts.uri.path() {
-            "/health" => Some(Box::pin(async { PlainResponse::new("fine".into()) })),
+            "/health" => Some(Box::pin(async { side(PlainResponse::new("fine".into())) })),
             "/me" => Some(Box::pin(async move {
-                match request.principal().await {
+                side(match request.principal().await {
                     Ok(principal) => PlainResponse::new(principal.as_str().to_owned().into()),
                     Err(refused) => *refused,
-                }
+                })
             })),
             _ => None,
         }

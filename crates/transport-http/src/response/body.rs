@@ -35,8 +35,8 @@ pub(crate) enum Body {
     Pieces(VecDeque<Bytes>),
     /// Events, as they come.
     Events(Box<Events>),
-    /// The stream of the old transport.
-    OldSse(UnsyncBoxBody<Bytes, Infallible>),
+    /// The stream of the old transport, or of a side route.
+    Streamed(UnsyncBoxBody<Bytes, Infallible>),
 }
 
 impl Body {
@@ -63,7 +63,7 @@ impl Body {
         let pieces = match self {
             Self::Whole(whole) => std::slice::from_mut(whole),
             Self::Pieces(pieces) => pieces.make_contiguous(),
-            Self::Empty | Self::Events(_) | Self::OldSse(_) => return,
+            Self::Empty | Self::Events(_) | Self::Streamed(_) => return,
         };
         for piece in pieces {
             // Less than that the system takes at once.
@@ -108,7 +108,7 @@ impl HttpBody for Body {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
             },
-            Self::OldSse(body) => return Pin::new(body).poll_frame(cx),
+            Self::Streamed(body) => return Pin::new(body).poll_frame(cx),
         };
         Poll::Ready(next.map(|bytes| Ok(HttpFrame::data(bytes))))
     }
@@ -119,7 +119,7 @@ impl HttpBody for Body {
             Self::Whole(_) => false,
             Self::Pieces(pieces) => pieces.is_empty(),
             Self::Events(events) => events.source.is_none() && events.ready.is_empty(),
-            Self::OldSse(body) => body.is_end_stream(),
+            Self::Streamed(body) => body.is_end_stream(),
         }
     }
 
@@ -128,7 +128,7 @@ impl HttpBody for Body {
             Self::Empty => 0,
             Self::Whole(bytes) => bytes.len(),
             Self::Pieces(pieces) => pieces.iter().map(Bytes::len).sum(),
-            Self::Events(_) | Self::OldSse(_) => return SizeHint::default(),
+            Self::Events(_) | Self::Streamed(_) => return SizeHint::default(),
         };
         SizeHint::with_exact(length as u64)
     }

@@ -3,9 +3,14 @@
 use crate::{
     error_response::{APPLICATION_JSON, PlainResponse},
     headers::Accept,
+    limits::idle::Busy,
     response::body::{Body, Events},
+    seams::side_routes::SideBody,
 };
+use futures_util::StreamExt;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, header::Entry};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use mcp_service::Reply;
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -87,6 +92,21 @@ pub(crate) fn plain(response: PlainResponse) -> Response<Body> {
             Body::Empty
         } else {
             Body::Whole(bytes)
+        }
+    })
+}
+
+/// The response of a side route. What streams keeps its connection `busy`.
+pub(crate) fn side(response: Response<SideBody>, busy: Busy) -> Response<Body> {
+    response.map(|body| match body {
+        SideBody::Whole(bytes) if bytes.is_empty() => Body::Empty,
+        SideBody::Whole(bytes) => Body::Whole(bytes),
+        SideBody::Stream(pieces) => {
+            let frames = pieces.map(move |piece| {
+                let _ = &busy;
+                Ok(Frame::data(piece))
+            });
+            Body::Streamed(StreamBody::new(frames).boxed_unsync())
         }
     })
 }
