@@ -59,8 +59,9 @@ pub use crate::{
     },
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, IndexedCall,
-        IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,
-        OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
+        IndexedEnd, IndexedNote, KeyHeld, MAX_GROUP_ENTRIES, MAX_PAGE_BYTES, MAX_PAGE_ROWS,
+        NoteFilter, NoteRecord, OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger,
+        StoredGroup, Usage,
         statistics::{Bucket, Durations, Statistics, StatisticsQuery, Totals, statistics},
     },
     record::{

@@ -11,8 +11,12 @@ use crate::{
         id::CallId,
         note::Noted,
     },
+    store::Tail,
 };
 use std::{error::Error, fmt, ops::Range, str::FromStr, time::Duration};
+
+/// The most entries that a group has, so that the one that an entry is in can be found.
+pub const MAX_GROUP_ENTRIES: u64 = 16_384;
 
 /// Reads a ledger, also while servers write to it. It blocks.
 pub trait ReadLedger {
@@ -142,6 +146,30 @@ pub trait ReadLedger {
     ///
     /// [`QueryError`] when the ledger cannot be read.
     fn groups(&mut self, from: u64) -> Result<Vec<StoredGroup>, QueryError>;
+
+    /// The group that has the entry at `sequence`.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn group_of(&mut self, sequence: u64) -> Result<Option<StoredGroup>, QueryError> {
+        let mut next = sequence.saturating_sub(MAX_GROUP_ENTRIES);
+        loop {
+            let groups = self.groups(next)?;
+            let Some(last) = groups.last() else {
+                return Ok(None);
+            };
+            next = last.first_sequence.saturating_add(last.count.max(1));
+            for group in groups {
+                if sequence < group.first_sequence {
+                    return Ok(None);
+                }
+                if sequence - group.first_sequence < group.count {
+                    return Ok(Some(group));
+                }
+            }
+        }
+    }
 
     /// The stored hash of the entry at `sequence`, if a group ends with it.
     ///
@@ -503,6 +531,16 @@ impl CallRecord {
 }
 
 impl StoredGroup {
+    /// True if its hash is the one that its entries make of that of the entry before them.
+    #[must_use]
+    pub fn follows(&self, before: &Digest) -> bool {
+        let tail = Tail {
+            next_sequence: self.first_sequence,
+            hash: *before,
+        };
+        tail.after(&self.body, self.count).hash == self.hash
+    }
+
     /// Decoded entries.
     ///
     /// # Errors
