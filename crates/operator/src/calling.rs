@@ -105,6 +105,20 @@ fn call_here(
     Ok(Answer::of(Told::of(response.as_str())?).with_hint(hint))
 }
 
+/// Request that calls a tool with these arguments, the text of an object: one that needs no handshake.
+///
+/// # Errors
+///
+/// When the arguments are not JSON.
+pub fn call_frame(tool: &str, arguments: &str) -> Result<Bytes, serde_json::Error> {
+    let arguments: &serde_json::value::RawValue = serde_json::from_str(arguments)?;
+    let params = json!({ "name": tool, "_meta": meta() });
+    let params = params.to_string();
+    // Beside the other members as they are, so that numbers keep their digits.
+    let params = format!("{{\"arguments\":{},{}", arguments.get(), &params[1..]);
+    Ok(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#).into())
+}
+
 fn is_unknown(response: &Value) -> bool {
     const UNKNOWN: i64 = -32001;
     let error = &response["error"];

@@ -28,8 +28,17 @@ pub mod terminal;
 mod upstream;
 mod vault;
 
+/// What operators look at, as plain data: the same that commands print.
+pub mod look {
+    pub use crate::inspect::{
+        ApprovalRow, CallRow, Cell, Happening, Happenings, KeyRow, NoteRow, ServerNames, UsageRow,
+        What, approvals, calls, explanation, export_to, keys, os_user, usage, verified,
+    };
+    pub use crate::request::when::shown;
+}
+
 pub use answer::Answer;
-pub use calling::call;
+pub use calling::{call, call_frame};
 pub use client::{client, finish};
 pub use client_config::{Executable, Printed, client_config};
 pub use doctor::{Report, cures, examine};

@@ -3,7 +3,8 @@
 use std::fs;
 
 use ledger::{
-    ApprovalFilter, ApprovalId, ApprovalState, Decision, MAX_REASON_BYTES, Verdict, system_now_us,
+    Approval, ApprovalFilter, ApprovalId, ApprovalState, Decision, MAX_REASON_BYTES, ReadLedger,
+    Verdict, system_now_us,
 };
 
 use super::lookup::told;
@@ -28,6 +29,28 @@ pub(crate) fn list(
     format: RowsFormat,
 ) -> Result<String, Failure> {
     let mut reader = open_reader(config)?;
+    let now_us = system_now_us();
+    let found = approvals(&mut *reader, who, state, limit, now_us)?;
+    let sheet = Sheet {
+        columns: rows::APPROVAL,
+        shown: &rows::APPROVAL_SHOWN,
+        rows: found.iter().map(|it| rows::approval(it, now_us)).collect(),
+    };
+    Ok(sheet.print(format)?)
+}
+
+/// Approvals in a state as of `now_us`, the last that was asked for first, `limit` of them at most.
+///
+/// # Errors
+///
+/// When the ledger cannot be read.
+pub fn approvals(
+    reader: &mut dyn ReadLedger,
+    who: &Whose,
+    state: StateName,
+    limit: usize,
+    now_us: u64,
+) -> Result<Vec<Approval>, Failure> {
     let capability = who.capability();
     let wanted = state.state();
     let filter = ApprovalFilter {
@@ -37,20 +60,10 @@ pub(crate) fn list(
         state: wanted.filter(|state| *state != ApprovalState::Expired),
         ..ApprovalFilter::default()
     };
-    let now_us = system_now_us();
-    let found = reader.approvals(MAX_LOOKED_THROUGH, filter)?;
-    let found = found
-        .iter()
-        .filter(|it| wanted.is_none_or(|state| it.state_at(now_us) == state));
-    let sheet = Sheet {
-        columns: &rows::APPROVAL,
-        shown: &rows::APPROVAL_SHOWN,
-        rows: found
-            .take(limit)
-            .map(|it| rows::approval(it, now_us))
-            .collect(),
-    };
-    Ok(sheet.print(format)?)
+    let mut found = reader.approvals(MAX_LOOKED_THROUGH, filter)?;
+    found.retain(|it| wanted.is_none_or(|state| it.state_at(now_us) == state));
+    found.truncate(limit);
+    Ok(found)
 }
 
 /// `approvals show`.
@@ -62,7 +75,7 @@ pub(crate) fn show(
     let found = open_reader(config)?.approval(id)?;
     let found = found.ok_or_else(|| format!("the ledger has no approval {id}"))?;
     let row = rows::approval(&found, system_now_us());
-    Ok(told(&rows::APPROVAL, &row, format))
+    Ok(told(rows::APPROVAL, &row, format))
 }
 
 /// `approvals approve`, `approvals deny` and `approvals revoke`.
@@ -82,11 +95,19 @@ pub(crate) fn decide(
     };
     let decided = desk::decide(config, id, &verdict)?;
     let row = rows::approval(&decided, system_now_us());
-    Ok(told(&rows::APPROVAL, &row, format))
+    Ok(told(rows::APPROVAL, &row, format))
 }
 
 /// Name of the system's user that runs this command; `--by` proves nothing.
 fn proof() -> String {
+    let (name, user) = os_user();
+    let name = name.map(|name| format!("{name}, ")).unwrap_or_default();
+    format!("command line, name unproven; OS user {name}uid {user}")
+}
+
+/// The system's user that runs this process: its name, where it has one, and its number.
+#[must_use]
+pub fn os_user() -> (Option<String>, u32) {
     let user = rustix::process::getuid().as_raw();
     let names = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let name = names.lines().find_map(|line| {
@@ -94,8 +115,7 @@ fn proof() -> String {
         let name = fields.next()?;
         (fields.nth(1)?.parse() == Ok(user)).then_some(name)
     });
-    let name = name.map(|name| format!("{name}, ")).unwrap_or_default();
-    format!("command line, name unproven; OS user {name}uid {user}")
+    (name.map(str::to_owned), user)
 }
 
 /// A name, and a reason of one line.

@@ -2,12 +2,9 @@
 
 use std::collections::VecDeque;
 
-use ledger::{Entry, QueryError, ReadLedger};
+use ledger::{Entry, MAX_GROUP_ENTRIES, QueryError, ReadLedger};
 
 use server::Failure;
-
-/// The most entries that a group has, so that the one that an entry is in can be found.
-const MAX_GROUP_ENTRIES: u64 = 16_384;
 
 /// Reads entries in order, including those that are added while it reads.
 pub(super) struct Entries {
@@ -61,22 +58,10 @@ impl Entries {
         reader: &mut (dyn ReadLedger + Send),
         sequence: u64,
     ) -> Result<Option<Entry>, Failure> {
-        let mut next_group = sequence.saturating_sub(MAX_GROUP_ENTRIES);
-        loop {
-            let groups = reader.groups(next_group)?;
-            let Some(last) = groups.last() else {
-                return Ok(None);
-            };
-            next_group = last.first_sequence.saturating_add(last.count.max(1));
-            for group in &groups {
-                if sequence < group.first_sequence {
-                    return Ok(None);
-                }
-                if sequence - group.first_sequence < group.count {
-                    let entries = group.entries().map_err(QueryError::Damaged)?;
-                    return Ok(entries.into_iter().find(|it| it.sequence == sequence));
-                }
-            }
-        }
+        let Some(group) = reader.group_of(sequence)? else {
+            return Ok(None);
+        };
+        let entries = group.entries().map_err(QueryError::Damaged)?;
+        Ok(entries.into_iter().find(|it| it.sequence == sequence))
     }
 }

@@ -33,31 +33,42 @@ pub(crate) fn explain(
         (None, None, Some(prompt)) => (Callee::Prompt(prompt), prompt),
         (None, None, None) => return Err("name a tool, a resource or a prompt".into()),
     };
-    match (server::explain(config, caller, callee, arguments)?, format) {
-        (Explained::Unknown(meant), ListFormat::Json) => Ok(pretty(&json!({
-            "verdict": "unknown",
-            "reason": "unknown",
-            "meant": meant,
-        }))),
-        (Explained::Unknown(meant), ListFormat::Table) => {
+    let explained = server::explain(config, caller, callee, arguments)?;
+    if matches!(format, ListFormat::Json) {
+        return Ok(pretty(&explanation(&explained)));
+    }
+    match explained {
+        Explained::Unknown(meant) => {
             let meant = meant.map(|meant| format!("; did you mean `{meant}`?"));
             let meant = meant.unwrap_or_default();
             Ok(format!(
                 "{name} is unknown: nothing on offer is called so{meant}"
             ))
         }
-        (
-            Explained::Known {
-                capability,
-                explanation,
-                violations,
-                approval,
-            },
-            format,
-        ) => match format {
-            ListFormat::Json => Ok(pretty(&object(&explanation, &violations, approval))),
-            ListFormat::Table => table(caller, &capability, &explanation, &violations, approval),
-        },
+        Explained::Known {
+            capability,
+            explanation,
+            violations,
+            approval,
+        } => table(caller, &capability, &explanation, &violations, approval),
+    }
+}
+
+/// An explanation as an object.
+#[must_use]
+pub fn explanation(explained: &Explained) -> Value {
+    match explained {
+        Explained::Unknown(meant) => json!({
+            "verdict": "unknown",
+            "reason": "unknown",
+            "meant": meant,
+        }),
+        Explained::Known {
+            explanation,
+            violations,
+            approval,
+            ..
+        } => object(explanation, violations, *approval),
     }
 }
 

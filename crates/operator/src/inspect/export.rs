@@ -23,7 +23,7 @@ use server::open_reader;
 /// Entries between two moves of the progress bar.
 const STEP: u64 = 1_000;
 
-/// `ledger export`: writes calls when they have ended, and at the end those that have not.
+/// `ledger export`.
 pub(crate) fn export(
     config: &Config,
     filter: CallFilter,
@@ -31,17 +31,35 @@ pub(crate) fn export(
     format: ExportFormat,
     servers: ServerNames,
 ) -> Result<(), Interrupted> {
-    let wanted = Wanted::new(filter);
-    let mut reader = open_reader(config)?;
-    // What comes after this is for the next export.
-    let last = reader.extent().map_err(Failure::from)?.last_sequence;
     let output: Box<dyn Write> = match path {
         Some(path) => Box::new(create(path)?),
         None => Box::new(io::stdout().lock()),
     };
+    let is_read = path.is_none() && terminal::is_read();
+    let form = (format, servers);
+    export_to(config, filter, output, form, is_read)
+}
+
+/// Writes calls when they have ended, and at the end those that have not. `is_read` says that the output
+/// is a terminal, which obeys control characters.
+///
+/// # Errors
+///
+/// When the ledger cannot be read, or the output cannot be written.
+pub fn export_to(
+    config: &Config,
+    filter: CallFilter,
+    output: impl Write,
+    (format, servers): (ExportFormat, ServerNames),
+    is_read: bool,
+) -> Result<(), Interrupted> {
+    let wanted = Wanted::new(filter);
+    let mut reader = open_reader(config)?;
+    // What comes after this is for the next export.
+    let last = reader.extent().map_err(Failure::from)?.last_sequence;
     let mut lines = Lines::new(BufWriter::new(output), format, servers)?;
     if let Lines::Csv(sheet) = &mut lines {
-        sheet.is_read = path.is_none() && terminal::is_read();
+        sheet.is_read = is_read;
     }
     let bar = bar(last, "entries");
     let mut entries = Entries::from(reader, 1);
@@ -125,7 +143,7 @@ pub(super) fn bar(total: u64, unit: &'static str) -> ProgressBar {
 }
 
 /// Upstreams and their own names of tools, by the names under which the tools are offered.
-pub(crate) type ServerNames = HashMap<String, (String, String)>;
+pub type ServerNames = HashMap<String, (String, String)>;
 
 /// Output format: a line or a row for each item.
 enum Lines<W: Write> {
@@ -138,7 +156,7 @@ impl<W: Write> Lines<W> {
     fn new(output: W, format: ExportFormat, servers: ServerNames) -> Result<Self, Interrupted> {
         Ok(match format {
             ExportFormat::Json => Self::Json(output),
-            ExportFormat::Csv => Self::Csv(Box::new(CsvSheet::new(output, &rows::CALL)?)),
+            ExportFormat::Csv => Self::Csv(Box::new(CsvSheet::new(output, rows::CALL)?)),
             ExportFormat::Audit => Self::Audit(output, servers),
         })
     }
@@ -152,7 +170,7 @@ impl<W: Write> Lines<W> {
     ) -> Result<(), Interrupted> {
         let row = || rows::parts(call, sequence, started, ended);
         match self {
-            Self::Json(output) => write_object(output, "call", &rows::CALL, &row()),
+            Self::Json(output) => write_object(output, "call", rows::CALL, &row()),
             Self::Csv(sheet) => Ok(sheet.write(&row())?),
             Self::Audit(output, servers) => {
                 let Some(row) = rows::audit(call, started, ended, servers) else {
@@ -166,7 +184,7 @@ impl<W: Write> Lines<W> {
 
     fn note(&mut self, row: &Row) -> Result<(), Interrupted> {
         match self {
-            Self::Json(output) => write_object(output, "note", &rows::NOTE, row),
+            Self::Json(output) => write_object(output, "note", rows::NOTE, row),
             // Notes have other columns.
             Self::Csv(_) | Self::Audit(..) => Ok(()),
         }

@@ -1,6 +1,6 @@
 //! Calls found by their id, or by a filter.
 
-use ledger::{ApprovalId, CallId, Cursor, ReadLedger, system_now_us};
+use ledger::{ApprovalId, CallId, CallRecord, Cursor, ReadLedger, system_now_us};
 
 use super::entries::Entries;
 use super::filter::Wanted;
@@ -17,10 +17,24 @@ pub(crate) fn query(
     filter: CallFilter,
     page: &Page,
 ) -> Result<(String, Option<Cursor>), Failure> {
-    let wanted = Wanted::new(filter);
     let mut reader = open_reader(config)?;
-    let records = reader.recent(page.limit, wanted.query(page.before))?;
+    let records = calls(&mut *reader, filter, page.limit, page.before)?;
     sheet(&records, page)
+}
+
+/// The calls that meet a filter, newest first, `limit` of them at most, from a cursor on.
+///
+/// # Errors
+///
+/// When the ledger cannot be read.
+pub fn calls(
+    reader: &mut dyn ReadLedger,
+    filter: CallFilter,
+    limit: usize,
+    before: Option<Cursor>,
+) -> Result<Vec<CallRecord>, Failure> {
+    let wanted = Wanted::new(filter);
+    Ok(reader.recent(limit, wanted.query(before))?)
 }
 
 /// `ledger unresolved`.
@@ -37,7 +51,7 @@ pub(crate) fn unresolved(
 const LISTED: [&str; rows::CALL.len() + 1] = {
     let mut columns = ["cursor"; rows::CALL.len() + 1];
     let (all, _) = columns.split_at_mut(rows::CALL.len());
-    all.copy_from_slice(&rows::CALL);
+    all.copy_from_slice(rows::CALL);
     columns
 };
 
@@ -71,12 +85,12 @@ fn find(
     if let Ok(call) = id.parse::<CallId>() {
         let record = reader.call(call)?;
         let record = record.ok_or_else(|| format!("the ledger has no call {id}"))?;
-        return Ok((&rows::CALL, rows::call(&record)));
+        return Ok((rows::CALL, rows::call(&record)));
     }
     if let Ok(approval) = id.parse::<ApprovalId>() {
         let found = reader.approval(approval)?;
         let found = found.ok_or_else(|| format!("the ledger has no approval {id}"))?;
-        return Ok((&rows::APPROVAL, rows::approval(&found, system_now_us())));
+        return Ok((rows::APPROVAL, rows::approval(&found, system_now_us())));
     }
     let sequence = id.parse::<u64>().map_err(|_| {
         format!(
@@ -86,11 +100,11 @@ fn find(
     let entry = Entries::find(reader, sequence)?;
     let entry = entry.ok_or_else(|| format!("the ledger has no entry {sequence}"))?;
     match entry.event {
-        ledger::Event::Noted(noted) => Ok((&rows::NOTE, rows::note(sequence, &noted))),
+        ledger::Event::Noted(noted) => Ok((rows::NOTE, rows::note(sequence, &noted))),
         ledger::Event::Started(_) | ledger::Event::Ended(_) => {
             let record = reader.call(entry.call)?;
             let record = record.ok_or("the call of this entry is not in the index")?;
-            Ok((&rows::CALL, rows::call(&record)))
+            Ok((rows::CALL, rows::call(&record)))
         }
     }
 }

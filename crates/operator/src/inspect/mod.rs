@@ -19,13 +19,23 @@ use std::io;
 
 use server::Failure;
 
+pub use approvals::{approvals, os_user};
 pub(crate) use approvals::{decide, list as list_approvals, show as show_approval};
 pub(crate) use explain::explain;
-pub(crate) use export::{ServerNames, export};
+pub use explain::explanation;
+pub(crate) use export::export;
+pub use export::{ServerNames, export_to};
+pub use keys::{KeyRow, keys};
 pub(crate) use keys::{list_keys, made_key};
+pub use lookup::calls;
 pub(crate) use lookup::{query, show, unresolved};
+pub use rows::{ApprovalRow, CallRow, NoteRow};
+pub use sheet::Cell;
 pub(crate) use stats::stats;
+pub use stats::{UsageRow, usage};
 pub(crate) use tail::tail;
+pub use tail::{Happening, Happenings, What};
+pub use verify::verified;
 pub(crate) use verify::{Verified, accept_rollback, verify};
 
 /// Reason why a command that prints as it goes ends early.

@@ -1,8 +1,10 @@
 //! Rows in each of the formats that the command line prints.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
 
@@ -18,18 +20,33 @@ const MAX_CELL_CHARACTERS: usize = 80;
 /// One row: a value for each column.
 pub(super) type Row = Vec<Cell>;
 
-/// Value of a column in a row.
+/// Value of a column in a row, or of a member of an object.
 #[derive(Debug, Clone)]
-pub(super) enum Cell {
+pub enum Cell {
     /// A value of ours.
     Plain(Value),
     /// JSON as it was kept, in one line: numbers have all of their digits.
     Json(Box<RawValue>),
 }
 
-impl From<Value> for Cell {
-    fn from(value: Value) -> Self {
-        Self::Plain(value)
+impl<T: Into<Value>> From<T> for Cell {
+    fn from(value: T) -> Self {
+        Self::Plain(value.into())
+    }
+}
+
+impl JsonSchema for Cell {
+    fn schema_name() -> Cow<'static, str> {
+        "Json".into()
+    }
+
+    /// Any JSON.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        true.into()
+    }
+
+    fn inline_schema() -> bool {
+        true
     }
 }
 
@@ -41,7 +58,8 @@ pub(super) use row;
 
 impl Cell {
     /// Cell of a text of JSON; a text that is not JSON is shown as text, and `null` as nothing.
-    pub(super) fn of_json(json: &str) -> Self {
+    #[must_use]
+    pub fn of_json(json: &str) -> Self {
         match redaction::readable(json).map(RawValue::from_string) {
             Ok(Ok(json)) => Self::Json(json),
             _ if json.is_empty() => Self::Plain(Value::Null),

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use governance::Policy;
-use ledger::{Bucket, Statistics, StatisticsQuery, statistics, system_now_us};
-use serde_json::{Value, json};
+use ledger::{Bucket, ReadLedger, Statistics, StatisticsQuery, statistics, system_now_us};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
 
-use super::rows::{amount, milliseconds};
-use super::sheet::{Row, Sheet, row};
+use super::rows::{amount, milliseconds, object};
+use super::sheet::{Cell, Row, Sheet};
 use crate::request::When;
 use crate::request::when::shown;
 use crate::request::{RowsFormat, Stretch, Whose};
@@ -19,30 +21,6 @@ use server::open_reader;
 const DAY_US: u64 = 86_400_000_000;
 /// Days summed up by default.
 const DEFAULT_DAYS: u64 = 7;
-
-const COLUMNS: [&str; 21] = [
-    "client",
-    "capability",
-    "since",
-    "calls",
-    "succeeded",
-    "failed",
-    "refused",
-    "refused_by_reason",
-    "invalid",
-    "timed_out",
-    "cancelled",
-    "abandoned",
-    "unknown",
-    "open",
-    "cost",
-    "p50_ms",
-    "p95_ms",
-    "p99_ms",
-    "monthly_budget",
-    "max_calls_per_minute",
-    "max_calls_per_day",
-];
 
 const SHOWN: [(&str, &str); 12] = [
     ("client", "CLIENT"),
@@ -67,6 +45,31 @@ pub(crate) fn stats(
     by: Stretch,
     format: RowsFormat,
 ) -> Result<String, Failure> {
+    // The limits of each client beside what it has used, as the rules in the configuration have them.
+    let rules = &config.governance.rules;
+    let policy = Policy::new(rules.spec(BTreeMap::new()))?;
+    let rows = usage(&mut *open_reader(config)?, &policy, who, (since, until), by)?;
+    let sheet = Sheet {
+        columns: UsageRow::COLUMNS,
+        shown: &SHOWN,
+        rows: rows.into_iter().map(UsageRow::row).collect(),
+    };
+    Ok(sheet.print(format)?)
+}
+
+/// Calls in numbers, by client and capability, with the limits that `policy` sets. Without a beginning,
+/// those of the last seven days.
+///
+/// # Errors
+///
+/// When the ledger cannot be read.
+pub fn usage(
+    reader: &mut dyn ReadLedger,
+    policy: &Policy,
+    who: &Whose,
+    (since, until): (Option<When>, Option<When>),
+    by: Stretch,
+) -> Result<Vec<UsageRow>, Failure> {
     let now_us = system_now_us();
     // Beginnings of days are quick.
     let today_us = now_us - now_us % DAY_US;
@@ -81,19 +84,59 @@ pub(crate) fn stats(
             Stretch::Day => Bucket::Day,
         },
     };
-    let rows = statistics(&mut *open_reader(config)?, query)?;
-    // The limits of each client beside what it has used, as the rules in the configuration have them.
-    let rules = &config.governance.rules;
-    let policy = Policy::new(rules.spec(BTreeMap::new()))?;
-    let sheet = Sheet {
-        columns: &COLUMNS,
-        shown: &SHOWN,
-        rows: rows.iter().map(|it| row(it, &policy)).collect(),
-    };
-    Ok(sheet.print(format)?)
+    let rows = statistics(reader, query)?;
+    Ok(rows.iter().map(|it| row(it, policy)).collect())
 }
 
-fn row(it: &Statistics, policy: &Policy) -> Row {
+object! {
+    /// Calls of one client of one capability in one stretch of time, in numbers.
+    UsageRow {
+        /// Client.
+        client: String,
+        /// What was called, as `kind/name`.
+        capability: String,
+        /// Beginning of the stretch, RFC 3339.
+        since: String,
+        /// All calls.
+        calls: u64,
+        /// Calls that succeeded.
+        succeeded: u64,
+        /// Calls whose tool failed.
+        failed: u64,
+        /// Calls that were refused.
+        refused: u64,
+        /// The same by the reason.
+        refused_by_reason: Cell,
+        /// Calls whose arguments did not fit.
+        invalid: u64,
+        /// Calls that took too long.
+        timed_out: u64,
+        /// Calls that their client cancelled.
+        cancelled: u64,
+        /// Calls whose client has gone.
+        abandoned: u64,
+        /// Calls whose outcome nobody knows.
+        unknown: u64,
+        /// Calls that have not ended.
+        open: u64,
+        /// Cost, decimal.
+        cost: String,
+        /// Milliseconds within which half of the calls ended.
+        p50_ms: Option<f64>,
+        /// The same of 95 in 100.
+        p95_ms: Option<f64>,
+        /// The same of 99 in 100.
+        p99_ms: Option<f64>,
+        /// Budget of the client in a month, decimal.
+        monthly_budget: Option<String>,
+        /// Calls that it may make in any minute.
+        max_calls_per_minute: Option<u32>,
+        /// Calls that it may make in any day.
+        max_calls_per_day: Option<u32>,
+    }
+}
+
+fn row(it: &Statistics, policy: &Policy) -> UsageRow {
     let (quota, reads) = policy.limits(&*it.principal);
     let is_tool = it.capability.starts_with("tool/");
     let (minute, day) = match is_tool {
@@ -105,29 +148,29 @@ fn row(it: &Statistics, policy: &Policy) -> Row {
     let percentile = |percent| {
         let duration: Option<Duration> = tally.durations.percentile(percent);
         let us = duration.and_then(|it| u64::try_from(it.as_micros()).ok());
-        us.map_or(Value::Null, milliseconds)
+        us.map(milliseconds)
     };
-    row![
-        json!(it.principal),
-        json!(it.capability),
-        json!(shown(it.since_us)),
-        json!(tally.calls()),
-        json!(tally.succeeded),
-        json!(tally.failed),
-        json!(tally.refused.values().sum::<u64>()),
-        json!(tally.refused),
-        json!(tally.invalid),
-        json!(tally.timed_out),
-        json!(tally.cancelled),
-        json!(tally.abandoned),
-        json!(tally.unknown),
-        json!(tally.open),
-        amount(tally.cost_micros),
-        percentile(50),
-        percentile(95),
-        percentile(99),
-        json!(budget.map(|it| it.to_string())),
-        json!(minute),
-        json!(day),
-    ]
+    UsageRow {
+        client: it.principal.clone(),
+        capability: it.capability.clone(),
+        since: shown(it.since_us),
+        calls: tally.calls(),
+        succeeded: tally.succeeded,
+        failed: tally.failed,
+        refused: tally.refused.values().sum::<u64>(),
+        refused_by_reason: json!(tally.refused).into(),
+        invalid: tally.invalid,
+        timed_out: tally.timed_out,
+        cancelled: tally.cancelled,
+        abandoned: tally.abandoned,
+        unknown: tally.unknown,
+        open: tally.open,
+        cost: amount(tally.cost_micros),
+        p50_ms: percentile(50),
+        p95_ms: percentile(95),
+        p99_ms: percentile(99),
+        monthly_budget: budget.map(|it| it.to_string()),
+        max_calls_per_minute: minute,
+        max_calls_per_day: day,
+    }
 }

@@ -21,6 +21,17 @@ pub(crate) struct Verified {
     pub text: String,
 }
 
+/// The outcome of a verification with the keys and the file of checkpoints that the configuration names:
+/// the same object that `ledger verify --format json` prints.
+///
+/// # Errors
+///
+/// When the ledger or a key cannot be read, which says nothing about the ledger.
+pub fn verified(config: &Config) -> Result<serde_json::Value, Failure> {
+    let verified = verify(config, &[], None, ReportFormat::Json)?;
+    Ok(serde_json::from_str(&verified.text)?)
+}
+
 /// `ledger verify`.
 pub(crate) fn verify(
     config: &Config,

@@ -50,7 +50,8 @@ fn ago(text: &str) -> Option<SignedDuration> {
 }
 
 /// In RFC 3339, to the microsecond.
-pub(crate) fn shown(us: u64) -> String {
+#[must_use]
+pub fn shown(us: u64) -> String {
     let moment = i64::try_from(us).ok();
     let moment = moment.and_then(|us| Timestamp::from_microsecond(us).ok());
     moment.map_or_else(|| us.to_string(), |moment| format!("{moment:.6}"))
