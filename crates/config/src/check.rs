@@ -130,7 +130,7 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     crate::sections::services::check(&config.services, origins, problems);
     crate::sections::files::check(&config.resources.files, origins, problems);
     crate::sections::results::check(&config.results, origins, problems);
-    crate::sections::upstreams::check(&config.upstreams, &config.gateway, origins, problems);
+    crate::sections::upstreams::check(config, origins, problems);
     crate::sections::alerts::check(&config.alerts, origins, problems);
     crate::sections::filters::check(config, origins, problems);
     crate::sections::telemetry::check(&config.telemetry, origins, problems);

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use self::interpolate::{InterpolateError, interpolate};
+use self::interpolate::{InterpolateError, TemplatePart, interpolate, template};
 use self::vault_place::VaultPlace;
 
 /// Time that a program has whose output a reference stands for.
@@ -64,6 +64,12 @@ impl Environment {
     pub fn resolve(&self, text: &str) -> Option<String> {
         let replaced = interpolate(text, self).ok()?;
         Some(replaced.map_or_else(|| text.to_owned(), |it| it.text))
+    }
+
+    /// The text as parts of which each is a credential of the client that calls (`${credential:NAME}`), or text with its
+    /// references replaced; `None` where one cannot be.
+    pub fn template(&self, text: &str) -> Option<Vec<TemplatePart>> {
+        template(text, self).ok()
     }
 
     /// Value of a reference in a host's file: the name of a variable, or `vault:NAME`. `None` for any other, and for one

@@ -33,7 +33,7 @@ use self::reading::layers::{Rank, Source as FileSource};
 pub use self::check::needs::Needs;
 pub use self::check::unmatched::{OnOffer, RuleAbout, UnmatchedFilter, upstream_key};
 pub use self::environment::Environment;
-pub use self::environment::interpolate::{Reference, ReferenceSource};
+pub use self::environment::interpolate::{Reference, ReferenceSource, TemplatePart};
 pub use self::environment::vault_place::{KeySource, VaultPlace};
 pub use self::live::{Change, Changes, Source};
 pub use self::nearest::{nearest, nearest_of};
@@ -63,7 +63,7 @@ pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
 pub use self::sections::tls::{ForwardedHeader, Tls};
 pub use self::sections::upstreams::{
     Gateway, Isolation, RiskClass, RiskPatterns, Texts, Trust, Upstream, UpstreamAuth,
-    UpstreamCost, UpstreamTransport, Uris,
+    UpstreamCost, UpstreamCredentials, UpstreamTransport, Uris,
 };
 pub use self::sections::vault::Vault;
 pub use self::sections::websocket::WebSocket;

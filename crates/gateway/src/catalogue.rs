@@ -19,6 +19,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashSet},
     io,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -102,6 +103,37 @@ fn first_of_each<T>(
         }
         is_first
     });
+}
+
+/// One list of `known`, with that of one client.
+fn with_own<T: Clone + PartialEq>(
+    known: &Catalogue,
+    own: &Catalogue,
+    before: Option<&Catalogue>,
+    others: &[Arc<Catalogue>],
+    list: fn(&Catalogue) -> &Vec<T>,
+    name: fn(&T) -> &str,
+) -> Vec<T> {
+    let find = |of: &'_ Catalogue, item: &T| {
+        let found = list(of).iter().find(|it| name(it) == name(item));
+        found.cloned()
+    };
+    let is_seen = |item: &T| others.iter().any(|it| find(it, item).is_some());
+    let kept = list(known).iter().filter_map(|item| match find(own, item) {
+        Some(own) if own == *item => Some(own),
+        Some(_)
+            if others
+                .iter()
+                .any(|it| find(it, item).as_ref() == Some(item)) =>
+        {
+            Some(item.clone())
+        }
+        Some(own) => Some(own),
+        None if before.is_some_and(|it| find(it, item).is_some()) && !is_seen(item) => None,
+        None => Some(item.clone()),
+    });
+    let new = list(own).iter().filter(|it| find(known, it).is_none());
+    kept.chain(new.cloned()).collect()
 }
 
 impl Catalogue {
@@ -209,6 +241,30 @@ impl Catalogue {
             left_out: Vec::new(),
             ..self
         }
+    }
+
+    /// United lists: these, and those that one client has now. An item that the client does not see, and did not see `before`,
+    /// stays; so does one that other clients see, as they see it.
+    pub(crate) fn united(&self, own: &Self, before: Option<&Self>, others: &[Arc<Self>]) -> Self {
+        let mut united = own.clone();
+        let offer = &mut united.offer;
+        let known = self.offer.clone();
+        offer.tools = offer.tools.take().or(known.tools);
+        offer.resources = offer.resources.take().or(known.resources);
+        offer.prompts = offer.prompts.take().or(known.prompts);
+        offer.completions = offer.completions.take().or(known.completions);
+        united.tools = with_own(self, own, before, others, |it| &it.tools, |it| &it.name);
+        united.resources = with_own(self, own, before, others, |it| &it.resources, |it| &it.uri);
+        united.templates = with_own(
+            self,
+            own,
+            before,
+            others,
+            |it| &it.templates,
+            |it| &it.uri_template,
+        );
+        united.prompts = with_own(self, own, before, others, |it| &it.prompts, |it| &it.name);
+        united
     }
 
     /// True if it lists the same as `other`, whenever either was read.
@@ -513,4 +569,61 @@ fn now() -> u64 {
 /// Name of the file of an upstream's catalogue. Names of upstreams come from files of others too, and may be anything.
 fn file_name(upstream: &str) -> String {
     format!("{}.json", crate::names::scheme_key(upstream))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(tools: &[(&str, &str)]) -> Arc<Catalogue> {
+        let tools = tools.iter().map(|(name, description)| Tool {
+            name: (*name).to_owned(),
+            description: Some((*description).to_owned()),
+            ..Tool::default()
+        });
+        Arc::new(Catalogue {
+            read_at: 1,
+            version: ProtocolVersion::NEWEST,
+            server_info: None,
+            offer: ServerOffer::default(),
+            tools: tools.collect(),
+            resources: Vec::new(),
+            templates: Vec::new(),
+            prompts: Vec::new(),
+            left_out: Vec::new(),
+            held: BTreeMap::new(),
+        })
+    }
+
+    #[test]
+    fn lists_of_clients_are_united_and_what_the_last_of_them_loses_is_gone() {
+        let known = listing(&[("both", "1"), ("ana", "1"), ("stored", "1")]);
+        let ana = listing(&[("both", "1"), ("ana", "1")]);
+        let bob = listing(&[("both", "2"), ("bob", "1")]);
+        let united = |own: &Catalogue, before: Option<&Catalogue>, others: &[Arc<Catalogue>]| {
+            let united = known.united(own, before, others);
+            let tools = united.tools.iter();
+            let tools =
+                tools.map(|it| format!("{} {}", it.name, it.description.as_deref().unwrap()));
+            tools.collect::<Vec<_>>().join(", ")
+        };
+        // As the other client sees it, who is there.
+        assert_eq!(
+            united(&bob, None, &[Arc::clone(&ana)]),
+            "both 1, ana 1, stored 1, bob 1"
+        );
+        // Nobody else says otherwise.
+        assert_eq!(united(&bob, None, &[]), "both 2, ana 1, stored 1, bob 1");
+        let less = listing(&[("both", "1")]);
+        assert_eq!(united(&less, Some(&ana), &[]), "both 1, stored 1");
+        assert_eq!(
+            united(&less, Some(&ana), &[Arc::clone(&ana)]),
+            "both 1, ana 1, stored 1"
+        );
+        let changed = listing(&[("both", "3"), ("ana", "3")]);
+        assert_eq!(
+            united(&changed, Some(&ana), &[bob]),
+            "both 3, ana 3, stored 1"
+        );
+    }
 }

@@ -39,6 +39,7 @@ use tokio::{
     runtime::Handle,
     sync::{broadcast, watch},
 };
+use vault::ClientSecrets;
 
 /// Name of the component of the health report.
 pub const COMPONENT: &str = "upstreams";
@@ -56,6 +57,8 @@ pub struct GatewayOptions {
     pub describe_origin: bool,
     /// The directory in which lists and names are kept over restarts; none are without one.
     pub directory: Option<PathBuf>,
+    /// Secrets of clients, for upstreams with credentials of each client.
+    pub clients: Option<Arc<ClientSecrets>>,
 }
 
 impl Default for GatewayOptions {
@@ -64,6 +67,7 @@ impl Default for GatewayOptions {
             names: NameTemplate::default(),
             describe_origin: true,
             directory: None,
+            clients: None,
         }
     }
 }
@@ -181,7 +185,9 @@ impl Gateway {
                     }
                     let (runtime, changes) = (inner.runtime.clone(), inner.changes.clone());
                     let (updates, pins) = (inner.updates.clone(), Arc::clone(&inner.pins));
-                    Upstream::start(spec, inner.store.clone(), pins, runtime, changes, updates)
+                    let secrets = inner.options.clients.clone();
+                    let store = inner.store.clone();
+                    Upstream::start(spec, store, pins, secrets, runtime, changes, updates)
                 }
             };
             upstreams.insert(name, upstream);
@@ -411,7 +417,9 @@ impl Gateway {
     #[must_use]
     pub fn connected(&self) -> Vec<String> {
         let upstreams = self.0.upstreams();
-        let connected = upstreams.into_iter().filter(|(_, it)| it.live().is_some());
+        let connected = upstreams
+            .into_iter()
+            .filter(|(_, it)| !it.all_live().is_empty());
         connected.map(|(name, _)| name).collect()
     }
 
@@ -736,10 +744,18 @@ impl ToolSource for Gateway {
             .chain(held)
             .chain(unfit)
             .collect();
+        // That is the clients' own affair, and no fault of the server.
+        let refused = status.iter().filter(|it| !it.refused_clients.is_empty());
+        let refused = refused.map(|it| {
+            let (name, count) = (&it.name, it.refused_clients.len());
+            format!("{name}: {count} clients need a credential of their own, see `owlclaw-mcp upstream why {name}`")
+        });
+        let ok = wrong.is_empty();
+        let told: Vec<_> = wrong.into_iter().chain(refused).collect();
         Some(ComponentState {
             name: COMPONENT,
-            ok: wrong.is_empty(),
-            detail: (!wrong.is_empty()).then(|| wrong.join("; ")),
+            ok,
+            detail: (!told.is_empty()).then(|| told.join("; ")),
         })
     }
 

@@ -31,6 +31,7 @@
 //! ```
 
 mod catalogue;
+mod credentials;
 mod gateway;
 pub mod hosts;
 mod manager;
@@ -45,6 +46,7 @@ pub use mcp_server::UPSTREAM_META;
 
 pub use crate::{
     catalogue::{Catalogue, Unfit},
+    credentials::{Bindings, Credentials, Template, TemplatePart},
     gateway::{COMPONENT, Gateway, GatewayOptions},
     hosts::HostFile,
     manager::{
@@ -59,5 +61,6 @@ pub use crate::{
     upstream::{
         State, Status,
         meter::{Figures, SECONDS},
+        own::RefusedClient,
     },
 };

@@ -1,4 +1,4 @@
-use crate::{ChangeKind, names::digits};
+use crate::{ChangeKind, Credentials, credentials::Filled, names::digits};
 use adapter_tools::RiskClass;
 use http::HeaderMap;
 use mcp_client::{Authorize, ChildProgram, Dial, HttpTransport, UrlDial};
@@ -28,6 +28,8 @@ pub struct UpstreamSpec {
     pub uris: Uris,
     /// Tokens for requests to an address.
     pub tokens: Tokens,
+    /// Owner of the credentials that it is shown.
+    pub credentials: Credentials,
     /// Clients that share a connection.
     pub isolation: Isolation,
     /// Time without calls after which the connection is closed; zero: never.
@@ -153,6 +155,7 @@ impl UpstreamSpec {
             prefix: None,
             uris: Uris::default(),
             tokens: Tokens::default(),
+            credentials: Credentials::default(),
             isolation: Isolation::default(),
             idle: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(60),
@@ -267,7 +270,8 @@ impl UpstreamSpec {
         }
     }
 
-    pub(crate) fn dial(&self, authorizer: Option<Authorizer>) -> Dial {
+    /// The way to it, with the credentials of one client if it is for that alone.
+    pub(crate) fn dial(&self, authorizer: Option<Authorizer>, own: Option<&Filled>) -> Dial {
         match &self.reach {
             Reach::Child {
                 program,
@@ -279,6 +283,7 @@ impl UpstreamSpec {
                 arguments: arguments.iter().map(OsString::from).collect(),
                 environment: environment
                     .iter()
+                    .chain(own.iter().flat_map(|it| &it.environment))
                     .map(|(name, value)| (OsString::from(name), OsString::from(value)))
                     .collect(),
                 directory: directory.clone(),
@@ -288,7 +293,11 @@ impl UpstreamSpec {
                 headers,
                 transport,
             } => Dial::Url(UrlDial {
-                headers: headers.clone(),
+                headers: {
+                    let mut headers = headers.clone();
+                    headers.extend(own.iter().flat_map(|it| it.headers.iter().cloned()));
+                    headers
+                },
                 transport: *transport,
                 authorize: authorizer.map(|it| Arc::new(it) as Arc<dyn Authorize>),
                 ..UrlDial::new(url)

@@ -1,17 +1,19 @@
 pub(crate) mod call;
 pub(crate) mod desk;
 pub(crate) mod meter;
+pub(crate) mod own;
 pub(crate) mod slot;
 pub(crate) mod watched;
 
 use self::{
     call::{Parked, unavailable},
     meter::{Figures, Meter},
-    slot::{Down, Live, Slot},
+    own::{RefusedClient, find_lists},
+    slot::{Down, Live, Slot, Wants},
     watched::Watched,
 };
 use crate::{
-    Isolation, Reach, Tokens, UpstreamSpec, Uris,
+    Credentials, Isolation, Reach, Tokens, UpstreamSpec, Uris,
     catalogue::Catalogue,
     names::{offered_uri, original_uri, scheme_key},
     pins::{Listed, PinKind, Pins, Verdict, hex},
@@ -38,6 +40,7 @@ use tokio::{
     runtime::Handle,
     sync::{broadcast, watch},
 };
+use vault::ClientSecrets;
 
 /// Most clients of one upstream that have a connection each.
 const MAX_CLIENTS: usize = 256;
@@ -153,6 +156,8 @@ pub struct Status {
     pub connected: u64,
     /// Milliseconds that connecting took the last time.
     pub connect_ms: Option<u64>,
+    /// Clients that cannot use it, where each needs a credential of its own.
+    pub refused_clients: Vec<RefusedClient>,
 }
 
 #[derive(Debug, Default)]
@@ -171,6 +176,8 @@ struct Record {
     state: Option<(State, u64)>,
     /// The last lines on standard error of a child that has ended.
     stderr: String,
+    /// Clients whose own credential is missing or was refused, the first to be found out first.
+    refused: Vec<RefusedClient>,
 }
 
 fn now() -> u64 {
@@ -196,6 +203,10 @@ pub(crate) struct Upstream {
     /// The catalogue that was read, and what is offered of it.
     pub(crate) judged: Judged,
     pins: Arc<Mutex<Pins>>,
+    /// Secrets of clients, where each has its own.
+    secrets: Option<Arc<ClientSecrets>>,
+    /// Held while lists of one client are united with those of others.
+    uniting: Mutex<()>,
     pub(crate) parked: Parked,
     pub(crate) watched: Arc<Watched>,
     is_closed: AtomicBool,
@@ -227,6 +238,7 @@ impl Upstream {
         spec: UpstreamSpec,
         store: Option<Store>,
         pins: Arc<Mutex<Pins>>,
+        secrets: Option<Arc<ClientSecrets>>,
         runtime: Handle,
         changes: watch::Sender<u64>,
         updates: broadcast::Sender<String>,
@@ -249,6 +261,8 @@ impl Upstream {
             made: Mutex::default(),
             judged: Mutex::default(),
             pins,
+            secrets,
+            uniting: Mutex::default(),
             authorizer: tokio::sync::Mutex::default(),
             calls: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -259,6 +273,10 @@ impl Upstream {
         if upstream.spec.enabled && upstream.spec.unresolved.is_none() {
             let slot = Slot::start(&upstream, None);
             let _ = upstream.shared.set(slot);
+            if upstream.bindings().is_some() && upstream.catalogue().is_none() {
+                let looking = find_lists(Arc::downgrade(&upstream));
+                upstream.runtime.spawn(looking);
+            }
         }
         upstream
     }
@@ -295,29 +313,21 @@ impl Upstream {
             return Err(Down {
                 reason: "it is configured differently now".to_owned(),
                 retry_after: Some(Duration::from_secs(1)),
-                wants_login: false,
+                wants: Wants::Nothing,
             });
         }
-        let Some(key) = ClientKey::of(self.spec.isolation, cx) else {
-            return Ok(SlotRef::Shared(shared));
-        };
-        let mut slots = locked(&self.of_clients);
-        if let Some(slot) = slots.get(&key) {
-            return Ok(SlotRef::Own(Arc::clone(slot)));
+        match ClientKey::of(self.isolation(), cx) {
+            None => Ok(SlotRef::Shared(shared)),
+            Some(key) => Ok(SlotRef::Own(self.own_slot(key)?)),
         }
-        if MAX_CLIENTS <= slots.len() {
-            slots.retain(|_, slot| slot.live().is_some());
+    }
+
+    /// Clients that share a connection: none where each has a credential of its own.
+    fn isolation(&self) -> Isolation {
+        match (self.spec.isolation, self.bindings()) {
+            (Isolation::Shared, Some(_)) => Isolation::PerClient,
+            (isolation, _) => isolation,
         }
-        if MAX_CLIENTS <= slots.len() {
-            return Err(Down {
-                reason: format!("{MAX_CLIENTS} clients have connections to it already"),
-                retry_after: Some(Duration::from_secs(5)),
-                wants_login: false,
-            });
-        }
-        let slot = Arc::new(Slot::start(self, Some(key.askable)));
-        slots.insert(key, Arc::clone(&slot));
-        Ok(SlotRef::Own(slot))
     }
 
     fn out_of_use(&self) -> Down {
@@ -325,32 +335,40 @@ impl Upstream {
         Down {
             reason: why.unwrap_or("it is switched off").to_owned(),
             retry_after: None,
-            wants_login: false,
+            wants: Wants::Nothing,
         }
     }
 
     /// Leaves a connection that is of no use any more.
     pub(crate) fn leave(&self, cx: &ToolCx, live: &Arc<Live>) {
-        let own = ClientKey::of(self.spec.isolation, cx)
+        let own = ClientKey::of(self.isolation(), cx)
             .and_then(|key| locked(&self.of_clients).get(&key).cloned());
         if let Some(slot) = own.as_deref().or_else(|| self.shared.get()) {
             slot.leave(live);
         }
     }
 
-    /// Leaves the connection of all clients if no call is under way on it.
+    /// Leaves connections on which no call is under way: that of all clients, or those of clients that each have a
+    /// credential of their own.
     pub(crate) fn leave_idle(&self) {
-        if let Some(slot) = self.shared.get()
-            && let Some(live) = slot.live()
-            && live.desk.calls() == 0
-        {
-            slot.leave(&live);
+        let own: Vec<_> = match self.bindings() {
+            Some(_) => locked(&self.of_clients).values().cloned().collect(),
+            None => Vec::new(),
+        };
+        let own = own.iter().map(|it| &**it);
+        for slot in own.chain(self.shared.get()) {
+            if let Some(live) = slot.live()
+                && live.desk.calls() == 0
+            {
+                slot.leave(&live);
+            }
         }
     }
 
     /// Connects, and reads the lists.
-    pub(crate) async fn look(&self) -> Result<Arc<Live>, Down> {
+    pub(crate) async fn look(self: &Arc<Self>) -> Result<Arc<Live>, Down> {
         match self.shared.get() {
+            Some(_) if self.bindings().is_some() => self.look_as_client().await,
             Some(slot) => slot.look().await,
             None => Err(self.out_of_use()),
         }
@@ -359,6 +377,11 @@ impl Upstream {
     /// The connection of all clients, which is opened if it is not.
     pub(crate) async fn connect(&self) -> Result<Arc<Live>, Down> {
         match self.shared.get() {
+            Some(_) if self.bindings().is_some() => Err(Down {
+                reason: "each client has connections of its own to it, on which nothing is subscribed to".to_owned(),
+                retry_after: None,
+                wants: Wants::Nothing,
+            }),
             Some(slot) => slot.connected().await,
             None => Err(self.out_of_use()),
         }
@@ -402,7 +425,10 @@ impl Upstream {
         let down = Down {
             reason,
             retry_after,
-            wants_login,
+            wants: match wants_login {
+                true => Wants::Login,
+                false => Wants::Nothing,
+            },
         };
         unavailable(name, &down)
     }
@@ -690,7 +716,7 @@ impl Upstream {
     }
 
     /// Connections that are open.
-    fn all_live(&self) -> Vec<Arc<Live>> {
+    pub(crate) fn all_live(&self) -> Vec<Arc<Live>> {
         let own = locked(&self.of_clients);
         let own = own.values().filter_map(|it| it.live());
         own.chain(self.live()).collect()
@@ -780,6 +806,7 @@ impl Upstream {
             calls_lost: self.lost.load(Ordering::Relaxed),
             connected: self.meter.connected.load(Ordering::Relaxed),
             connect_ms: record.connect_ms,
+            refused_clients: record.refused.clone(),
         }
     }
 
@@ -806,6 +833,9 @@ fn reason(
     known: Option<&Catalogue>,
 ) -> String {
     match state {
+        State::Configured if matches!(spec.credentials, Credentials::PerClient(_)) => {
+            "it was never heard of; it is connected for the first client that has a credential of its own".to_owned()
+        }
         State::Configured => "it was never heard of; it is connected when it is needed".to_owned(),
         State::Known => {
             let age = known.map(|it| it.age().as_secs()).unwrap_or_default();
@@ -877,8 +907,8 @@ fn offered_as(uris: Uris, key: &str, uri: &str) -> String {
 }
 
 /// Owner of a connection that is not all clients'.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct ClientKey {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientKey {
     principal: Arc<str>,
     session: Option<Arc<str>>,
     /// A legacy upstream is told once for a connection what can be asked.

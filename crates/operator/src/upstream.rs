@@ -1,6 +1,7 @@
 //! The commands `upstream …`: what a running server knows of its upstreams, or what is stored of them; and
 //! changes of the configuration file.
 
+mod credential;
 mod edit;
 mod pins;
 mod shown;
@@ -77,6 +78,7 @@ pub fn upstream(command: UpstreamCommand) -> Result<ExitCode, Stop> {
         } => pins::diff(settings, &name, item.as_deref(), format),
         UpstreamCommand::Approve(approve) => pins::approve(approve),
         UpstreamCommand::Hold(hold) => pins::hold(hold),
+        UpstreamCommand::Credential(command) => credential::credential(command),
         UpstreamCommand::Add(add) => edit::add(add),
         UpstreamCommand::Remove {
             settings,

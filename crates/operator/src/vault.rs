@@ -50,6 +50,13 @@ pub fn vault(command: VaultCommand) -> Result<ExitCode, Stop> {
         } => rotate(&place(settings)?.1, new_key_file.as_deref()),
         VaultCommand::Remove { settings, name } => {
             let place = place(settings)?.1;
+            if name == vault::CLIENTS_KEY && place.clients().directory().exists() {
+                let why = format!(
+                    "`{name}` is the key of the credentials of clients in {}: they would be lost. Remove that directory first",
+                    place.clients().directory().display()
+                );
+                return Err(failed(why));
+            }
             let removed = edit(&place, |it| Ok(it.remove(&name)))?;
             match removed {
                 true => print(&format!("`{name}` is removed from {}", shown(&place))),
@@ -149,30 +156,43 @@ fn set(place: &VaultPlace, name: &str, file: Option<&Path>) -> Result<ExitCode, 
         true => place.key().map_err(failed)?,
         false => return Err(failed(VaultError::Missing(place.path.clone()))),
     };
-    let value = match file {
-        Some(path) => {
-            let file = std::fs::File::open(path);
-            file.and_then(read)
-                .map_err(|error| failed(format!("{}: {error}", path.display())))?
-        }
-        None if io::stdin().is_terminal() => typed(&name).map_err(failed)?,
-        None => {
-            read(io::stdin().lock()).map_err(|error| failed(format!("standard input: {error}")))?
-        }
-    };
-    let is_short = value.reveal().len() < redaction::MIN_KNOWN_BYTES;
+    let value = given(name.as_str(), file)?;
+    let is_short = is_short(&value);
     let was_there = vault::edit(&place.path, &key, |it| it.set(&name, value)).map_err(failed)?;
     if is_short {
-        remark(&format!(
-            "warning: it has fewer than {} bytes: in logs and answers it is not recognised, and not redacted",
-            redaction::MIN_KNOWN_BYTES
-        ));
+        warn_of_short();
     }
     let place = shown(place);
     print(&match was_there {
         true => format!("`{name}` is replaced in {place}"),
         false => format!("`{name}` is in {place}; write `${{vault:{name}}}` where it belongs"),
     })
+}
+
+/// The value of a secret: what the file has, or what is typed on the terminal, or what standard input has.
+pub(crate) fn given(name: &str, file: Option<&Path>) -> Result<Secret, Stop> {
+    match file {
+        Some(path) => {
+            let file = std::fs::File::open(path);
+            file.and_then(read)
+                .map_err(|error| failed(format!("{}: {error}", path.display())))
+        }
+        None if io::stdin().is_terminal() => typed(name).map_err(failed),
+        None => {
+            read(io::stdin().lock()).map_err(|error| failed(format!("standard input: {error}")))
+        }
+    }
+}
+
+pub(crate) fn is_short(value: &Secret) -> bool {
+    value.reveal().len() < redaction::MIN_KNOWN_BYTES
+}
+
+pub(crate) fn warn_of_short() {
+    remark(&format!(
+        "warning: it has fewer than {} bytes: in logs and answers it is not recognised, and not redacted",
+        redaction::MIN_KNOWN_BYTES
+    ));
 }
 
 /// A text without its last line end.
@@ -188,7 +208,7 @@ fn read(source: impl io::Read) -> io::Result<Secret> {
 }
 
 /// A line of the terminal, which does not show it.
-fn typed(name: &Name) -> io::Result<Secret> {
+fn typed(name: &str) -> io::Result<Secret> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;
     let mut silent = before.clone();
@@ -208,6 +228,12 @@ fn typed(name: &Name) -> io::Result<Secret> {
     Ok(Secret::new(line))
 }
 
+/// A time in seconds since 1970 as text.
+pub(crate) fn time(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| String::new(), |it| it.to_string())
+}
+
 fn list(loaded: &Loaded, place: &VaultPlace, format: ReportFormat) -> Result<ExitCode, Stop> {
     let vault = open(place)?;
     let mut used: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -220,10 +246,6 @@ fn list(loaded: &Loaded, place: &VaultPlace, format: ReportFormat) -> Result<Exi
             });
         }
     }
-    let time = |seconds: u64| {
-        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-        jiff::Timestamp::from_second(seconds).map_or_else(|_| String::new(), |it| it.to_string())
-    };
     let rows = vault.entries().map(|(name, entry)| {
         let used = used.get(name.as_str()).cloned().unwrap_or_default();
         (

@@ -1,11 +1,15 @@
 //! Other MCP servers as sources of tools, resources and prompts, as the configuration names them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use adapter_tools::RiskClass;
-use config::{Config, Environment, Loaded, OnOffer, Problem};
-use gateway::{Gateway, GatewayOptions, HostFile, NameTemplate, Reach, Tokens, UpstreamSpec};
+use config::{Config, Environment, Loaded, OnOffer, Problem, TemplatePart, UpstreamCredentials};
+use gateway::{
+    Bindings, Credentials, Gateway, GatewayOptions, HostFile, NameTemplate, Reach, Template,
+    Tokens, UpstreamSpec,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_client::HttpTransport;
 use oauth_client::Secret;
@@ -39,6 +43,7 @@ pub fn upstreams_stored(config: &Config) -> Result<Gateway, Failure> {
             .map_err(|why| format!("gateway.names: {why}"))?,
         describe_origin: config.gateway.describe_origin,
         directory: Some(upstreams_directory(config)),
+        clients: Some(Arc::new(config.vault_place().clients())),
     };
     Ok(Gateway::new(options, specs(config)?))
 }
@@ -204,6 +209,7 @@ fn spec(
             environment: upstream
                 .env
                 .iter()
+                .filter(|(_, value)| !is_own(value, environment))
                 .map(|(name, value)| Ok((name.clone(), resolved(&format!("env.{name}"), value)?)))
                 .collect::<Result<_, String>>()?,
             directory: upstream.cwd.clone(),
@@ -231,6 +237,7 @@ fn spec(
     let seconds = Duration::from_secs;
     Ok(UpstreamSpec {
         tokens: tokens(upstream)?,
+        credentials: credentials(upstream, environment)?,
         unresolved: upstream.unresolved.clone(),
         enabled: upstream.enabled,
         allow: upstream.allow.clone(),
@@ -279,6 +286,8 @@ fn tokens(upstream: &config::Upstream) -> Result<Tokens, String> {
                 scopes: scopes.split_whitespace().map(str::to_owned).collect(),
             })
         }
+        // A login that all clients would share is not for those that need their own.
+        None if upstream.credentials != UpstreamCredentials::Shared => Ok(Tokens::None),
         None if upstream.headers.keys().any(is_authorization) => Ok(Tokens::None),
         None => Ok(oauth_client::usual_directory().map_or(Tokens::None, Tokens::Kept)),
     }
@@ -307,15 +316,64 @@ fn risk(class: config::RiskClass) -> RiskClass {
     }
 }
 
+fn header_name(name: &str) -> Result<HeaderName, String> {
+    name.parse()
+        .map_err(|_| format!("`{name}` is no name of a header"))
+}
+
+/// True if a credential of the client that calls stands in the text.
+fn is_own(text: &str, environment: &Environment) -> bool {
+    let parts = environment.template(text).unwrap_or_default();
+    parts
+        .iter()
+        .any(|it| matches!(it, TemplatePart::Credential(_)))
+}
+
+/// Owner of the credentials that an upstream is shown, and the places of those of clients.
+fn credentials(
+    upstream: &config::Upstream,
+    environment: &Environment,
+) -> Result<Credentials, String> {
+    if upstream.credentials != UpstreamCredentials::PerClient {
+        return Ok(Credentials::Shared);
+    }
+    let template = |section: &str, name: &str, text: &str| {
+        let parts = environment.template(text);
+        if parts.is_none() && upstream.unresolved.is_some() {
+            return Ok(Template::default());
+        }
+        let parts =
+            parts.ok_or_else(|| format!("{section}.{name} refers to something that is not set"))?;
+        Ok::<_, String>(Template::new(parts.into_iter().map(|it| match it {
+            TemplatePart::Text(text) => gateway::TemplatePart::Text(text),
+            TemplatePart::Credential(name) => gateway::TemplatePart::Credential(name),
+        })))
+    };
+    let mut bindings = Bindings::default();
+    for (name, text) in &upstream.headers {
+        if is_own(text, environment) {
+            let template = template("headers", name, text)?;
+            bindings.headers.push((header_name(name)?, template));
+        }
+    }
+    for (name, text) in &upstream.env {
+        if is_own(text, environment) {
+            bindings
+                .environment
+                .push((name.clone(), template("env", name, text)?));
+        }
+    }
+    Ok(Credentials::PerClient(bindings))
+}
+
 fn headers(upstream: &config::Upstream, environment: &Environment) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
-    for (name, value) in &upstream.headers {
+    let shared = upstream.headers.iter();
+    for (name, value) in shared.filter(|(_, value)| !is_own(value, environment)) {
         let value = environment
             .resolve(value)
             .ok_or_else(|| format!("headers.{name} refers to something that is not set"))?;
-        let name: HeaderName = name
-            .parse()
-            .map_err(|_| format!("`{name}` is no name of a header"))?;
+        let name = header_name(name)?;
         let mut value = HeaderValue::from_str(&value)
             .map_err(|_| format!("headers.{name} has characters that a header cannot have"))?;
         value.set_sensitive(true);

@@ -241,13 +241,11 @@ impl ClientSecrets {
         });
         if !has_files {
             let vault_key = (self.source)()?;
-            edit(&self.vault, &vault_key, |it| {
-                match it.get(CLIENTS_KEY) {
-                    Some(_) => Ok(()),
-                    None => {
-                        let key = Secret::new(Key::generate()?.text().as_str());
-                        it.set(&ours(CLIENTS_KEY)?, key).map(drop)
-                    }
+            edit(&self.vault, &vault_key, |it| match it.get(CLIENTS_KEY) {
+                Some(_) => Ok(()),
+                None => {
+                    let key = Secret::new(Key::generate()?.text().as_str());
+                    it.set(&ours(CLIENTS_KEY)?, key).map(drop)
                 }
             })?;
         }

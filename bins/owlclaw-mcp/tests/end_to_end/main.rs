@@ -17,6 +17,7 @@ mod commands;
 mod confirmation;
 mod crash_loop;
 mod crashes;
+mod credentials;
 mod doctor;
 mod files;
 mod filters;

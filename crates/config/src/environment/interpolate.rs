@@ -20,6 +20,10 @@ const ENV: &str = "env:";
 const VAULT: &str = "vault:";
 /// Prefix of a reference to the output of a program.
 const CMD: &str = "cmd:";
+/// Prefix of a reference to a credential of the client that calls.
+const CREDENTIAL: &str = "credential:";
+/// The longest name of such a credential.
+const MAX_CREDENTIAL: usize = 64;
 /// Separator between the name of a variable and what stands for it if it is not set, or empty.
 const DEFAULT: &str = ":-";
 /// A longer file is no value.
@@ -60,6 +64,9 @@ pub(crate) enum InterpolateError {
         /// Description of the failure.
         why: String,
     },
+    /// A credential of a client is nobody's where no client calls.
+    #[error("refers to the credential `{0}` of a client, which stands for nothing here")]
+    Credential(String),
     /// A reference of a kind that does not exist.
     #[error("has a reference of the unknown kind `{0}`")]
     Kind(String),
@@ -82,8 +89,12 @@ impl InterpolateError {
                     .to_owned(),
             ),
             Self::Command { .. } => None,
+            Self::Credential(_) => Some(
+                "it is for `headers` and `env` of upstreams with `credentials: per-client`"
+                    .to_owned(),
+            ),
             Self::Kind(kind) => {
-                let kinds = ["env", "vault", "file", "cmd"];
+                let kinds = ["env", "vault", "file", "cmd", "credential"];
                 Some(match nearest(kind, kinds) {
                     Some(meant) => format!("did you mean `{meant}`?"),
                     None => format!("kinds are `{}`", kinds.join("`, `")),
@@ -200,6 +211,12 @@ fn value(
         let content = content(Path::new(path))?;
         return Ok((ReferenceSource::File, vault::Secret::new(content)));
     }
+    if let Some(name) = reference.strip_prefix(CREDENTIAL) {
+        return Err(match is_credential(name) {
+            true => InterpolateError::Credential(name.to_owned()),
+            false => InterpolateError::Malformed,
+        });
+    }
     if let Some(words) = reference.strip_prefix(CMD) {
         let printed = environment.output_of(words)?;
         return Ok((ReferenceSource::Command, printed));
@@ -283,6 +300,51 @@ fn content(path: &Path) -> Result<String, InterpolateError> {
     Ok(text)
 }
 
+/// Part of a text that credentials of a client stand in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplatePart {
+    /// Text, with its other references replaced.
+    Text(String),
+    /// Name of a credential of the client that calls.
+    Credential(String),
+}
+
+/// The text as parts of which each is a `${credential:NAME}` or has none.
+pub(crate) fn template(
+    text: &str,
+    environment: &Environment,
+) -> Result<Vec<TemplatePart>, InterpolateError> {
+    let replaced = |text: &str| {
+        let replaced = interpolate(text, environment)?;
+        let text = replaced.map_or_else(|| text.to_owned(), |it| it.text);
+        Ok::<_, InterpolateError>(TemplatePart::Text(text))
+    };
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some((before, name, after)) = first_credential(rest) {
+        if !before.is_empty() {
+            parts.push(replaced(before)?);
+        }
+        parts.push(TemplatePart::Credential(name.to_owned()));
+        rest = after;
+    }
+    if !rest.is_empty() {
+        parts.push(replaced(rest)?);
+    }
+    Ok(parts)
+}
+
+/// The text around the first `${credential:NAME}` in it, and the name.
+pub(crate) fn first_credential(text: &str) -> Option<(&str, &str, &str)> {
+    const BEGINNING: &str = "${credential:";
+    let mut places = text.match_indices(BEGINNING);
+    places.find_map(|(at, _)| {
+        let (name, after) = text[at + BEGINNING.len()..].split_once('}')?;
+        let before = &text[..at];
+        (!before.ends_with('$') && is_credential(name)).then_some((before, name, after))
+    })
+}
+
 /// The text with each `${file:PATH}` that begins nowhere beginning at `base`.
 pub(crate) fn with_absolute_files(text: &str, base: &Path) -> Option<String> {
     const BEGINNING: &str = "${file:";
@@ -302,6 +364,11 @@ pub(crate) fn with_absolute_files(text: &str, base: &Path) -> Option<String> {
         }
     }
     Some(result)
+}
+
+fn is_credential(name: &str) -> bool {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    !name.is_empty() && name.len() <= MAX_CREDENTIAL && name.bytes().all(is_legal)
 }
 
 fn is_name(name: &str) -> bool {
@@ -349,9 +416,43 @@ mod tests {
             ("${valt:A}", Err(InterpolateError::Kind("valt".into()))),
             ("${vault:A}", some("one")),
             ("${vault:A:-two}", Err(InterpolateError::Malformed)),
+            (
+                "${credential:A}",
+                Err(InterpolateError::Credential("A".into())),
+            ),
+            ("${credential:}", Err(InterpolateError::Malformed)),
         ];
         for (text, expected) in rows {
             assert_eq!(interpolate(text, &environment), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_clients_part_a_text() {
+        let environment = Environment::from([("A", "one")]);
+        let text = |text: &str| TemplatePart::Text(text.to_owned());
+        let own = |name: &str| TemplatePart::Credential(name.to_owned());
+        let rows = [
+            ("", Some(vec![])),
+            (
+                "Bearer ${credential:token}",
+                Some(vec![text("Bearer "), own("token")]),
+            ),
+            (
+                "${credential:a}${A}:${credential:b-2}$${credential:c}",
+                Some(vec![
+                    own("a"),
+                    text("one:"),
+                    own("b-2"),
+                    text("${credential:c}"),
+                ]),
+            ),
+            ("${credential:a}${MISSING}", None),
+            ("${credential:a b}", None),
+            ("${credential:a", None),
+        ];
+        for (written, expected) in rows {
+            assert_eq!(template(written, &environment).ok(), expected, "{written}");
         }
     }
 

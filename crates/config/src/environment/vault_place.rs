@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vault::{Key, VaultError};
+use vault::{ClientSecrets, Key, VaultError};
 
 /// A vault, and the source of its key.
 #[derive(Debug, Clone)]
@@ -45,6 +45,13 @@ impl VaultPlace {
                 }
             }
         }
+    }
+
+    /// The secrets of clients beside the vault.
+    #[must_use]
+    pub fn clients(&self) -> ClientSecrets {
+        let place = self.clone();
+        ClientSecrets::beside(&self.path, move || place.key())
     }
 
     /// The vault, opened.

@@ -7,7 +7,7 @@ use figment::value::{Dict, Value as Setting};
 
 use crate::Environment;
 use crate::environment::interpolate::{
-    Reference, ReferenceSource, interpolate, with_absolute_files,
+    Reference, ReferenceSource, first_credential, interpolate, with_absolute_files,
 };
 use crate::layer::{Layer, Origins, child, join};
 use crate::nearest::nearest;
@@ -58,6 +58,23 @@ fn upstream_of(path: &str) -> Option<&str> {
         Some(quoted) => quoted.split_once('"').map(|(name, _)| name),
         None => rest.split_once('.').map(|(name, _)| name),
     }
+}
+
+/// Returns true for the keys of an upstream in which credentials of clients may stand.
+fn takes_credentials(path: &str) -> bool {
+    upstream_of(path).is_some() && (path.contains(".headers.") || path.contains(".env."))
+}
+
+/// The text with `x` in the place of each credential of a client: what it is for each client is known when it calls.
+fn without_credentials(text: &str) -> String {
+    let mut without = String::new();
+    let mut rest = text;
+    while let Some((before, _, after)) = first_credential(rest) {
+        without.push_str(before);
+        without.push('x');
+        rest = after;
+    }
+    without + rest
 }
 
 /// Returns true if a text has a reference that begins like this.
@@ -281,7 +298,8 @@ impl<'a> Walk<'a> {
             self.misfit(node, path, message, Some(hint));
             return None;
         }
-        let replaced = match interpolate(text, self.environment) {
+        let plain = takes_credentials(path).then(|| without_credentials(text));
+        let replaced = match interpolate(plain.as_deref().unwrap_or(text), self.environment) {
             Ok(replaced) => replaced,
             Err(error) => match upstream_of(path).filter(|_| is_secret) {
                 // One upstream is no reason to stop the others.

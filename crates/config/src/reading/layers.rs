@@ -61,7 +61,7 @@ const RULES: [&str; 6] = [
     "vault",
     "alerts",
 ];
-const UPSTREAM_RULES: [&str; 9] = [
+const UPSTREAM_RULES: [&str; 10] = [
     "allow",
     "deny",
     "hold",
@@ -69,6 +69,7 @@ const UPSTREAM_RULES: [&str; 9] = [
     "risk",
     "risks",
     "accept_changes",
+    "credentials",
     "isolation",
     "prefix",
 ];

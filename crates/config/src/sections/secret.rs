@@ -75,7 +75,7 @@ impl Secret {
         let is_reference = name.is_some_and(|name| {
             // The place of a file is no secret, nor is a program; a default may be one.
             let is_place = ["file:", "cmd:"].iter().any(|it| name.starts_with(it));
-            let name = ["env:", "vault:"]
+            let name = ["env:", "vault:", "credential:"]
                 .iter()
                 .find_map(|it| name.strip_prefix(it))
                 .unwrap_or(name);

@@ -10,10 +10,12 @@ use http_client::BadUrl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::interpolate::{TemplatePart, first_credential};
 use crate::environment::{self, Environment};
 use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
 use crate::sections::secret::url_fault;
+use crate::sections::{Config, Transport};
 
 /// Longest name of an upstream.
 const MAX_NAME: usize = 40;
@@ -29,7 +31,8 @@ pub struct Upstream {
     #[schemars(extend("x-items" = "secret"))]
     pub args: Vec<String>,
     /// Environment variables of the program, besides `PATH`, `HOME` and eight others that it inherits.
-    /// `${NAME}` refers to the server's own, `${vault:NAME}` to the vault.
+    /// `${NAME}` refers to the server's own, `${vault:NAME}` to the vault, `${credential:NAME}` to the credential of the
+    /// client that calls (`credentials: per-client`).
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub env: BTreeMap<String, String>,
     /// The directory it runs in. Without one, that of the configuration file.
@@ -38,12 +41,15 @@ pub struct Upstream {
     /// Address of the server: `http`, `https`, `ws` or `wss`. Either this or `command`.
     #[schemars(extend("format" = "secret"))]
     pub url: Option<String>,
-    /// Sent with each request. `${NAME}` refers to the server's environment, `${vault:NAME}` to the vault.
+    /// Sent with each request. `${NAME}` refers to the server's environment, `${vault:NAME}` to the vault,
+    /// `${credential:NAME}` to the credential of the client that calls (`credentials: per-client`).
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub headers: BTreeMap<String, String>,
     /// A client of the server's authorization server, which gives it tokens. Without one, tokens are used that
     /// `owlclaw-mcp client login` keeps for the address, unless `headers` has `Authorization`.
     pub auth: Option<UpstreamAuth>,
+    /// Owner of the credentials that the server is shown.
+    pub credentials: UpstreamCredentials,
     /// The transport behind an `http` address.
     pub transport: UpstreamTransport,
     /// Use it.
@@ -107,6 +113,7 @@ impl Default for Upstream {
             url: None,
             headers: BTreeMap::new(),
             auth: None,
+            credentials: UpstreamCredentials::default(),
             transport: UpstreamTransport::default(),
             enabled: true,
             allow: Vec::new(),
@@ -144,6 +151,20 @@ pub struct UpstreamAuth {
     #[serde(default)]
     #[schemars(extend("format" = "word"))]
     pub scope: Option<String>,
+}
+
+/// Credentials that an upstream is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpstreamCredentials {
+    /// One for all clients: that of this configuration, or tokens that `owlclaw-mcp client login` keeps.
+    #[default]
+    Shared,
+    /// Each client's own, in the places of `${credential:NAME}`. Without its own a client is refused. Each client has
+    /// connections of its own.
+    PerClient,
+    /// None: tokens that are kept for the address are not used.
+    None,
 }
 
 /// Cost of calls of some tools of an upstream.
@@ -282,11 +303,38 @@ impl Default for Gateway {
 }
 
 impl Upstream {
+    /// Names of the credentials that each client needs, and the keys that they stand in.
+    pub fn credential_names(&self) -> BTreeMap<String, Vec<String>> {
+        let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (section, values) in [("headers", &self.headers), ("env", &self.env)] {
+            for (key, value) in values {
+                let mut rest = value.as_str();
+                while let Some((_, name, after)) = first_credential(rest) {
+                    let keys = names.entry(name.to_owned()).or_default();
+                    keys.push(child(section, key));
+                    rest = after;
+                }
+            }
+        }
+        names
+    }
+
     /// Values of everything in it that may be a reference; `None` for one that cannot be resolved.
     pub(crate) fn resolved(&self, environment: &Environment) -> Vec<Option<String>> {
         let texts = self.url.iter().chain(&self.args);
         let texts = texts.chain(self.env.values()).chain(self.headers.values());
-        texts.map(|it| environment.resolve(it)).collect()
+        let resolved = |text: &String| {
+            let parts = environment.template(text)?.into_iter();
+            Some(
+                parts
+                    .map(|it| match it {
+                        TemplatePart::Text(text) => text,
+                        TemplatePart::Credential(name) => format!("${{credential:{name}}}"),
+                    })
+                    .collect(),
+            )
+        };
+        texts.map(resolved).collect()
     }
 
     /// Makes its paths absolute.
@@ -324,13 +372,70 @@ fn with_plain_references(text: &str) -> String {
     plain
 }
 
+/// Mistakes of `credentials` and what belongs to it: the key below the upstream, the mistake, and what to do.
+fn credential_faults(
+    upstream: &Upstream,
+    has_proof: bool,
+) -> Vec<(String, &'static str, &'static str)> {
+    let mut faults = Vec::new();
+    let mut fault = |key: &str, message, hint| faults.push((key.to_owned(), message, hint));
+    let named = upstream.credential_names();
+    let first = named.values().flatten().next();
+    let is_authorization = |name: &&String| name.eq_ignore_ascii_case("authorization");
+    let authorization = upstream.headers.keys().find(is_authorization);
+    match upstream.credentials {
+        UpstreamCredentials::PerClient => {
+            if !has_proof {
+                let hint = "configure `identity` (`api_keys: {}` is the shortest)";
+                let message = "needs clients that prove who they are: any of them could use the credentials of others";
+                fault("credentials", message, hint);
+            }
+            if upstream.auth.is_some() {
+                let hint = "take one of the two out";
+                fault(
+                    "auth",
+                    "is one credential for all clients, and `credentials` is `per-client`",
+                    hint,
+                );
+            }
+            if first.is_none() {
+                let hint = "write `headers: {Authorization: \"Bearer ${credential:token}\"}`, or a variable of `env`";
+                fault(
+                    "credentials",
+                    "is `per-client`, and no header or variable has a credential of the client",
+                    hint,
+                );
+            }
+        }
+        UpstreamCredentials::Shared | UpstreamCredentials::None => {
+            if let Some(key) = first {
+                fault(
+                    key,
+                    "has a credential of the client",
+                    "write `credentials: per-client` beside it",
+                );
+            }
+            let is_none = upstream.credentials == UpstreamCredentials::None;
+            let hint = "take it out, or write `credentials: shared`";
+            if is_none && upstream.auth.is_some() {
+                fault("auth", "is a credential, and `credentials` is `none`", hint);
+            }
+            if is_none && let Some(name) = authorization {
+                fault(
+                    &child("headers", name),
+                    "is a credential, and `credentials` is `none`",
+                    hint,
+                );
+            }
+        }
+    }
+    faults
+}
+
 /// Adds the problems of upstreams that can be found without looking at the machine.
-pub(crate) fn check(
-    upstreams: &BTreeMap<String, Upstream>,
-    gateway: &Gateway,
-    origins: &Origins,
-    problems: &mut Vec<Problem>,
-) {
+pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let (upstreams, gateway) = (&config.upstreams, &config.gateway);
+    let has_proof = config.transport == Transport::Stdio || config.identity.is_configured();
     let mut error = |key: String, message: String, hint: Option<&str>| {
         let is_known =
             |problem: &Problem| problem.key.as_ref().is_some_and(|it| it.starts_with(&key));
@@ -417,6 +522,10 @@ pub(crate) fn check(
                     );
                 }
             }
+        }
+        for (key, message, hint) in credential_faults(upstream, has_proof) {
+            let key = format!("{path}.{key}");
+            error(key.clone(), format!("`{key}` {message}"), Some(hint));
         }
         for (header, value) in &upstream.headers {
             // Whether the variables are set was looked at where they are read.

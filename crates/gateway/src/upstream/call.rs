@@ -9,7 +9,7 @@ use crate::{
     upstream::{
         Upstream,
         desk::{Asked, Caller, Place, can, capabilities_of},
-        slot::{Down, Live},
+        slot::{Down, Live, Wants},
     },
 };
 use adapter_tools::{
@@ -602,6 +602,11 @@ impl Item<'_> {
             }
             Error::TimedOut { .. } => ToolError::TimedOut,
             Error::Unanswered(_) => ToolError::failed(format!("upstream `{name}`: {text}")),
+            Error::Unauthorized { .. } if upstream.bindings().is_some() => {
+                let down = upstream.refused(&cx.principal, &text);
+                upstream.leave(cx, &flight.live);
+                self.unavailable(&down)
+            }
             Error::Unauthorized { .. } => {
                 upstream.failed(&text, true);
                 // The next connection uses what somebody has signed in for meanwhile.
@@ -609,7 +614,7 @@ impl Item<'_> {
                 self.unavailable(&Down {
                     reason: "it wants authorization".to_owned(),
                     retry_after: None,
-                    wants_login: true,
+                    wants: Wants::Login,
                 })
             }
             error if error.has_reached("max_message") => {
@@ -664,9 +669,10 @@ impl Item<'_> {
 
 /// Error of a call that was not begun, since there is no connection.
 pub(crate) fn unavailable(name: &str, down: &Down) -> ToolError {
-    let why = match down.wants_login {
-        true => "needs a login: its operator has to sign in",
-        false => "cannot be reached",
+    let why = match &down.wants {
+        Wants::Login => "needs a login: its operator has to sign in",
+        Wants::Own(why) => why,
+        Wants::Nothing => "cannot be reached",
     };
     ToolError::Unavailable {
         message: format!("upstream `{name}` {why}; the call was not begun"),

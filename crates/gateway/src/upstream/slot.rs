@@ -5,11 +5,11 @@ use crate::{
     catalogue::Catalogue,
     store::with_causes,
     upstream::{
-        Judged, Upstream,
+        ClientKey, Judged, Upstream,
         desk::{Desk, Ears},
+        own::Unopened,
     },
 };
-use adapter_tools::Askable;
 use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
 use mcp_client::{Bounds, Connection, Error, Options, Speak, Subscription};
@@ -58,6 +58,8 @@ pub(crate) struct Live {
     /// The lists that were read on a connection for one client alone.
     pub(crate) lists: ArcSwapOption<Catalogue>,
     pub(crate) judged: Judged,
+    /// Digest of the credentials that it was opened with, if they are those of one client.
+    digest: Option<[u8; 32]>,
 }
 
 impl Live {
@@ -75,7 +77,18 @@ impl Live {
 pub(crate) struct Down {
     pub(crate) reason: String,
     pub(crate) retry_after: Option<Duration>,
-    pub(crate) wants_login: bool,
+    pub(crate) wants: Wants,
+}
+
+/// Action without which there is no connection.
+#[derive(Clone, Debug)]
+pub(crate) enum Wants {
+    /// None that is known.
+    Nothing,
+    /// A login by the operator, for all clients.
+    Login,
+    /// A credential of the client's own: the predicate for the message to it.
+    Own(String),
 }
 
 type Waiter = oneshot::Sender<Result<Arc<Live>, Down>>;
@@ -104,15 +117,16 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// Starts the actor. `only_for` is what the one client can be asked for whom the connection is, if it is
-    /// for one alone; the slot of all clients reads the lists, too.
-    pub(crate) fn start(upstream: &Arc<Upstream>, only_for: Option<Askable>) -> Self {
+    /// Starts the actor. `owner` is the one client for whom the connection is, if it is for one alone; the slot of all
+    /// clients reads the lists, too.
+    pub(crate) fn start(upstream: &Arc<Upstream>, owner: Option<ClientKey>) -> Self {
         let live: Arc<ArcSwapOption<Live>> = Arc::default();
         let (orders, taken) = mpsc::channel(MAX_ORDERS);
         let actor = Actor {
             upstream: Arc::downgrade(upstream),
             live: Arc::clone(&live),
-            only_for,
+            owner: owner.map(Arc::new),
+            listed_before: None,
             waiting: Vec::new(),
             lookers: Vec::new(),
             attempt: None,
@@ -154,7 +168,7 @@ impl Slot {
         let gone = || Down {
             reason: "it is configured no more".to_owned(),
             retry_after: None,
-            wants_login: false,
+            wants: Wants::Nothing,
         };
         let (answer, answered) = oneshot::channel();
         self.orders.send(order(answer)).await.map_err(|_| gone())?;
@@ -181,10 +195,12 @@ type Listed = (Catalogue, Option<String>);
 struct Actor {
     upstream: Weak<Upstream>,
     live: Arc<ArcSwapOption<Live>>,
-    only_for: Option<Askable>,
+    owner: Option<Arc<ClientKey>>,
+    /// The lists that were last read on a client's own connection.
+    listed_before: Option<Arc<Catalogue>>,
     waiting: Vec<Waiter>,
     lookers: Vec<Waiter>,
-    attempt: Option<BoxFuture<'static, Result<Live, Error>>>,
+    attempt: Option<BoxFuture<'static, Result<Live, Unopened>>>,
     listing: Option<BoxFuture<'static, Listed>>,
     list_at: Option<Instant>,
     /// A look at whether the tokens in use are still those that are kept.
@@ -205,7 +221,7 @@ struct Actor {
 #[expect(clippy::large_enum_variant, reason = "one at a time, and never kept")]
 enum Happened {
     Order(Option<Order>),
-    Attempted(Result<Live, Error>),
+    Attempted(Result<Live, Unopened>),
     Listed(Listed),
     Subscribed(Result<Subscription, Error>),
     Subscribe,
@@ -214,7 +230,7 @@ enum Happened {
     ListNow,
     Retry,
     Look,
-    /// True if somebody has signed out, or in anew.
+    /// True if somebody has signed out, or in anew, or a client's own credentials are others.
     Looked(bool),
 }
 
@@ -339,7 +355,7 @@ impl Actor {
         let desk = Desk::new(
             &upstream.spec.name,
             Arc::clone(&upstream.watched),
-            self.only_for,
+            self.owner.as_ref().map(|it| it.askable),
         );
         let known = upstream.catalogue();
         let options = Options {
@@ -357,21 +373,24 @@ impl Actor {
             ..Options::default()
         };
         let within = upstream.spec.connect_timeout;
+        let owner = self.owner.clone();
         self.attempt = Some(Box::pin(async move {
             let opening = async {
-                let authorizer = upstream.authorizer().await?;
-                let dial = upstream.spec.dial(authorizer.clone());
-                Ok((Connection::open(&dial, options).await?, authorizer))
+                let way = upstream.way(owner.as_deref()).await?;
+                Ok((Connection::open(&way.dial, options).await?, way))
             };
             let opened = tokio::time::timeout(within, opening).await;
-            let (connection, authorizer) = opened.unwrap_or(Err(Error::TimedOut {
-                method: "initialize",
-                within,
-                note: String::new(),
-            }))?;
+            let (connection, way) = opened.unwrap_or_else(|_| {
+                Err(Unopened::Failed(Error::TimedOut {
+                    method: "initialize",
+                    within,
+                    note: String::new(),
+                }))
+            })?;
             Ok(Live {
                 connection,
-                authorizer,
+                authorizer: way.authorizer,
+                digest: way.digest,
                 desk,
                 is_listed: AtomicBool::new(false),
                 lists: ArcSwapOption::empty(),
@@ -380,7 +399,7 @@ impl Actor {
         }));
     }
 
-    fn attempted(&mut self, outcome: Result<Live, Error>) {
+    fn attempted(&mut self, outcome: Result<Live, Unopened>) {
         self.attempt = None;
         let Some(upstream) = self.upstream.upgrade() else {
             return;
@@ -391,24 +410,43 @@ impl Actor {
                 self.failures = 0;
                 self.down = None;
                 let live = Arc::new(live);
-                upstream.connected(&live, self.only_for.is_some());
+                upstream.connected(&live, self.owner.is_some());
+                if let Some(owner) = self.owner.as_ref().filter(|_| live.digest.is_some()) {
+                    upstream.accepted(&owner.principal);
+                }
                 self.live.store(Some(Arc::clone(&live)));
                 upstream.note();
-                if self.only_for.is_none() {
+                if self.owner.is_none() {
                     self.subscribe_pause = LISTEN.0;
                     self.subscribe();
                 }
                 self.list();
             }
-            Err(error) => {
-                let down = down_of(&error, self.failures);
-                if self.only_for.is_none() && upstream.catalogue().is_none() {
+            Err(unopened) => {
+                let own = self
+                    .owner
+                    .as_ref()
+                    .filter(|_| upstream.bindings().is_some());
+                let down = match (unopened, own) {
+                    (Unopened::Refused(why), owner) => {
+                        let client = owner.map_or("", |it| &it.principal);
+                        upstream.refused(client, &why)
+                    }
+                    (Unopened::Failed(error @ Error::Unauthorized { .. }), Some(owner)) => {
+                        upstream.refused(&owner.principal, &with_causes(&error))
+                    }
+                    (Unopened::Failed(error), _) => {
+                        let down = down_of(&error, self.failures);
+                        upstream.failed(&down.reason, matches!(down.wants, Wants::Login));
+                        upstream.advise(&error);
+                        down
+                    }
+                };
+                if self.owner.is_none() && upstream.catalogue().is_none() {
                     let pause = RETRY.0.saturating_mul(1 << self.failures.min(8));
                     self.retry_at = Some(Instant::now() + jittered(pause.min(RETRY.1)));
                 }
                 self.failures = self.failures.saturating_add(1);
-                upstream.failed(&down.reason, down.wants_login);
-                upstream.advise(&error);
                 let until = Instant::now() + down.retry_after.unwrap_or(LONGEST_PAUSE);
                 for waiter in self.waiting.drain(..).chain(self.lookers.drain(..)) {
                     let _ = waiter.send(Err(down.clone()));
@@ -481,8 +519,10 @@ impl Actor {
             self.list_at = Some(Instant::now() + GATHER);
             return;
         }
+        // What others see is nothing that this client has seen.
+        let own = live.digest.map(|_| self.listed_before.clone());
         self.listing = Some(Box::pin(async move {
-            let before = upstream.catalogue();
+            let before = own.unwrap_or_else(|| upstream.catalogue());
             Catalogue::read(&live.connection, before.as_deref()).await
         }));
     }
@@ -491,8 +531,13 @@ impl Actor {
         self.listing = None;
         let live = self.live.load_full();
         match (self.upstream.upgrade(), &live) {
-            (Some(_), Some(live)) if self.only_for.is_some() => {
-                live.lists.store(Some(Arc::new(catalogue)));
+            (Some(upstream), Some(live)) if self.owner.is_some() => {
+                let own = Arc::new(catalogue);
+                live.lists.store(Some(Arc::clone(&own)));
+                if live.digest.is_some() {
+                    let before = self.listed_before.replace(Arc::clone(&own));
+                    upstream.listed_for_client(&own, before.as_deref(), problem);
+                }
             }
             (Some(upstream), _) => upstream.listed(catalogue, problem),
             (None, _) => {}
@@ -521,7 +566,7 @@ impl Actor {
         upstream.parked.sweep();
         let idle = upstream.spec.idle;
         // Of a client's own connection nothing is subscribed to.
-        let is_listening = self.only_for.is_none() && upstream.watched.is_wanted();
+        let is_listening = self.owner.is_none() && upstream.watched.is_wanted();
         let is_used = is_listening || self.listing.is_some();
         if !idle.is_zero() && idle <= live.desk.idle() && !is_used {
             tracing::debug!(
@@ -529,6 +574,11 @@ impl Actor {
                 "an idle connection is closed"
             );
             return self.drop_live();
+        }
+        if let (None, Some(owner), Some(digest)) = (&self.looking, &self.owner, live.digest) {
+            let (upstream, owner) = (Arc::clone(&upstream), Arc::clone(owner));
+            let looking = async move { upstream.has_other(&owner.principal, digest).await };
+            self.looking = Some(Box::pin(looking));
         }
         if self.looking.is_none()
             && let (Tokens::Kept(_), Some(authorizer)) = (&upstream.spec.tokens, &live.authorizer)
@@ -546,7 +596,7 @@ impl Actor {
         if let Some(upstream) = self.upstream.upgrade().filter(|_| is_superseded) {
             tracing::info!(
                 upstream = upstream.spec.name,
-                "somebody has signed out of an upstream, or in anew: the connection is closed"
+                "the credentials of a connection are others now, or are there no more: it is closed"
             );
             self.drop_live();
         }
@@ -571,7 +621,7 @@ impl Actor {
             let _ = waiter.send(Err(Down {
                 reason: "the connection was closed".to_owned(),
                 retry_after: Some(FIRST_PAUSE),
-                wants_login: false,
+                wants: Wants::Nothing,
             }));
         }
     }
@@ -588,7 +638,6 @@ impl Actor {
 }
 
 fn down_of(error: &Error, failures: u32) -> Down {
-    let wants_login = matches!(error, Error::Unauthorized { .. });
     let is_lasting = matches!(
         error,
         Error::Address { .. } | Error::NoCommonVersion { .. } | Error::Unauthorized { .. }
@@ -599,7 +648,10 @@ fn down_of(error: &Error, failures: u32) -> Down {
     Down {
         reason: with_causes(error),
         retry_after: (!is_lasting).then(|| jittered(pause)),
-        wants_login,
+        wants: match error {
+            Error::Unauthorized { .. } => Wants::Login,
+            _ => Wants::Nothing,
+        },
     }
 }
 

@@ -29,7 +29,9 @@ pub use inspect::{
 pub use keys::{KeyPlace, KeysCommand};
 pub use prompts::PromptsCommand;
 pub use sessions::{RunningServer, SessionsCommand, Which};
-pub use upstream::{Add, Approve, Hold, Manner, One, UpstreamCommand};
+pub use upstream::{
+    Add, Approve, CredentialCommand, Hold, Manner, One, OwnCredential, UpstreamCommand,
+};
 pub use vault::VaultCommand;
 pub use when::{Lifetime, When};
 

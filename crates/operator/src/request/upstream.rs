@@ -77,6 +77,9 @@ pub enum UpstreamCommand {
     /// Holds a tool, prompt, template or page, until it is approved; a running server takes it up
     #[command(after_help = HOLD_HELP)]
     Hold(Hold),
+    /// Sets, lists and removes credentials of single clients, for upstreams with `credentials: per-client`
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Credential(CredentialCommand),
     /// Shows the last lines that the program of an upstream has written to standard error
     #[command(after_help = EXIT_CODES)]
     Logs {
@@ -158,6 +161,72 @@ Exit codes:
 const IMPORT_HELP: &str = "\
 Secrets that stand in the host's file are not copied: the configuration gets ${NAME} in their place, and
 the names are listed. Entries that cannot be used, and names that are taken, are told and left out.
+
+Exit codes:
+  0  success
+  1  the command failed
+  2  wrong usage, or a configuration that is not valid";
+
+#[derive(Debug, Subcommand)]
+pub enum CredentialCommand {
+    /// Sets a credential of a client: what is typed on the terminal, or else what standard input has, without its last
+    /// line end; a running server uses it for the next call
+    #[command(after_help = CREDENTIAL_HELP)]
+    Set {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        whose: OwnCredential,
+        /// Take the content of this file, without its last line end
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
+    /// Lists whose credentials there are, and when each was set; never a value
+    #[command(after_help = EXIT_CODES)]
+    List {
+        #[command(flatten)]
+        settings: Settings,
+        /// Only those for this upstream
+        #[arg(value_name = "NAME")]
+        upstream: Option<String>,
+        /// Only those of this client
+        #[arg(long, value_name = "CLIENT")]
+        client: Option<String>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
+    /// Removes a credential of a client; a running server closes the connections that were opened with it
+    #[command(after_help = EXIT_CODES)]
+    Remove {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        whose: OwnCredential,
+    },
+}
+
+/// A credential of a client for an upstream.
+#[derive(Debug, Args)]
+pub struct OwnCredential {
+    /// Name of the upstream
+    #[arg(value_name = "NAME")]
+    pub upstream: String,
+    /// Name of the client, as rules and the ledger know it
+    #[arg(long, value_name = "CLIENT")]
+    pub client: String,
+    /// Name in `${credential:NAME}`; needed if the upstream has several
+    #[arg(long, value_name = "CREDENTIAL")]
+    pub name: Option<String>,
+}
+
+const CREDENTIAL_HELP: &str = "\
+The value goes into a file of the client's own beside the vault, encrypted; `vault init` comes first. Nobody else's calls
+use it.
+
+Examples:
+  owlclaw-mcp upstream credential set github --client ana
+  owlclaw-mcp upstream credential set github --client 'https://id.example.com|7f3a' --file /run/secrets/ana
 
 Exit codes:
   0  success

@@ -178,6 +178,10 @@ pub(super) fn why(told: &Value) -> String {
     for item in one["left_out"].as_array().into_iter().flatten() {
         row("left out", item.as_str().unwrap_or_default());
     }
+    for client in one["refused_clients"].as_array().into_iter().flatten() {
+        let [name, why, cure] = ["client", "why", "cure"].map(|it| text(client, it));
+        row("client", &format!("{name} cannot use it: {why}: {cure}"));
+    }
     if told["source"] == "server" {
         row(
             "calls",

@@ -1,0 +1,356 @@
+//! Credentials of single clients at upstreams: each uses its own, and nobody another's.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{Conversation, GENEROUS, HttpClient, HttpServer, free_port, wait_until};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{Site, call, names, run, text};
+
+const ACCOUNTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/accounts.py");
+
+/// A server that knows its callers, and a gateway to it as an address and as a program.
+struct World {
+    site: Site,
+    accounts: Option<tokio::process::Child>,
+    port: u16,
+    keys: Vec<(&'static str, String)>,
+}
+
+fn token(name: &str) -> String {
+    format!("canary-{name}-7c4n4ry")
+}
+
+impl World {
+    async fn new() -> Self {
+        let port = free_port();
+        let site = Site::new(json!({
+            "app": null, "python": null,
+            "identity": {"api_keys": {"file": "keys.json"}},
+            "vault": {"path": "vault", "key_file": "vault.key"},
+            "upstreams": {
+                "web": {
+                    "url": format!("http://127.0.0.1:{port}/mcp"), "credentials": "per-client",
+                    "headers": {"Authorization": "Bearer ${credential:token}", "X-Shared": "of all"},
+                },
+                "child": {
+                    "command": "python3", "args": [ACCOUNTS, "stdio"], "credentials": "per-client",
+                    "env": {"ACCOUNT_TOKEN": "${credential:token}"},
+                },
+            },
+        }));
+        assert_eq!(run(site.command(&["vault", "init"])).await.code, Some(0));
+        let known = ["ana", "bob", "new-ana"].map(|it| (token(it), json!(it)));
+        let known: serde_json::Map<_, _> = known.into_iter().collect();
+        site.write("accounts.json", Value::from(known).to_string());
+        let mut world = Self {
+            site,
+            accounts: None,
+            port,
+            keys: Vec::new(),
+        };
+        for name in ["ana", "bob", "eve"] {
+            let words = ["keys", "create", "--principal", name, "--label", name];
+            let said = run(world.site.command(&words)).await;
+            assert_eq!(said.code, Some(0), "{}", said.messages);
+            world.keys.push((name, said.output.trim().to_owned()));
+        }
+        world.start_accounts().await;
+        world
+    }
+
+    async fn start_accounts(&mut self) {
+        let accounts = tokio::process::Command::new("python3")
+            .args([ACCOUNTS, "http", &self.port.to_string()])
+            .current_dir(self.site.path(""))
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn();
+        self.accounts = Some(accounts.unwrap());
+        let port = self.port;
+        wait_until("the upstream listens", GENEROUS, || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        })
+        .await;
+    }
+
+    fn client(&self, server: &HttpServer, name: &str) -> HttpClient {
+        let (_, key) = self.keys.iter().find(|it| it.0 == name).unwrap();
+        server.client().with_header("X-API-Key", key)
+    }
+
+    async fn credential(&self, words: &[&str], value: &str) -> crate::support::Said {
+        let words = [&["upstream", "credential"], words].concat();
+        let mut file = std::fs::File::create(self.site.path("value")).unwrap();
+        writeln!(file, "{value}").unwrap();
+        let mut command = self.site.command(&words);
+        if words[2] == "set" {
+            command.args(["--file", "value"]);
+        }
+        let said = run(command).await;
+        std::fs::remove_file(self.site.path("value")).unwrap();
+        assert!(!format!("{}{}", said.output, said.messages).contains("7c4n4ry"));
+        said
+    }
+
+    async fn set(&self, upstream: &str, client: &str, account: &str) {
+        let said = self
+            .credential(&["set", upstream, "--client", client], &token(account))
+            .await;
+        assert_eq!(said.code, Some(0), "{}", said.messages);
+    }
+
+    /// Requests that the upstream has seen: the account, headers and method of each.
+    fn seen(&self) -> Vec<Value> {
+        let seen = self.site.read("seen");
+        let lines = seen.lines();
+        lines.map(|it| serde_json::from_str(it).unwrap()).collect()
+    }
+}
+
+async fn whoami(client: &mut HttpClient, tool: &str) -> Value {
+    let answer = client
+        .post_legacy("tools/call", call(tool, json!({})))
+        .await;
+    match &answer.response()["result"] {
+        Value::Null => answer.response().clone(),
+        result => result.clone(),
+    }
+}
+
+/// Calls until the answer has this text.
+async fn becomes(client: &mut HttpClient, tool: &str, expected: &str) -> Value {
+    let end = Instant::now() + GENEROUS;
+    loop {
+        let answer = whoami(client, tool).await;
+        if answer.to_string().contains(expected) {
+            return answer;
+        }
+        assert!(Instant::now() < end, "never {expected}: {answer}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn listed(client: &mut HttpClient) -> Vec<String> {
+    let answer = client.post_legacy("tools/list", json!({})).await;
+    names(answer.result(), "tools", "name")
+}
+
+async fn lists(client: &mut HttpClient, tool: &str) {
+    let end = Instant::now() + GENEROUS;
+    while !listed(client).await.iter().any(|it| it == tool) {
+        assert!(Instant::now() < end, "never {tool}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn each_client_uses_its_own_credential_and_nobody_anothers() {
+    let mut world = World::new().await;
+    let mut server = world.site.http().await;
+    let mut ana = world.client(&server, "ana");
+    let mut bob = world.client(&server, "bob");
+    let mut eve = world.client(&server, "eve");
+    for client in [&mut ana, &mut bob, &mut eve] {
+        client.open("2025-06-18").await;
+    }
+    // Nobody's credential is there, and so nobody is asked.
+    assert_eq!(listed(&mut ana).await, [""; 0]);
+    assert!(world.seen().is_empty());
+
+    for upstream in ["web", "child"] {
+        let tool = &format!("mcp_{upstream}_whoami");
+        world.set(upstream, "ana", "ana").await;
+        lists(&mut ana, tool).await;
+        assert_eq!(text(&whoami(&mut ana, tool).await), "ana");
+        // A missing one is not made up for by another's.
+        let before = world.seen().len();
+        let refused = whoami(&mut bob, tool).await;
+        assert_eq!(refused["isError"], true, "{refused}");
+        let told = text(&refused);
+        assert!(
+            told.contains("needs a credential of this client's own")
+                && told.contains(&format!(
+                    "owlclaw-mcp upstream credential set {upstream} --client bob"
+                )),
+            "{told}"
+        );
+        assert!(!told.contains("ana"), "{told}");
+        assert_eq!(world.seen().len(), before);
+        world.set(upstream, "bob", "bob").await;
+        becomes(&mut bob, tool, "\"bob\"").await;
+        // Interleaved, each is who it is.
+        for _ in 0..20 {
+            let (one, other) = tokio::join!(whoami(&mut ana, tool), whoami(&mut bob, tool));
+            assert_eq!((text(&one), text(&other)), ("ana", "bob"));
+        }
+        // What one client sees stays on offer beside what another sees, and is the upstream's to refuse.
+        for own in ["ana", "bob"] {
+            lists(&mut eve, &format!("mcp_{upstream}_only_for_{own}")).await;
+        }
+        let anothers = whoami(&mut bob, &format!("mcp_{upstream}_only_for_ana")).await;
+        assert!(anothers.to_string().contains("Unknown tool"), "{anothers}");
+        let uri = json!({"uri": format!("mcp.{upstream}+file:///me")});
+        let read = bob.post_legacy("resources/read", uri.clone()).await;
+        assert_eq!(read.result()["contents"][0]["text"], "bob");
+        let unread = eve.post_legacy("resources/read", uri.clone()).await;
+        assert!(unread.response()["error"].is_object(), "{unread:?}");
+        let subscribed = bob.post_legacy("resources/subscribe", uri).await;
+        let subscribed = subscribed.response().to_string();
+        assert!(
+            subscribed.contains("nothing is subscribed to"),
+            "{subscribed}"
+        );
+
+        // A token that the upstream does not know, a new one, and none any more.
+        world.set(upstream, "eve", "nobody").await;
+        let expected = match upstream {
+            "web" => "missing or refused",
+            _ => "cannot be reached",
+        };
+        becomes(&mut eve, tool, expected).await;
+        world.set(upstream, "ana", "new-ana").await;
+        becomes(&mut ana, tool, "\"new-ana\"").await;
+        let words = ["remove", upstream, "--client", "ana"];
+        let removed = world.credential(&words, "").await;
+        assert_eq!(removed.code, Some(0), "{}", removed.messages);
+        becomes(&mut ana, tool, "--client ana").await;
+        assert_eq!(text(&whoami(&mut bob, tool).await), "bob");
+        assert_eq!(world.credential(&words, "").await.code, Some(1));
+    }
+
+    let status = run(world
+        .site
+        .command(&["upstream", "list", "--format", "json"]))
+    .await;
+    assert!(!status.output.contains("7c4n4ry"));
+    let kept = world
+        .credential(&["list", "--format", "json"], "")
+        .await
+        .output;
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    let rows = kept["credentials"].as_array().unwrap();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|it| format!("{} {} {}", it["upstream"], it["client"], it["name"]).replace('"', ""))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "child bob token",
+            "child eve token",
+            "web bob token",
+            "web eve token"
+        ]
+    );
+
+    // They outlive the server, and what the upstream was shown is nothing of the callers' own.
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+    let first = server.stderr();
+    let server = world.site.http().await;
+    let mut bob = world.client(&server, "bob");
+    bob.open("2025-06-18").await;
+    assert_eq!(text(&whoami(&mut bob, "mcp_web_whoami").await), "bob");
+    assert_eq!(text(&whoami(&mut bob, "mcp_child_whoami").await), "bob");
+    let seen = world.site.read("seen");
+    assert!(seen.contains("of all"));
+    for (_, key) in &world.keys {
+        assert!(!seen.contains(key.as_str()));
+    }
+    assert!(!(first + &server.stderr()).contains("7c4n4ry"));
+    drop(world.accounts.take());
+}
+
+#[tokio::test]
+async fn what_credentials_cannot_mean_is_told_before_anything_is_served() {
+    let own = "Bearer ${credential:token}";
+    let http = json!({"transport": "http"});
+    let keys = json!({"transport": "http", "identity": {"api_keys": {}}});
+    let rows = [
+        (
+            http,
+            json!({"url": "http://h/mcp", "credentials": "per-client", "headers": {"Authorization": own}}),
+            "needs clients that prove who they are",
+        ),
+        (
+            keys.clone(),
+            json!({"url": "http://h/mcp", "headers": {"Authorization": own}}),
+            "write `credentials: per-client` beside it",
+        ),
+        (
+            keys.clone(),
+            json!({"command": "x", "credentials": "per-client"}),
+            "no header or variable has a credential of the client",
+        ),
+        (
+            keys.clone(),
+            json!({"command": "x", "args": [own], "credentials": "per-client"}),
+            "it is for `headers` and `env` of upstreams",
+        ),
+        (
+            keys.clone(),
+            json!({"url": "http://h/mcp", "credentials": "none", "headers": {"authorization": "x"}}),
+            "is a credential, and `credentials` is `none`",
+        ),
+        (
+            keys,
+            json!({"url": "http://h/mcp", "credentials": "per-user"}),
+            "must be one of `shared`, `per-client`, `none`",
+        ),
+    ];
+    for (settings, upstream, expected) in rows {
+        let mut settings = settings;
+        settings["app"] = Value::Null;
+        settings["python"] = Value::Null;
+        settings["upstreams"] = json!({"u": upstream});
+        let site = Site::new(settings);
+        let said = run(site.command(&["config", "validate"])).await;
+        let told = said.output + &said.messages;
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+
+    let site = Site::new(json!({
+        "app": null, "python": null, "vault": {"path": "vault", "key_file": "vault.key"},
+        "upstreams": {
+            "all": {"url": "http://h/mcp"},
+            "two": {"command": "x", "credentials": "per-client",
+                    "env": {"A": "${credential:a}", "B": "x-${credential:b}"}},
+        },
+    }));
+    let rows: [(&[&str], &str); 6] = [
+        (&["set", "tow", "--client", "c"], "did you mean `two`?"),
+        (
+            &["set", "all", "--client", "c"],
+            "write `credentials: per-client`",
+        ),
+        (
+            &["set", "two", "--client", "c"],
+            "say by --name which one of `a`, `b`",
+        ),
+        (
+            &["set", "two", "--client", "c", "--name", "x"],
+            "has no place for a credential `x`",
+        ),
+        (
+            &["set", "two", "--client", "", "--name", "a"],
+            "the name of the client is empty",
+        ),
+        (
+            &["set", "two", "--client", "c", "--name", "a"],
+            "owlclaw-mcp vault init",
+        ),
+    ];
+    for (words, expected) in rows {
+        let said = run(site.command(&[&["upstream", "credential"], words].concat())).await;
+        assert_eq!(said.code, Some(1), "{expected}: {}", said.messages);
+        assert!(
+            said.messages.contains(expected),
+            "{expected}: {}",
+            said.messages
+        );
+    }
+}

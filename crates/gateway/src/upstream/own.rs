@@ -1,0 +1,293 @@
+//! Connections with the credentials of one client: how they are opened, and what is told if there are none.
+
+use crate::{
+    Credentials,
+    catalogue::Catalogue,
+    credentials::{Bindings, Filled},
+    upstream::{
+        ClientKey, MAX_CLIENTS, MAX_ERROR, Upstream, locked, now,
+        slot::{Down, Live, Slot, Wants},
+    },
+};
+use adapter_tools::Askable;
+use mcp_client::{Dial, Error};
+use oauth_client::Authorizer;
+use serde::Serialize;
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::time::sleep;
+
+/// Pauses between two looks for a client with whose credentials the lists can be read.
+const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Most clients whose connections are tried to read lists of which nothing is known.
+const MAX_TRIED: usize = 8;
+
+/// A client that an upstream cannot be used for, since its own credential is missing or was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedClient {
+    /// Name of the client.
+    pub client: String,
+    /// Seconds since the epoch at which it was found out.
+    pub since: u64,
+    /// Reason, for people.
+    pub why: String,
+    /// Advice.
+    pub cure: String,
+}
+
+/// The way to an upstream for one connection.
+pub(crate) struct Way {
+    pub(crate) dial: Dial,
+    pub(crate) authorizer: Option<Authorizer>,
+    /// Digest of the credentials, if they are those of one client.
+    pub(crate) digest: Option<[u8; 32]>,
+}
+
+/// Reason why a connection was not opened.
+pub(crate) enum Unopened {
+    /// The attempt has failed.
+    Failed(Error),
+    /// The client has no credential that could be tried.
+    Refused(String),
+}
+
+impl From<Error> for Unopened {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Upstream {
+    /// Places of credentials of clients, if each client has its own.
+    pub(crate) fn bindings(&self) -> Option<&Bindings> {
+        match &self.spec.credentials {
+            Credentials::Shared => None,
+            Credentials::PerClient(bindings) => Some(bindings),
+        }
+    }
+
+    /// The way to the upstream, for all clients or for the one of `owner`.
+    pub(crate) async fn way(self: &Arc<Self>, owner: Option<&ClientKey>) -> Result<Way, Unopened> {
+        if self.bindings().is_none() {
+            let authorizer = self.authorizer().await?;
+            return Ok(Way {
+                dial: self.spec.dial(authorizer.clone(), None),
+                authorizer,
+                digest: None,
+            });
+        }
+        let Some(owner) = owner else {
+            return Err(Unopened::Refused("no client calls".to_owned()));
+        };
+        let filled = self.filled(&owner.principal).await;
+        let filled = filled.map_err(Unopened::Refused)?;
+        Ok(Way {
+            dial: self.spec.dial(None, Some(&filled)),
+            authorizer: None,
+            digest: Some(filled.digest),
+        })
+    }
+
+    /// Values of a client's own credentials.
+    async fn filled(self: &Arc<Self>, client: &Arc<str>) -> Result<Filled, String> {
+        let (upstream, client) = (Arc::clone(self), Arc::clone(client));
+        let reading = tokio::task::spawn_blocking(move || {
+            let bindings = upstream.bindings().ok_or("no client has its own")?;
+            let secrets = upstream.secrets.as_ref().ok_or("there is no vault")?;
+            let own = secrets
+                .of(&upstream.spec.name, &client)
+                .map_err(|error| error.to_string())?;
+            bindings.filled(own.as_ref())
+        });
+        let unread = |_| Err("the server is ending".to_owned());
+        reading.await.unwrap_or_else(unread)
+    }
+
+    /// True if a client's own credentials are others than those of this digest, or are there no more.
+    pub(crate) async fn has_other(self: &Arc<Self>, client: &Arc<str>, digest: [u8; 32]) -> bool {
+        !matches!(self.filled(client).await, Ok(filled) if filled.digest == digest)
+    }
+
+    /// Notes that a client's own credential is missing or was refused.
+    pub(crate) fn refused(&self, client: &str, why: &str) -> Down {
+        let cure = self.cure_for(client);
+        let why = redaction::without_known(why);
+        let why: String = why.chars().take(MAX_ERROR).collect();
+        let mut record = locked(&self.record);
+        let refused = RefusedClient {
+            client: client.to_owned(),
+            since: now(),
+            why: why.clone(),
+            cure: cure.clone(),
+        };
+        let is_known = match record.refused.iter_mut().find(|it| it.client == client) {
+            Some(known) if known.why == why => true,
+            Some(known) => {
+                *known = refused;
+                false
+            }
+            None => {
+                if MAX_CLIENTS <= record.refused.len() {
+                    record.refused.remove(0);
+                }
+                record.refused.push(refused);
+                false
+            }
+        };
+        drop(record);
+        if !is_known {
+            tracing::warn!(
+                upstream = self.spec.name,
+                client,
+                why,
+                cure,
+                "a client cannot use an upstream"
+            );
+        }
+        self.heard.send_replace(true);
+        Down {
+            reason: why,
+            retry_after: None,
+            wants: Wants::Own(format!(
+                "needs a credential of this client's own, which is missing or refused: {cure}"
+            )),
+        }
+    }
+
+    /// Notes that a client's own credential is good.
+    pub(crate) fn accepted(&self, client: &str) {
+        locked(&self.record)
+            .refused
+            .retain(|it| it.client != client);
+    }
+
+    fn cure_for(&self, client: &str) -> String {
+        let name = &self.spec.name;
+        let plain = |it: char| it.is_ascii_alphanumeric() || "_-.@:/|".contains(it);
+        let client = match !client.is_empty() && client.chars().all(plain) {
+            true => client.to_owned(),
+            false => format!("'{}'", client.replace('\'', r"'\''")),
+        };
+        let names = self.bindings().map(Bindings::names).unwrap_or_default();
+        let which = match names.len() {
+            0 | 1 => String::new(),
+            _ => {
+                let names: Vec<_> = names.into_iter().collect();
+                format!(" --name {}", names.join("|"))
+            }
+        };
+        format!("`owlclaw-mcp upstream credential set {name} --client {client}{which}`")
+    }
+
+    /// Reads the lists on the connection of a client that has credentials.
+    pub(crate) async fn look_as_client(self: &Arc<Self>) -> Result<Arc<Live>, Down> {
+        let upstream = Arc::clone(self);
+        let found = tokio::task::spawn_blocking(move || {
+            let all = upstream
+                .secrets
+                .as_ref()
+                .map_or(Ok(Vec::new()), |it| it.all());
+            let all = all.map_err(|error| error.to_string())?;
+            let own = all
+                .into_iter()
+                .filter(|it| it.upstream == upstream.spec.name);
+            Ok::<_, String>(own.map(|it| it.client).collect::<Vec<_>>())
+        });
+        let down = |reason: String| Down {
+            reason,
+            retry_after: None,
+            wants: Wants::Nothing,
+        };
+        let clients = found
+            .await
+            .unwrap_or_else(|_| Ok(Vec::new()))
+            .map_err(down)?;
+        let mut last = down(format!(
+            "no client has a credential of its own yet, with which its lists could be read: `owlclaw-mcp upstream \
+             credential set {} --client NAME`",
+            self.spec.name
+        ));
+        for client in clients.into_iter().take(MAX_TRIED) {
+            let key = ClientKey {
+                principal: client.into(),
+                session: None,
+                askable: Askable::default(),
+            };
+            let looked = match self.own_slot(key) {
+                Ok(slot) => slot.look().await,
+                Err(down) => Err(down),
+            };
+            match looked {
+                Ok(live) => return Ok(live),
+                Err(down) => last = down,
+            }
+        }
+        Err(last)
+    }
+
+    /// The slot of one client, which is made if there is none.
+    pub(crate) fn own_slot(self: &Arc<Self>, key: ClientKey) -> Result<Arc<Slot>, Down> {
+        let mut slots = locked(&self.of_clients);
+        if let Some(slot) = slots.get(&key) {
+            return Ok(Arc::clone(slot));
+        }
+        if MAX_CLIENTS <= slots.len() {
+            slots.retain(|_, slot| slot.live().is_some());
+        }
+        if MAX_CLIENTS <= slots.len() {
+            return Err(Down {
+                reason: format!("{MAX_CLIENTS} clients have connections to it already"),
+                retry_after: Some(Duration::from_secs(5)),
+                wants: Wants::Nothing,
+            });
+        }
+        let slot = Arc::new(Slot::start(self, Some(key.clone())));
+        slots.insert(key, Arc::clone(&slot));
+        Ok(slot)
+    }
+
+    /// Takes over the lists that were read on a client's own connection. What other clients see is kept, and so is what
+    /// this client has never seen.
+    pub(crate) fn listed_for_client(
+        &self,
+        own: &Arc<Catalogue>,
+        before: Option<&Catalogue>,
+        problem: Option<String>,
+    ) {
+        let _one_at_a_time = locked(&self.uniting);
+        let others: Vec<_> = self
+            .all_live()
+            .iter()
+            .filter_map(|it| it.lists.load_full())
+            .filter(|it| !Arc::ptr_eq(it, own))
+            .collect();
+        let united = match self.catalogue() {
+            Some(known) => known.united(own, before, &others),
+            None => (**own).clone(),
+        };
+        self.listed(united, problem);
+    }
+}
+
+/// Looks for a client with whose credentials the lists can be read, until they are known.
+pub(crate) async fn find_lists(upstream: Weak<Upstream>) {
+    let mut pause = LOOKS.0;
+    loop {
+        let Some(upstream) = upstream.upgrade() else {
+            return;
+        };
+        if upstream.is_closed() || upstream.catalogue().is_some() {
+            return;
+        }
+        pause = match upstream.look_as_client().await {
+            Ok(_) => return,
+            // Whoever sets the first credential waits for the tools.
+            Err(down) if matches!(down.wants, Wants::Nothing) => LOOKS.0,
+            Err(_) => (pause * 2).min(LOOKS.1),
+        };
+        drop(upstream);
+        sleep(pause).await;
+    }
+}
