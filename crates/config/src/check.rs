@@ -95,6 +95,30 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
             problems.push(error("http.sessions_path", message).hint(hint));
         }
     }
+    let archive = &ledger.archive;
+    for (days, key) in [
+        (archive.after_days, "ledger.archive.after_days"),
+        (
+            archive.delete_after_days,
+            "ledger.archive.delete_after_days",
+        ),
+    ] {
+        if days.is_some() && ledger.url.is_some() {
+            let message =
+                format!("`{key}` is for ledgers in a file, and `ledger.url` names a database");
+            let hint = "leave it out: a ledger in PostgreSQL has no archives";
+            problems.push(error(key, message).hint(hint));
+        }
+    }
+    if let Some(deleted) = archive.delete_after_days
+        && archive.after_days.is_none_or(|after| deleted <= after)
+    {
+        let key = "ledger.archive.delete_after_days";
+        let message =
+            format!("`{key}` is {deleted}, and only what is archived before can be deleted");
+        let hint = "set `ledger.archive.after_days` to less";
+        problems.push(error(key, message).hint(hint));
+    }
     if let Some(url) = &ledger.url {
         // The line may hold a password.
         let error = |key: &str, message: String| error(key, message).without_line();

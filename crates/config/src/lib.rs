@@ -54,7 +54,7 @@ pub use self::sections::identity::{
     Algorithm, ApiKeys, ClientCertificates, Identity, Introspection, Jwt, NameIn, StdioIdentity,
 };
 pub use self::sections::limits::Limits;
-pub use self::sections::record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
+pub use self::sections::record::{Archive, Checkpoint, Detectors, Durability, Ledger, Redaction};
 pub use self::sections::results::{Host, OutputSchema, ResultLimit, Results};
 pub use self::sections::secret::Secret;
 pub use self::sections::services::{Mode, OpenApi, Operations, RetryRule, Services};

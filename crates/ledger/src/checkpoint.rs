@@ -12,6 +12,7 @@ mod continuity;
 mod file;
 mod key;
 mod schedule;
+mod seal;
 
 pub(crate) use self::file::{Lines, last};
 pub use self::{
@@ -21,6 +22,7 @@ pub use self::{
         CheckpointOptions, Checkpoints, DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL,
     },
 };
+pub use crate::record::seal::Signature;
 use crate::record::{codec::hex, entry::Digest};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -39,15 +41,6 @@ pub struct Checkpoint {
     pub next_by: u64,
     /// Signature, if it is signed.
     pub signature: Option<Signature>,
-}
-
-/// A signature of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signature {
-    /// The name of the key: the first half of the SHA-256 digest of the public key.
-    pub key: [u8; 16],
-    /// The Ed25519 signature.
-    pub bytes: [u8; 64],
 }
 
 /// Reason why a checkpoint's signature is not believed.
@@ -187,7 +180,8 @@ impl Checkpoint {
     }
 }
 
-fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+/// Bytes of a hexadecimal text of this length.
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let text = text.as_bytes();
     if text.len() != 2 * N {

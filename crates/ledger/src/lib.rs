@@ -58,7 +58,7 @@ pub use crate::{
         PostgresOpenError, PostgresOptions, PostgresReader,
     },
     query::{
-        ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, IndexedCall,
+        ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, Gap, IndexedCall,
         IndexedEnd, IndexedNote, KeyHeld, MAX_GROUP_ENTRIES, MAX_PAGE_BYTES, MAX_PAGE_ROWS,
         NoteFilter, NoteRecord, OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger,
         StoredGroup, Usage,
@@ -81,6 +81,7 @@ pub use crate::{
         operation::{
             Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome,
         },
+        seal::Seal,
     },
     recorder::{
         ApprovalError, BeginError, CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES,
@@ -92,6 +93,10 @@ pub use crate::{
     },
     sqlite::{
         SqliteLedger,
+        archive::{
+            ArchiveError, ArchiveOptions, ArchiveStep, Archived, Archiver, DEFAULT_SEGMENT_ENTRIES,
+            Hold, HoldFilter, Holds, MIN_AGE,
+        },
         offline_approvals::{OfflineApprovals, OfflineApprovalsError},
         reader::LedgerReader,
         schema::OpenError,

@@ -10,6 +10,7 @@ use crate::{
         entry::{Digest, Ended, Entry, Kind, Outcome, Started},
         id::CallId,
         note::Noted,
+        seal::Seal,
     },
     store::Tail,
 };
@@ -230,6 +231,25 @@ pub trait ReadLedger {
         Ok(true)
     }
 
+    /// Seals of the segments that have entries of this ledger which are not in its store any more, in order. None
+    /// of them is opened again by other questions than concern it.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger or a segment cannot be read.
+    fn segments(&mut self) -> Result<Vec<Seal>, QueryError> {
+        Ok(Vec::new())
+    }
+
+    /// Parts of the ledger that were deleted with their segments, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn gaps(&mut self) -> Result<Vec<Gap>, QueryError> {
+        Ok(Vec::new())
+    }
+
     /// Compares what is summed up beside the index with the index; tells the name of a table that
     /// differs. Ledgers without such tables have nothing to compare.
     ///
@@ -422,6 +442,19 @@ pub struct StoredGroup {
     pub hash: Digest,
     /// Entries, each preceded by its length.
     pub body: Vec<u8>,
+}
+
+/// Entries that were deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The first of them.
+    pub first_sequence: u64,
+    /// The last of them.
+    pub last_sequence: u64,
+    /// Hash of the last one, by which the chain goes on.
+    pub last_hash: Digest,
+    /// True if no server has put the deletion on record yet.
+    pub is_unsaid: bool,
 }
 
 /// A row of the index to calls.

@@ -7,3 +7,4 @@ pub(crate) mod id;
 pub(crate) mod kept;
 pub(crate) mod note;
 pub(crate) mod operation;
+pub(crate) mod seal;

@@ -1,5 +1,6 @@
 //! A ledger in an SQLite file, with the index that readers use.
 
+pub(crate) mod archive;
 pub(crate) mod index;
 pub(crate) mod offline_approvals;
 pub(crate) mod reader;
@@ -282,7 +283,9 @@ impl Open {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut rows = Rows::new(&transaction);
-        let (applied, more) = claims::at_once(claims::tidy(&mut rows, now_us))?;
+        let (mut applied, more) = claims::at_once(claims::tidy(&mut rows, now_us))?;
+        let said = archive::say_notes(&transaction, &mut applied.body)?;
+        applied.count += said;
         let tail = insert(&transaction, id, &applied.body, applied.count, tail)?;
         transaction.commit()?;
         Ok((tail, more))

@@ -15,15 +15,18 @@ mod keys;
 
 use crate::{
     checkpoint::{PublicKey, SignatureError},
-    query::{Place, QueryError, ReadLedger, StoredGroup},
+    query::{Gap, Place, QueryError, ReadLedger, StoredGroup},
     record::{
         codec::{self, DecodeError},
-        entry::Digest,
+        entry::{Digest, Event},
+        note::{NoteKind, Noted},
+        seal::Seal,
     },
     recorder::system_now_us,
     store::Tail,
 };
 use std::{
+    collections::VecDeque,
     fmt, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -60,6 +63,9 @@ pub struct SealedEvery {
 pub struct Report {
     /// Entries that were looked at; all there were at the beginning, unless something is wrong.
     pub entries: u64,
+    /// Number of those that were deleted with their segments, as later entries say. The chain goes on behind
+    /// them, and nothing else is known of them.
+    pub deleted: u64,
     /// The hash of the last of them.
     pub head: Digest,
     /// First fault.
@@ -136,6 +142,12 @@ pub enum Fault {
         "the entries from this one on are not sealed, although a checkpoint was due among them"
     )]
     Unsealed,
+    /// Entries were deleted with their segment, and no entry says so.
+    #[error("the entries from this one on were deleted, and no entry after them says so")]
+    Deleted,
+    /// A segment of the archive says otherwise.
+    #[error("the segment of the archive that ends with this entry was sealed with another one")]
+    NotAsArchived,
     /// The ledger ends before an entry that was sealed.
     #[error("the ledger ends before this entry; it once went on to entry {through} at least")]
     Truncated {
@@ -253,10 +265,16 @@ pub fn verify_telling(
     // The file first: a line is written after what it seals, so all that it says must be there.
     let seals = Seals::new(trust)?;
     let extent = ledger.extent()?;
+    let gaps = ledger.gaps()?;
+    let deleted_through = gaps.last().map_or(0, |gap| gap.last_sequence);
     let mut verification = Verification {
         tail: Tail::default(),
         seals,
-        index: IndexCheck::new(extent),
+        segments: ledger.segments()?.into(),
+        gaps: gaps.into(),
+        passed: Vec::new(),
+        deleted: 0,
+        index: IndexCheck::new(extent, deleted_through),
         missing: Missing::new(system_now_us()),
         last: extent.last_sequence,
         groups: 0,
@@ -271,6 +289,7 @@ pub fn verify_telling(
         entries,
         unsealed: verification.seals.unsealed(entries),
         file_lacks: verification.seals.file_lacks(),
+        deleted: verification.deleted,
         head: verification.tail.hash,
         first_wrong,
         checkpoints_checked: verification.seals.checked,
@@ -283,6 +302,13 @@ struct Verification {
     /// End of the verified part.
     tail: Tail,
     seals: Seals,
+    /// Segments that do not end in the verified part.
+    segments: VecDeque<Seal>,
+    /// Deleted parts after the verified part, and those before its end that no entry has told of yet.
+    gaps: VecDeque<Gap>,
+    passed: Vec<Gap>,
+    /// Number of deleted entries.
+    deleted: u64,
     index: IndexCheck,
     missing: Missing,
     /// The last entry that is looked at.
@@ -300,6 +326,7 @@ impl Verification {
         // From 0, so that nothing hides before the first entry.
         let mut from = 0;
         while self.tail.next_sequence <= self.last {
+            self.skip_deleted();
             let page = ledger.groups(from)?;
             let Some(last) = page.last() else { break };
             from = last.first_sequence.saturating_add(1);
@@ -307,6 +334,7 @@ impl Verification {
                 if self.last < self.tail.next_sequence {
                     break;
                 }
+                self.skip_deleted();
                 self.group(ledger, group)?;
             }
             tell(self.tail.next_sequence - 1, self.last);
@@ -318,6 +346,9 @@ impl Verification {
                 self.tail.next_sequence,
                 Fault::Truncated { through },
             ));
+        }
+        if let Some(gap) = self.passed.iter().find(|gap| !gap.is_unsaid) {
+            return Err(Wrong::at(gap.first_sequence, Fault::Deleted));
         }
         self.seals.finish(ledger, &self.tail, self.groups)?;
         self.index.finish(ledger)?;
@@ -331,6 +362,23 @@ impl Verification {
             }));
         }
         Ok(())
+    }
+
+    /// Goes on behind what was deleted. The groups after it prove that nothing else was there; that it was
+    /// deleted must be on record.
+    fn skip_deleted(&mut self) {
+        while let Some(gap) = self.gaps.front().copied()
+            && gap.first_sequence == self.tail.next_sequence
+        {
+            self.gaps.pop_front();
+            self.deleted += gap.last_sequence + 1 - gap.first_sequence;
+            self.tail = Tail {
+                next_sequence: gap.last_sequence + 1,
+                hash: gap.last_hash,
+            };
+            self.seals.deleted(&gap);
+            self.passed.push(gap);
+        }
     }
 
     fn group(&mut self, ledger: &mut dyn ReadLedger, group: &StoredGroup) -> Result<(), Stop> {
@@ -363,10 +411,26 @@ impl Verification {
             ));
         }
         self.seals.group_ends(ledger, &after)?;
+        while self
+            .segments
+            .front()
+            .is_some_and(|it| it.last_sequence < after.next_sequence)
+            && let Some(segment) = self.segments.pop_front()
+        {
+            self.seals.segment(&segment)?;
+            if (segment.last_sequence + 1, segment.last_hash) != (after.next_sequence, after.hash) {
+                return Err(Wrong::at(segment.last_sequence, Fault::NotAsArchived));
+            }
+        }
         for (sequence, entry) in (first..).zip(codec::split(&group.body).flatten()) {
             let (call, event) = codec::decode(entry.1)
                 .map_err(|error| Wrong::at(sequence, Fault::Unreadable(error)))?;
             self.seals.entry(ledger, first, sequence, &event)?;
+            if let Event::Noted(noted) = &event
+                && noted.kind == NoteKind::RETENTION
+            {
+                self.passed.retain(|gap| !tells_of(noted, gap));
+            }
             let place = Place {
                 group: first,
                 offset: entry.0 as u64,
@@ -380,4 +444,13 @@ impl Verification {
         self.tail = after;
         Ok(())
     }
+}
+
+/// Returns true if a note says that these entries were deleted.
+fn tells_of(noted: &Noted, gap: &Gap) -> bool {
+    let detail: serde_json::Value = serde_json::from_str(&noted.detail.text).unwrap_or_default();
+    let is = |name: &str, number| detail.get(name).and_then(|it| it.as_u64()) == Some(number);
+    detail.get("deleted").is_some()
+        && is("first_sequence", gap.first_sequence)
+        && is("last_sequence", gap.last_sequence)
 }

@@ -72,7 +72,7 @@ fn files_that_are_not_ours_are_left_alone() {
     drop(SqliteLedger::open(file("newer"), Durability::Strict).unwrap());
     Connection::open(file("newer"))
         .unwrap()
-        .pragma_update(None, "user_version", 4)
+        .pragma_update(None, "user_version", 5)
         .unwrap();
 
     for name in ["letter", "scrap", "foreign"] {
@@ -92,8 +92,8 @@ fn files_that_are_not_ours_are_left_alone() {
         matches!(
             error,
             OpenError::Newer {
-                found: 4,
-                known: 3,
+                found: 5,
+                known: 4,
                 ..
             }
         ),

@@ -107,6 +107,45 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             inspect::export(&config, filter, output.as_deref(), format, servers)?;
             Ok(ExitCode::SUCCESS)
         }
+        LedgerCommand::Archive {
+            settings,
+            before,
+            keep,
+            delete,
+            by,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            let by = by.filter(|_| delete);
+            let archived = inspect::archive(&config, (before, keep), by.as_deref(), format);
+            print(&archived.map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Hold {
+            settings,
+            who,
+            since,
+            until,
+            by,
+            reason,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            let set = inspect::hold(&config, &who, (since, until), &by, &reason);
+            print(&set.map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Holds { settings, format } => {
+            let config = load_for(settings, NEEDED)?.config;
+            print(&inspect::holds(&config, format).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::LiftHold {
+            settings,
+            number,
+            by,
+            reason,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            let lifted = inspect::lift_hold(&config, number, &by, &reason);
+            print(&lifted.map_err(Stop::Failed)?)
+        }
         LedgerCommand::AcceptRollback {
             settings,
             by,

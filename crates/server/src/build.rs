@@ -17,6 +17,7 @@ use mcp_service::{EngineLimits, SubscriptionLimits};
 use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
+use super::archives::Archiving;
 use super::identity::{Identification, Keeping};
 use super::in_code::InCode;
 use super::lifecycle::Lifecycle;
@@ -54,6 +55,8 @@ pub struct Server {
     /// Authentication, where clients must authenticate.
     pub(super) identification: Option<Arc<Identification>>,
     _keeping: Option<Keeping>,
+    /// Archives the ledger until it is dropped, if it is to be archived by itself.
+    _archiving: Option<Archiving>,
     /// Exporter of traces, if one is configured.
     telemetry: Option<Arc<telemetry::Telemetry>>,
     pub(super) certificates: Option<Arc<Certificates>>,
@@ -137,12 +140,14 @@ impl Server {
         let tasks = open_tasks(&config).await?;
         let sessions = sessions::open(&config)?;
 
+        let archiving = Archiving::begin(&config)?;
         let mut components = vec![
             rules.component(),
             Standing::component(&standing),
             store::quota_component(Arc::clone(&quotas)),
         ];
         components.extend(store::crowd_component(Arc::clone(&quotas)));
+        components.extend(archiving.as_ref().map(Archiving::component));
         let alerts = super::alerts::start(&config, &in_code.info.version)?;
         components.extend(alerts.clone().map(super::alerts::component));
         components.extend(sources.components());
@@ -214,6 +219,7 @@ impl Server {
             telemetry,
             identification,
             _keeping: keeping,
+            _archiving: archiving,
             certificates,
             standing,
             filters,

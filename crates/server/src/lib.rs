@@ -24,6 +24,7 @@
 mod administration;
 mod alerts;
 mod application;
+mod archives;
 mod budgets;
 mod build;
 mod builder;
@@ -69,6 +70,7 @@ mod upstreams;
 mod websocket;
 
 pub use application::interpreter;
+pub use archives::{ArchiveReport, archive, open_archiver};
 pub use build::Server;
 pub use builder::Builder;
 pub use call::{call, principal_named};

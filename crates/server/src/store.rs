@@ -73,7 +73,10 @@ pub(super) async fn open(config: &Config, policy: &Arc<Policy>) -> Result<Stores
 pub fn open_reader(config: &Config) -> Result<Box<dyn ReadLedger + Send>, Failure> {
     Ok(match database(config)? {
         Some(url) => Box::new(PostgresReader::open(&database_options(config, &url)?)?),
-        None => Box::new(LedgerReader::open(&config.ledger.path)?),
+        None => {
+            let archive = config.ledger.archive.directory.clone();
+            Box::new(LedgerReader::open(&config.ledger.path)?.with_archive(archive))
+        }
     })
 }
 

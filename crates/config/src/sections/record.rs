@@ -28,9 +28,20 @@ pub struct Ledger {
     pub read_only_exempt: bool,
     /// Places in the ledger that are vouched for.
     pub checkpoint: Checkpoint,
+    /// Files that the oldest entries are moved to.
+    pub archive: Archive,
 }
 
 impl Ledger {
+    /// Directory of the archive's segments.
+    pub fn archive_directory(&self) -> PathBuf {
+        self.archive.directory.clone().unwrap_or_else(|| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push("-archive");
+            name.into()
+        })
+    }
+
     /// Path of the file that checkpoints are written to besides the ledger itself.
     pub fn checkpoints_file(&self) -> PathBuf {
         self.checkpoint.file.clone().unwrap_or_else(|| {
@@ -50,6 +61,38 @@ impl Default for Ledger {
             max_wait_seconds: 10,
             read_only_exempt: false,
             checkpoint: Checkpoint::default(),
+            archive: Archive::default(),
+        }
+    }
+}
+
+/// Files that the oldest entries of a ledger are moved to; only of one in a file (`path`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Archive {
+    /// Age in days at which the server moves entries by itself, a minute after its start and then once an hour.
+    /// Without it only `ledger archive` does.
+    #[schemars(range(min = 2, max = 36_500))]
+    pub after_days: Option<u64>,
+    /// Age in days at which whole segments are deleted, unless a legal hold keeps them. Without it nothing is ever
+    /// deleted. It must be more than `after_days`.
+    #[schemars(range(min = 62, max = 36_500))]
+    pub delete_after_days: Option<u64>,
+    /// The directory of the segments. Without one, beside the ledger: its path with `-archive` at the end.
+    #[schemars(extend("format" = "path"))]
+    pub directory: Option<PathBuf>,
+    /// The most entries of a segment.
+    #[schemars(range(min = 1_000, max = 100_000_000))]
+    pub segment_entries: u64,
+}
+
+impl Default for Archive {
+    fn default() -> Self {
+        Self {
+            after_days: None,
+            delete_after_days: None,
+            directory: None,
+            segment_entries: 250_000,
         }
     }
 }

@@ -135,7 +135,7 @@ impl SigningKey {
         Some(Self { pair, public })
     }
 
-    pub(super) fn sign(&self, message: &[u8]) -> [u8; 64] {
+    pub(crate) fn sign(&self, message: &[u8]) -> [u8; 64] {
         let signature = self.pair.sign(message);
         let bytes = signature.as_ref().try_into();
         bytes.expect("an Ed25519 signature has 64 bytes")
@@ -178,7 +178,7 @@ impl PublicKey {
         *name
     }
 
-    pub(super) fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0)
             .verify(message, signature)
             .is_ok()

@@ -9,8 +9,13 @@ mod sums;
 mod tables;
 
 use self::rows::{Place, Rows};
-pub(crate) use self::tables::{CALL_COLUMNS, NOTE_COLUMNS, is_current, prepare, tables};
-pub(crate) use self::{rows::reason, sums::Used};
+pub(crate) use self::tables::{
+    CALL_COLUMNS, NOTE_COLUMNS, begin_after_archive, is_current, prepare, tables,
+};
+pub(crate) use self::{
+    rows::reason,
+    sums::{Used, sum_up},
+};
 use crate::record::codec::{self, DecodeError};
 use rusqlite::Connection;
 use std::error::Error;
@@ -89,20 +94,9 @@ pub(crate) fn index(
         }
         let first: i64 = group.get(0)?;
         let body = group.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-        for (sequence, entry) in (first..).zip(codec::split(body)) {
-            let damaged = |source| IndexError::Damaged { sequence, source };
-            let (offset, bytes) = entry.map_err(damaged)?;
-            let (call, event) = codec::decode(bytes).map_err(damaged)?;
-            let place = Place {
-                sequence,
-                group: first,
-                offset: offset as i64,
-                length: bytes.len() as i64,
-            };
-            rows.add(call, event, place);
-            through = sequence;
-            done += 1;
-        }
+        let last = rows.add_group(first, body)?;
+        done += last.abs_diff(through);
+        through = last;
         // Much may be indexed at one go, and not all of it must be in memory.
         if MAX_ROWS < rows.count() {
             std::mem::take(&mut rows).write(connection, target)?;
@@ -110,4 +104,46 @@ pub(crate) fn index(
     }
     rows.write(connection, target)?;
     Ok((through, false))
+}
+
+/// Indexes the starts of calls that had not ended when they were taken out into an archive.
+fn index_carried(connection: &Connection) -> rusqlite::Result<()> {
+    let mut select = connection.prepare_cached(
+        "SELECT sequence, start_group, start_offset, entry FROM main.carried_start ORDER BY sequence",
+    )?;
+    let mut carried = select.query([])?;
+    let mut rows = Rows::default();
+    while let Some(row) = carried.next()? {
+        let bytes = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
+        let place = Place {
+            sequence: row.get(0)?,
+            group: row.get(1)?,
+            offset: row.get(2)?,
+            length: bytes.len() as i64,
+        };
+        // One that is damaged is missed by verification.
+        if let Ok((call, event)) = codec::decode(bytes) {
+            rows.add(call, event, place);
+        }
+    }
+    rows.write(connection, Target::Ledger)
+}
+
+/// Indexes the groups of a segment, which are read one after the other.
+pub(crate) fn index_segment(
+    connection: &Connection,
+    mut next: impl FnMut() -> Result<Option<(i64, Vec<u8>)>, IndexError>,
+) -> Result<(), IndexError> {
+    index_carried(connection)?;
+    let mut rows = Rows::default();
+    while let Some((first, body)) = next()? {
+        rows.add_group(first, &body)?;
+        if MAX_ROWS < rows.count() {
+            std::mem::take(&mut rows).write(connection, Target::Ledger)?;
+        }
+    }
+    rows.write(connection, Target::Ledger)?;
+    // Calls that end later are in another segment.
+    connection.execute("DELETE FROM call WHERE outcome IS NULL", [])?;
+    Ok(())
 }

@@ -37,7 +37,8 @@ impl<'a> Rows<'a> {
     /// Returns true if any row expires at this time or has expired long ago.
     pub(crate) fn any_due(connection: &Connection, now_us: u64) -> rusqlite::Result<bool> {
         let mut select = connection.prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM approval WHERE noted = 0)
+            "SELECT EXISTS (SELECT 1 FROM unsaid_note)
+                OR EXISTS (SELECT 1 FROM approval WHERE noted = 0)
                 OR EXISTS (SELECT 1 FROM approval
                     WHERE expires_us <= ?1 AND state IN ('pending', 'approved'))
                 OR EXISTS (SELECT 1 FROM approval WHERE expires_us < ?2)

@@ -12,7 +12,7 @@ use std::{
 /// Marks a `SQLite` file as one of ours, "OWLL", with the version of the tables below.
 const LEDGER: Format = Format {
     application_id: 0x4F57_4C4C,
-    version: 3,
+    version: 4,
 };
 
 /// The most of a ledger that a reader keeps in memory, in KiB, and the most that a writer does. A
@@ -91,6 +91,79 @@ const TABLES_3: &str = "
     ALTER TABLE approval ADD COLUMN revoked_us INTEGER;
     ALTER TABLE approval ADD COLUMN revoked_proof TEXT;
     ALTER TABLE approval ADD COLUMN revoked_reason TEXT;
+";
+
+/// Version 4. What has been taken out into archives ([`crate::sqlite::archive`]), and what of it stays.
+/// `archived` has one row: the last entry that was taken out, its hash, and the number of calls whose rows are
+/// gone. `carried_start` has the starts of calls that had not ended by then; the sums are of calls that were
+/// taken out, by days and, since months may begin elsewhere than in UTC, by quarters of an hour for as long
+/// as a budget can depend on them. `unsaid_note` is what another process has done and the server puts on record.
+const TABLES_4: &str = "
+    CREATE TABLE archived (
+        through INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        calls INTEGER NOT NULL,
+        directory TEXT NOT NULL
+    ) STRICT;
+    INSERT INTO archived VALUES (0, zeroblob(32), 0, '');
+    CREATE TABLE archive_segment (
+        number INTEGER PRIMARY KEY,
+        file TEXT NOT NULL,
+        first_sequence INTEGER NOT NULL,
+        last_sequence INTEGER NOT NULL,
+        last_hash BLOB NOT NULL,
+        first_start INTEGER NOT NULL,
+        from_us INTEGER NOT NULL,
+        until_us INTEGER NOT NULL,
+        deleted_us INTEGER
+    ) STRICT;
+    CREATE TABLE carried_start (
+        sequence INTEGER PRIMARY KEY,
+        start_group INTEGER NOT NULL,
+        start_offset INTEGER NOT NULL,
+        entry BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE carried_day (
+        day INTEGER NOT NULL,
+        principal TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        capability TEXT NOT NULL,
+        latest_us INTEGER NOT NULL,
+        used_calls INTEGER NOT NULL,
+        used_micros INTEGER NOT NULL,
+        dearest_micros INTEGER NOT NULL,
+        tally BLOB NOT NULL,
+        PRIMARY KEY (day, principal, kind, capability)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE carried_quarter (
+        quarter INTEGER NOT NULL,
+        principal TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        capability TEXT NOT NULL,
+        latest_us INTEGER NOT NULL,
+        used_calls INTEGER NOT NULL,
+        used_micros INTEGER NOT NULL,
+        dearest_micros INTEGER NOT NULL,
+        PRIMARY KEY (quarter, principal, kind, capability)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE legal_hold (
+        number INTEGER PRIMARY KEY,
+        principal TEXT,
+        capability TEXT,
+        since_us INTEGER,
+        until_us INTEGER,
+        set_by TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        set_us INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE unsaid_note (
+        number INTEGER PRIMARY KEY,
+        at_us INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        actor TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        detail TEXT NOT NULL
+    ) STRICT;
 ";
 
 /// Reason why a ledger could not be opened.
@@ -192,6 +265,27 @@ pub(crate) fn open_to_decide(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
+/// Opens an existing ledger file beside the server that appends to it, to take entries out.
+pub(crate) fn open_to_archive(path: &Path) -> Result<Connection, OpenError> {
+    if !path.exists() {
+        return Err(OpenError::Missing(path.to_owned()));
+    }
+    let connection = open(path, Access::Share)?;
+    let failed = |error| explain(path, error);
+    let is_current = connection.table_exists(None, "archived").map_err(failed)?;
+    if !is_current || !index::is_current(&connection).map_err(failed)? {
+        return Err(OpenError::Older(path.to_owned()));
+    }
+    connection
+        .pragma_update(None, "cache_size", -CACHE_KIB)
+        .map_err(failed)?;
+    // What is taken out is in a segment that has reached the disk: a crash may undo the taking out.
+    connection
+        .pragma_update(None, "synchronous", "NORMAL")
+        .map_err(failed)?;
+    Ok(connection)
+}
+
 /// Opens an existing ledger file for reading.
 pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
     if !path.exists() {
@@ -247,6 +341,9 @@ fn prepare(connection: &mut Connection, synchronous: &str) -> rusqlite::Result<(
     }
     if found < 3 {
         transaction.execute_batch(TABLES_3)?;
+    }
+    if found < 4 {
+        transaction.execute_batch(TABLES_4)?;
     }
     if found < LEDGER.version {
         LEDGER.mark(&transaction)?;

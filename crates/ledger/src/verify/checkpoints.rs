@@ -1,8 +1,8 @@
 use super::{Fault, Stop, Trust, VerifyError, Wrong};
 use crate::{
     checkpoint::{self, Checkpoint, Filed, Lines, PublicKey, SignatureError},
-    query::ReadLedger,
-    record::entry::Event,
+    query::{Gap, ReadLedger},
+    record::{entry::Event, seal::Seal},
     store::Tail,
     verify::SealedEvery,
 };
@@ -32,6 +32,7 @@ pub(super) struct Seals {
     latest_us: u64,
     late_groups: u64,
     every: Option<SealedEvery>,
+    deleted: Vec<Gap>,
     /// Last line that the file had according to the ledger, and the last that it has.
     filed: u64,
     found: u64,
@@ -62,6 +63,7 @@ impl Seals {
             latest_us: 0,
             late_groups: 0,
             every: trust.every,
+            deleted: Vec::new(),
             filed: 0,
             found: 0,
         })
@@ -154,6 +156,27 @@ impl Seals {
         Ok(())
     }
 
+    /// Entries were deleted: of checkpoints that seal one of them nothing can be said, but for the last one.
+    pub(super) fn deleted(&mut self, gap: &Gap) {
+        self.deleted.push(*gap);
+        (self.next_by, self.last, self.late_groups) = (None, None, 0);
+    }
+
+    fn is_deleted(&self, sequence: u64) -> bool {
+        let has = |gap: &Gap| gap.first_sequence <= sequence && sequence < gap.last_sequence;
+        self.deleted.iter().any(has)
+    }
+
+    /// A segment of the archive has gone by. One that is not signed is proved by the checkpoints after it.
+    pub(super) fn segment(&self, seal: &Seal) -> Result<(), Stop> {
+        match seal.check_signature(&self.keys) {
+            Err(error) if !self.keys.is_empty() && error != SignatureError::Missing => {
+                Err(Wrong::at(seal.last_sequence, Fault::Signature(error)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// All has gone by.
     pub(super) fn finish(
         &mut self,
@@ -198,6 +221,9 @@ impl Seals {
             Err(SignatureError::Missing) if !self.signed => false,
             Err(error) => return Err(Wrong::at(sequence, Fault::Signature(error))),
         };
+        if self.is_deleted(checkpoint.sequence) {
+            return Ok(false);
+        }
         // No group ends where this one says, if it was another one that ended there.
         let hash = match checkpoint.sequence {
             0 => Some(Tail::default().hash),

@@ -21,6 +21,8 @@ const NOTE: &str = "note";
 pub(super) struct IndexCheck {
     /// The last entry that had been indexed when verification began.
     through: u64,
+    /// The last entry that was deleted. A call that ended among such is not in the index any more.
+    deleted_through: u64,
     /// The last entry that is looked at.
     last: u64,
     calls: Pages<IndexedCall>,
@@ -104,6 +106,24 @@ impl<T: Row> Pages<T> {
         }
     }
 
+    /// The row about the entry at `sequence`, unless the next row is of a later one.
+    fn take_if_there(
+        &mut self,
+        ledger: &mut dyn ReadLedger,
+        sequence: u64,
+    ) -> Result<Option<T>, Stop> {
+        self.fill(ledger)?;
+        let is_later = |row: &T| {
+            let later = row.sequence();
+            sequence < later && later < i64::MAX as u64
+        };
+        match self.page.front() {
+            Some(row) if is_later(row) => Ok(None),
+            None => Ok(None),
+            Some(_) => self.take(ledger, sequence).map(Some),
+        }
+    }
+
     /// No row may be left that is about an entry up to `through`.
     fn finish(&mut self, ledger: &mut dyn ReadLedger, through: u64) -> Result<(), Stop> {
         self.fill(ledger)?;
@@ -118,8 +138,9 @@ impl<T: Row> Pages<T> {
 }
 
 impl IndexCheck {
-    pub(super) fn new(extent: Extent) -> Self {
+    pub(super) fn new(extent: Extent, deleted_through: u64) -> Self {
         Self {
+            deleted_through,
             through: extent.indexed_through,
             last: extent.last_sequence,
             calls: Pages::new(),
@@ -140,7 +161,11 @@ impl IndexCheck {
     ) -> Result<(), Stop> {
         match event {
             Event::Started(started) if sequence <= self.through => {
-                let row = self.calls.take(ledger, sequence)?;
+                let row = match sequence < self.deleted_through {
+                    true => self.calls.take_if_there(ledger, sequence)?,
+                    false => Some(self.calls.take(ledger, sequence)?),
+                };
+                let Some(row) = row else { return Ok(()) };
                 let place = row.place.map(|_| place);
                 self.started(indexed_call(sequence, place, call, started), row)
             }

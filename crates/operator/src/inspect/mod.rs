@@ -2,6 +2,7 @@
 //! one.
 
 mod approvals;
+mod archive;
 mod desk;
 mod entries;
 mod explain;
@@ -21,6 +22,7 @@ use server::Failure;
 
 pub use approvals::{approvals, os_user};
 pub(crate) use approvals::{decide, list as list_approvals, show as show_approval};
+pub(crate) use archive::{archive, hold, holds, lift_hold};
 pub(crate) use explain::explain;
 pub use explain::explanation;
 pub(crate) use export::export;

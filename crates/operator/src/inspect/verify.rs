@@ -70,6 +70,7 @@ pub(crate) fn verify(
             ReportFormat::Json => pretty(&json!({
                 "sound": report.is_ok(),
                 "entries": report.entries,
+                "deleted": report.deleted,
                 "head": hex(&report.head),
                 "keys": keys.len(),
                 "checkpoints": file,
@@ -89,13 +90,18 @@ pub(crate) fn verify(
     })
 }
 
+/// Refuses a text for the record that is empty or has control characters.
+pub(super) fn one_line(flag: &str, text: &str) -> Result<(), Failure> {
+    if text.trim().is_empty() || text.chars().any(char::is_control) {
+        return Err(format!("{flag} must be one line of text").into());
+    }
+    Ok(())
+}
+
 /// `ledger accept-rollback`.
 pub(crate) fn accept_rollback(config: &Config, by: &str, reason: &str) -> Result<String, Failure> {
-    for (flag, text) in [("--by", by), ("--reason", reason)] {
-        if text.trim().is_empty() || text.chars().any(char::is_control) {
-            return Err(format!("{flag} must be one line of text").into());
-        }
-    }
+    one_line("--by", by)?;
+    one_line("--reason", reason)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -179,6 +185,12 @@ fn text(report: &Report, keys: usize, file: Option<&Path>, counters: &Counters) 
             keys => format!("signatures   held against {keys} keys"),
         },
     ];
+    if report.deleted != 0 {
+        let count = report.deleted;
+        lines.push(format!(
+            "deleted      {count} entries, with their segments, as the ledger says"
+        ));
+    }
     if report.unreadable_lines != 0 {
         let count = report.unreadable_lines;
         lines.push(format!("unreadable   {count} lines of the file"));

@@ -96,6 +96,73 @@ pub enum LedgerCommand {
         #[command(flatten)]
         page: Page,
     },
+    /// Moves the oldest entries into files of their own, also beside a server that runs; all other commands find
+    /// them there
+    #[command(after_help = super::EXIT_CODES)]
+    Archive {
+        #[command(flatten)]
+        settings: Settings,
+        /// Archive what began before: RFC 3339, a date, or how long ago (90d); two days at least
+        /// [default: ledger.archive.after_days ago]
+        #[arg(long, value_name = "TIME")]
+        before: Option<When>,
+        /// Archive all but so many days
+        #[arg(long, value_name = "DAYS", conflicts_with = "before", value_parser = clap::value_parser!(u64).range(2..))]
+        keep: Option<u64>,
+        /// Also delete segments that are older than ledger.archive.delete_after_days and that no hold keeps
+        #[arg(long, requires = "by")]
+        delete: bool,
+        /// Name of the person who deletes; it goes on record
+        #[arg(long, value_name = "NAME", requires = "delete")]
+        by: Option<String>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: super::ReportFormat,
+    },
+    /// Sets a legal hold: no segment of the archive is deleted that has a call which meets all conditions
+    #[command(after_help = super::EXIT_CODES)]
+    Hold {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        who: Whose,
+        /// Only calls from when on: RFC 3339, a date, or how long ago (90d)
+        #[arg(long, value_name = "TIME")]
+        since: Option<When>,
+        /// Only calls until when, as above
+        #[arg(long, value_name = "TIME")]
+        until: Option<When>,
+        /// Name of the person who sets the hold; it goes on record
+        #[arg(long, value_name = "NAME")]
+        by: String,
+        /// Reason; it goes on record
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Lists legal holds
+    #[command(after_help = super::EXIT_CODES)]
+    Holds {
+        #[command(flatten)]
+        settings: Settings,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: RowsFormat,
+    },
+    /// Lifts a legal hold
+    #[command(after_help = super::EXIT_CODES)]
+    LiftHold {
+        #[command(flatten)]
+        settings: Settings,
+        /// Number of the hold
+        #[arg(value_name = "NUMBER")]
+        number: u64,
+        /// Name of the person who lifts it; it goes on record
+        #[arg(long, value_name = "NAME")]
+        by: String,
+        /// Reason; it goes on record
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
     /// Accepts a ledger that its file of checkpoints contradicts, which a server refuses: records that
     /// in the ledger, and sets the file aside
     #[command(after_help = super::EXIT_CODES)]

@@ -1,8 +1,9 @@
 use super::{
-    MAX_INDEXED, Target,
+    IndexError, MAX_INDEXED, Target,
     sums::{Sums, add_up},
 };
 use crate::record::{
+    codec,
     entry::{Ended, Event, Outcome, Started},
     id::CallId,
     note::Noted,
@@ -40,6 +41,25 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) fn count(&self) -> usize {
         self.begun.len() + self.ended.len() + self.noted.len()
+    }
+
+    /// Adds the entries of a group, which begins at this sequence; tells the last one.
+    pub(super) fn add_group(&mut self, first: i64, body: &[u8]) -> Result<i64, IndexError> {
+        let mut last = first.saturating_sub(1);
+        for (sequence, entry) in (first..).zip(codec::split(body)) {
+            let damaged = |source| IndexError::Damaged { sequence, source };
+            let (offset, bytes) = entry.map_err(damaged)?;
+            let (call, event) = codec::decode(bytes).map_err(damaged)?;
+            let place = Place {
+                sequence,
+                group: first,
+                offset: offset as i64,
+                length: bytes.len() as i64,
+            };
+            self.add(call, event, place);
+            last = sequence;
+        }
+        Ok(last)
     }
 
     pub(super) fn add(&mut self, call: CallId, event: Event, place: Place) {

@@ -29,6 +29,16 @@ pub(crate) struct Used {
 }
 
 impl Used {
+    /// Reads it from four columns of a row, of which this is the first.
+    pub(crate) fn of_row(row: &rusqlite::Row<'_>, first: usize) -> rusqlite::Result<Self> {
+        Ok(Self {
+            latest_us: row.get(first)?,
+            calls: row.get(first + 1)?,
+            cost_micros: row.get(first + 2)?,
+            dearest_micros: row.get(first + 3)?,
+        })
+    }
+
     pub(crate) fn add_ended(&mut self, started_us: u64, outcome: &str, cost_micros: u64) {
         if outcome != (Outcome::Denied { reason: "" }).as_str() {
             self.add(Self {
@@ -40,7 +50,7 @@ impl Used {
         }
     }
 
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.latest_us = self.latest_us.max(other.latest_us);
         self.calls = self.calls.saturating_add(other.calls);
         self.cost_micros = self.cost_micros.saturating_add(other.cost_micros);
@@ -64,6 +74,22 @@ impl Sums {
     }
 }
 
+/// Begins the sums with those of what was taken out into archives: `schema` has the tables of the index, still
+/// without sums.
+pub(super) fn begin_with_carried(connection: &Connection, schema: &str) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "INSERT INTO {schema}.usage_day SELECT * FROM main.carried_day"
+    ))?;
+    let last: Option<i64> =
+        connection.query_row("SELECT max(day) FROM main.carried_day", [], |row| {
+            row.get(0)
+        })?;
+    match last {
+        Some(last) => fold(connection, 0, last),
+        None => Ok(()),
+    }
+}
+
 /// Adds to what is stored.
 pub(super) fn add_up(connection: &Connection, sums: Sums) -> rusqlite::Result<()> {
     let mut select = connection.prepare_cached(
@@ -83,13 +109,7 @@ pub(super) fn add_up(connection: &Connection, sums: Sums) -> rusqlite::Result<()
         }
         let stored: Option<(Used, Vec<u8>)> = select
             .query_row(params![day, principal, kind, capability], |row| {
-                let used = Used {
-                    latest_us: row.get(0)?,
-                    calls: row.get(1)?,
-                    cost_micros: row.get(2)?,
-                    dearest_micros: row.get(3)?,
-                };
-                Ok((used, row.get(4)?))
+                Ok((Used::of_row(row, 0)?, row.get(4)?))
             })
             .optional()?;
         if let Some((stored_used, stored)) = stored {
@@ -175,7 +195,7 @@ fn add_to_month(
 }
 
 /// Sums up the rows of calls, of which no sums are stored.
-pub(super) fn sum_up(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn sum_up(connection: &Connection) -> rusqlite::Result<()> {
     let mut select = connection.prepare(
         "SELECT started_us, principal, kind, capability, outcome, reason, cost_micros, duration_us
          FROM call WHERE outcome IS NOT NULL",

@@ -156,6 +156,13 @@ pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
             "UPDATE indexed SET through = ?1, calls = (SELECT count(*) FROM call)",
             [through],
         )?;
+        if has_archive(connection)? {
+            connection.execute(
+                "UPDATE indexed SET calls = calls + (SELECT calls FROM archived)",
+                [],
+            )?;
+            super::sums::begin_with_carried(connection, "main")?;
+        }
         return super::sums::sum_up(connection);
     }
     connection.execute_batch(
@@ -165,5 +172,28 @@ pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
          DROP TABLE IF EXISTS main.usage_month;
          DROP TABLE IF EXISTS main.indexed;",
     )?;
-    connection.execute_batch(&tables("main"))
+    connection.execute_batch(&tables("main"))?;
+    begin_after_archive(connection, "main")
+}
+
+/// Has an empty index in `schema` begin after what was taken out into archives: with the sums of that, and with
+/// the calls that had not ended then.
+pub(crate) fn begin_after_archive(connection: &Connection, schema: &str) -> rusqlite::Result<()> {
+    if !has_archive(connection)? {
+        return Ok(());
+    }
+    super::sums::begin_with_carried(connection, schema)?;
+    connection.execute_batch(&format!(
+        "UPDATE {schema}.indexed SET (through, calls) = (SELECT through, calls FROM main.archived)"
+    ))?;
+    super::index_carried(connection)
+}
+
+/// Returns true if entries of this ledger were ever taken out.
+fn has_archive(connection: &Connection) -> rusqlite::Result<bool> {
+    let is_there = connection.table_exists(Some("main"), "archived")?;
+    Ok(is_there
+        && connection.query_row("SELECT through > 0 FROM main.archived", [], |row| {
+            row.get(0)
+        })?)
 }

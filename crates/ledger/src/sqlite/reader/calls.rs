@@ -1,4 +1,4 @@
-use super::signed;
+use super::{Source, signed};
 use crate::{
     query::{CallRecord, Filter, OPEN_CALLS, QueryError},
     record::{
@@ -6,8 +6,9 @@ use crate::{
         entry::{Event, Outcome},
         id::CallId,
     },
+    sqlite::archive::segment::LastFrame,
 };
-use rusqlite::{Row, ToSql, Transaction, params_from_iter};
+use rusqlite::{OptionalExtension, Row, ToSql, Transaction, params_from_iter};
 use std::collections::VecDeque;
 use uuid::Uuid;
 
@@ -30,6 +31,7 @@ pub(super) const NOT_IN_TAIL: &str = "NOT EXISTS
 
 pub(super) fn recent(
     snapshot: &Transaction<'_>,
+    source: Source,
     limit: usize,
     filter: &Filter<'_>,
 ) -> Result<Vec<CallRecord>, QueryError> {
@@ -39,23 +41,28 @@ pub(super) fn recent(
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let order = format!("ORDER BY started_us DESC, start_sequence DESC LIMIT {limit}");
     let tail = format!("SELECT * FROM temp.tail_call AS call WHERE {sql} {order}");
-    let indexed =
-        format!("SELECT * FROM call INDEXED BY {index} WHERE {sql} AND {NOT_IN_TAIL} {order}");
-    let mut records = calls(snapshot, &tail, &values)?;
-    records.extend(calls(snapshot, &indexed, &values)?);
+    let owned = source.owns("end_sequence");
+    let indexed = format!(
+        "SELECT * FROM call INDEXED BY {index} WHERE {sql}{owned} AND {NOT_IN_TAIL} {order}"
+    );
+    let mut records = calls(snapshot, source, &tail, &values)?;
+    records.extend(calls(snapshot, source, &indexed, &values)?);
     records.sort_by_key(|record| std::cmp::Reverse((record.started.at_us, record.sequence)));
     records.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     Ok(records)
 }
 
-pub(super) fn open(snapshot: &Transaction<'_>) -> Result<Vec<CallRecord>, QueryError> {
+pub(super) fn open(
+    snapshot: &Transaction<'_>,
+    source: Source,
+) -> Result<Vec<CallRecord>, QueryError> {
     let indexed = format!(
         "SELECT * FROM call INDEXED BY call_open WHERE outcome IS NULL AND {NOT_IN_TAIL}
          ORDER BY start_sequence"
     );
     let tail = "SELECT * FROM temp.tail_call WHERE outcome IS NULL ORDER BY start_sequence";
-    let mut records = calls(snapshot, &indexed, &[])?;
-    records.extend(calls(snapshot, tail, &[])?);
+    let mut records = calls(snapshot, source, &indexed, &[])?;
+    records.extend(calls(snapshot, source, tail, &[])?);
     // Those of the tail began later, all but what a server has indexed while it was asked.
     records.sort_by_key(|record| record.sequence);
     Ok(records)
@@ -149,13 +156,14 @@ fn condition(filter: &Filter<'_>) -> Option<Condition> {
 
 fn calls(
     snapshot: &Transaction<'_>,
+    source: Source,
     sql: &str,
     values: &[Box<dyn ToSql>],
 ) -> Result<Vec<CallRecord>, QueryError> {
     let mut select = snapshot.prepare_cached(sql)?;
     let mut rows = select.query(params_from_iter(values))?;
     let mut records = Vec::new();
-    let mut groups = Groups::new(snapshot);
+    let mut groups = Groups::new(snapshot, source);
     while let Some(row) = rows.next()? {
         let call = CallId(Uuid::from_bytes(row.get("call")?));
         let misplaced = || QueryError::Damaged(DecodeError::Unknown);
@@ -186,15 +194,19 @@ const MAX_GROUPS: usize = 4;
 /// Reads entries.
 pub(super) struct Groups<'a> {
     snapshot: &'a Transaction<'a>,
+    source: Source,
     /// The bodies of the last groups that were read.
     last: VecDeque<(i64, Vec<u8>)>,
+    frame: LastFrame,
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn new(snapshot: &'a Transaction<'a>) -> Self {
+    pub(super) fn new(snapshot: &'a Transaction<'a>, source: Source) -> Self {
         Self {
             snapshot,
+            source,
             last: VecDeque::with_capacity(MAX_GROUPS),
+            frame: LastFrame::default(),
         }
     }
 
@@ -207,13 +219,22 @@ impl<'a> Groups<'a> {
         let Some(group) = row.get::<_, Option<i64>>(group)? else {
             return Ok(None);
         };
+        let (offset, length): (i64, i64) = (row.get(offset)?, row.get(length)?);
+        if self.source.keeps_starts_before(group) {
+            let mut select = self.snapshot.prepare_cached(
+                "SELECT entry FROM main.carried_start
+                 WHERE start_group = ?1 AND start_offset = ?2 AND length(entry) = ?3",
+            )?;
+            let entry: Option<Vec<u8>> = select
+                .query_row([group, offset, length], |row| row.get(0))
+                .optional()?;
+            if let Some(entry) = entry {
+                return codec::decode(&entry).map(Some).map_err(QueryError::Damaged);
+            }
+        }
         let body = self.body(group)?;
-        let number = |name| {
-            row.get::<_, i64>(name)
-                .map(|number| usize::try_from(number).ok())
-        };
-        let bytes = match (number(offset)?, number(length)?) {
-            (Some(offset), Some(length)) => offset
+        let bytes = match (usize::try_from(offset), usize::try_from(length)) {
+            (Ok(offset), Ok(length)) => offset
                 .checked_add(length)
                 .and_then(|end| body.get(offset..end)),
             _ => None,
@@ -223,6 +244,10 @@ impl<'a> Groups<'a> {
     }
 
     fn body(&mut self, group: i64) -> Result<&[u8], QueryError> {
+        if let Source::Segment { .. } = self.source {
+            let body = self.frame.group(self.snapshot, group)?;
+            return body.ok_or(QueryError::Damaged(DecodeError::Unknown));
+        }
         let place = match self.last.iter().position(|(last, _)| *last == group) {
             Some(place) => place,
             None => {

@@ -1,4 +1,4 @@
-use super::{calls::Groups, signed};
+use super::{Source, calls::Groups, signed};
 use crate::{
     query::{ApprovalFilter, NoteFilter, NoteRecord, QueryError},
     record::{approval::Approval, codec::DecodeError, entry::Event},
@@ -8,6 +8,7 @@ use rusqlite::{Connection, ToSql, Transaction, params_from_iter};
 
 pub(super) fn notes(
     snapshot: &Transaction<'_>,
+    source: Source,
     limit: usize,
     filter: &NoteFilter<'_>,
 ) -> Result<Vec<NoteRecord>, QueryError> {
@@ -46,10 +47,11 @@ pub(super) fn notes(
         values.push(Box::new(signed(before.at_us)));
         values.push(Box::new(signed(before.sequence)));
     }
+    sql.push_str(&source.owns("sequence"));
     let max = i64::try_from(limit).unwrap_or(i64::MAX);
     let order = format!("ORDER BY at_us DESC, sequence DESC LIMIT {max}");
     let mut records = Vec::new();
-    let mut groups = Groups::new(snapshot);
+    let mut groups = Groups::new(snapshot, source);
     for from in [
         "temp.tail_note".to_owned(),
         format!("note INDEXED BY {index}"),

@@ -73,7 +73,8 @@ pub(super) fn hash_after(
         .and_then(|(_, hash)| hash.try_into().ok()))
 }
 
-const CALL: &str = "SELECT call, start_sequence, started_us, principal, kind, capability,
+pub(super) const CALL: &str =
+    "SELECT call, start_sequence, started_us, principal, kind, capability,
     request_id, trace_id, approval, estimated_cost_micros, start_group, start_offset, start_length,
     end_sequence, outcome, reason, cost_micros, duration_us, end_group, end_offset, end_length
     FROM main.call";
@@ -118,7 +119,7 @@ pub(super) fn indexed_notes(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
+pub(super) fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
     // Nobody can have used or said what is missing here.
     let missing =
         |index| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.unwrap_or(-1) as u64);
@@ -215,11 +216,11 @@ pub(super) fn keys_held(
 }
 
 /// Negative numbers, which are in no ledger, become numbers that are in none either.
-fn number(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
+pub(super) fn number(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(index).map(|number| number as u64)
 }
 
 /// From the beginning on, also what is before any beginning.
-fn beginning(from: u64) -> i64 {
+pub(super) fn beginning(from: u64) -> i64 {
     if from == 0 { i64::MIN } else { signed(from) }
 }

@@ -1,4 +1,4 @@
-use super::{calls::NOT_IN_TAIL, signed};
+use super::{Source, calls::NOT_IN_TAIL, signed};
 use crate::{
     query::{
         Counts, QueryError, Usage,
@@ -7,7 +7,10 @@ use crate::{
         },
     },
     record::entry::Kind,
-    sqlite::index::{MAX_INDEXED, Used},
+    sqlite::{
+        archive::QUARTER_US,
+        index::{MAX_INDEXED, Used},
+    },
 };
 use rusqlite::{Connection, Row, ToSql, Transaction, params, params_from_iter};
 use std::{collections::BTreeMap, ops::Range, time::Duration};
@@ -34,6 +37,7 @@ pub(super) fn count(snapshot: &Transaction<'_>) -> Result<Counts, QueryError> {
 
 pub(super) fn usage(
     snapshot: &Transaction<'_>,
+    has_archive: bool,
     range: Range<u64>,
     bucket: Duration,
 ) -> Result<Vec<Usage>, QueryError> {
@@ -56,6 +60,16 @@ pub(super) fn usage(
         coalesce(cost_micros, estimated_cost_micros) AS cost_micros,
         iif(outcome IS NULL, estimated_cost_micros, 0) AS open_micros,
         coalesce(cost_micros, estimated_cost_micros) AS dearest_micros";
+    // Of what was taken out there are no calls, but sums of whole quarters of hours.
+    let carried = match has_archive {
+        true => format!(
+            "UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros, 0,
+                    dearest_micros
+                FROM carried_quarter WHERE (quarter * {QUARTER_US} >= ?4 AND quarter * {QUARTER_US} < ?5)
+                    OR (quarter * {QUARTER_US} >= ?6 AND quarter * {QUARTER_US} < ?7)"
+        ),
+        false => String::new(),
+    };
     let sql = format!(
         "SELECT principal, kind, capability, max(latest_us), sum(calls), sum(cost_micros),
             sum(open_micros), max(dearest_micros)
@@ -69,7 +83,8 @@ pub(super) fn usage(
                 WHERE outcome <> 'denied' AND started_us >= ?6 AND started_us < ?7
             UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros, 0,
                     dearest_micros
-                FROM usage_day WHERE day >= ?8 AND day < ?9 AND used_calls > 0)
+                FROM usage_day WHERE day >= ?8 AND day < ?9 AND used_calls > 0
+            {carried})
          GROUP BY principal, kind, capability, latest_us / ?3
          ORDER BY principal, kind, capability, latest_us / ?3"
     );
@@ -107,12 +122,19 @@ type Of = (String, String, String);
 type Key = (String, String, String, u64);
 
 /// Adds up calls by what was asked for.
-struct Sums<'a> {
+pub(super) struct Sums<'a> {
     query: &'a StatisticsQuery<'a>,
     tallies: BTreeMap<Key, Totals>,
 }
 
-impl Sums<'_> {
+impl<'a> Sums<'a> {
+    pub(super) fn new(query: &'a StatisticsQuery<'a>) -> Self {
+        Self {
+            query,
+            tallies: BTreeMap::new(),
+        }
+    }
+
     /// The tally for the principal, kind and capability in the first columns, and this time.
     fn of(&mut self, row: &Row<'_>, at_us: u64) -> rusqlite::Result<&mut Totals> {
         let since_us = match self.query.bucket {
@@ -217,36 +239,67 @@ impl Sums<'_> {
     }
 }
 
-pub(super) fn statistics(
-    snapshot: &Transaction<'_>,
-    query: &StatisticsQuery<'_>,
-) -> Result<Vec<Statistics>, QueryError> {
-    let (since, until) = (query.since_us, query.until_us.min(MAX_INDEXED + 1));
-    let mut sums = Sums {
-        query,
-        tallies: BTreeMap::new(),
-    };
-    let days = since.div_ceil(DAY_US)..day_of(until);
-    let by = match (query.principal, query.capability) {
-        (Some(_), _) => "call_by_principal",
-        (None, Some(_)) => "call_by_capability",
-        (None, None) => "call_by_time",
-    };
-    let ended = format!("call INDEXED BY {by} WHERE outcome IS NOT NULL");
-    if days.is_empty() {
-        sums.add_calls(snapshot, &ended, since..until)?;
-    } else {
-        sums.add_calls(snapshot, &ended, since..days.start * DAY_US)?;
-        sums.add_calls(snapshot, &ended, days.end * DAY_US..until)?;
-        sums.add_days(snapshot, days)?;
+impl Sums<'_> {
+    /// The days that the query has whole, of which sums are stored, and what is before and after them.
+    fn stretches(&self) -> (Range<u64>, [Range<u64>; 2]) {
+        let (since, until) = (
+            self.query.since_us,
+            self.query.until_us.min(MAX_INDEXED + 1),
+        );
+        let days = since.div_ceil(DAY_US)..day_of(until);
+        match days.is_empty() {
+            true => (0..0, [since..until, 0..0]),
+            false => {
+                let edges = [since..days.start * DAY_US, days.end * DAY_US..until];
+                (days, edges)
+            }
+        }
     }
-    // Sums have what the ledger has indexed and what has ended.
-    let open = format!("call INDEXED BY call_open WHERE outcome IS NULL AND {NOT_IN_TAIL}");
-    sums.add_calls(snapshot, &open, since..until)?;
-    sums.add_calls(snapshot, "temp.tail_call WHERE true", since..until)?;
-    let rows = sums.tallies.into_iter();
-    Ok(rows
-        .map(
+
+    /// The times of which calls are added one by one: segments have those that the ledger has no more.
+    pub(super) fn edges(&self) -> [Range<u64>; 2] {
+        self.stretches().1
+    }
+
+    /// Adds the calls of a ledger, and the sums of whole days, which have those of its segments, too.
+    pub(super) fn add_ledger(&mut self, snapshot: &Transaction<'_>) -> Result<(), QueryError> {
+        let query = self.query;
+        let (days, _) = self.stretches();
+        self.add_edges(snapshot, Source::Ledger { archived: 0 })?;
+        if !days.is_empty() {
+            self.add_days(snapshot, days)?;
+        }
+        // Sums have what the ledger has indexed and what has ended.
+        let all = query.since_us..query.until_us.min(MAX_INDEXED + 1);
+        let open = format!("call INDEXED BY call_open WHERE outcome IS NULL AND {NOT_IN_TAIL}");
+        self.add_calls(snapshot, &open, all.clone())?;
+        self.add_calls(snapshot, "temp.tail_call WHERE true", all)
+    }
+
+    /// Adds the calls that have ended in no whole day of the query.
+    pub(super) fn add_edges(
+        &mut self,
+        snapshot: &Transaction<'_>,
+        source: Source,
+    ) -> Result<(), QueryError> {
+        let by = match (self.query.principal, self.query.capability) {
+            (Some(_), _) => "call_by_principal",
+            (None, Some(_)) => "call_by_capability",
+            (None, None) => "call_by_time",
+        };
+        let owned = source.owns("end_sequence");
+        let ended = format!("call INDEXED BY {by} WHERE outcome IS NOT NULL{owned}");
+        for edge in self.edges() {
+            if !edge.is_empty() {
+                self.add_calls(snapshot, &ended, edge)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_rows(self) -> Vec<Statistics> {
+        let rows = self.tallies.into_iter();
+        rows.map(
             |((principal, kind_name, capability, since_us), tally)| Statistics {
                 principal,
                 kind: kind(&kind_name),
@@ -255,20 +308,28 @@ pub(super) fn statistics(
                 tally,
             },
         )
-        .collect())
+        .collect()
+    }
 }
 
 /// Compares sums with what they sum up, a day at a time: both are read in one transaction, for a
 /// server changes them in one.
-pub(super) fn differing(connection: &mut Connection) -> Result<Option<&'static str>, QueryError> {
+pub(super) fn differing(
+    connection: &mut Connection,
+    has_archive: bool,
+) -> Result<Option<&'static str>, QueryError> {
     let beyond = connection.query_row(
         "SELECT EXISTS (SELECT 1 FROM main.call
             WHERE (SELECT through FROM main.indexed) < start_sequence)",
         [],
         |row| row.get(0),
     )?;
+    let gone = match has_archive {
+        true => "(SELECT calls FROM main.archived)",
+        false => "0",
+    };
     let miscounted = connection.query_row(
-        "SELECT calls <> (SELECT count(*) FROM main.call) FROM main.indexed",
+        &format!("SELECT calls <> (SELECT count(*) FROM main.call) + {gone} FROM main.indexed"),
         [],
         |row| row.get(0),
     )?;
@@ -280,7 +341,7 @@ pub(super) fn differing(connection: &mut Connection) -> Result<Option<&'static s
         let snapshot = connection.transaction()?;
         day = next_day(&snapshot, after)?;
         if let Some(day) = day
-            && !day_agrees(&snapshot, day)?
+            && !day_agrees(&snapshot, has_archive, day)?
         {
             return Ok(Some("usage_day"));
         }
@@ -374,7 +435,70 @@ fn next_day(snapshot: &Transaction<'_>, after: i64) -> Result<Option<i64>, Query
     Ok([called, summed].into_iter().flatten().min())
 }
 
-fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> {
+/// The sums of what was taken out, of this day.
+pub(super) type OfDay = BTreeMap<Of, (Totals, Used)>;
+
+/// Reads sums of a day from a table that has them as the index has; `None` if one cannot be read.
+pub(super) fn of_day(
+    snapshot: &Connection,
+    table: &str,
+    day: i64,
+) -> Result<Option<OfDay>, QueryError> {
+    let mut select = snapshot.prepare_cached(&format!(
+        "SELECT principal, kind, capability, latest_us, used_calls, used_micros, dearest_micros, tally
+         FROM main.{table} WHERE day = ?1"
+    ))?;
+    let mut rows = select.query([day])?;
+    let mut sums = OfDay::new();
+    while let Some(row) = rows.next()? {
+        let tally = row.get_ref(7)?.as_blob().map_err(rusqlite::Error::from)?;
+        let Some(tally) = Totals::decode(tally) else {
+            return Ok(None);
+        };
+        let of = (row.get(0)?, row.get(1)?, row.get(2)?);
+        sums.insert(of, (tally, Used::of_row(row, 3)?));
+    }
+    Ok(Some(sums))
+}
+
+/// Adds the calls of a segment that ended at this entry or before, of this day.
+pub(super) fn add_calls_of_day(
+    snapshot: &Connection,
+    day: i64,
+    through: u64,
+    sums: &mut OfDay,
+) -> Result<(), QueryError> {
+    let mut select = snapshot.prepare_cached(
+        "SELECT principal, kind, capability, started_us, outcome, reason, cost_micros, duration_us
+         FROM call WHERE started_us >= ?1 AND started_us < ?2 AND end_sequence <= ?3",
+    )?;
+    let from_us = day.saturating_mul(DAY_US as i64);
+    let until_us = from_us.saturating_add(DAY_US as i64);
+    let mut rows = select.query([from_us, until_us, signed(through)])?;
+    while let Some(row) = rows.next()? {
+        let number =
+            |index| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.unwrap_or(0) as u64);
+        let outcome: Option<String> = row.get(4)?;
+        let (outcome, reason) = (
+            outcome.unwrap_or_default(),
+            row.get::<_, Option<String>>(5)?,
+        );
+        let of = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (tally, used) = sums.entry(of).or_default();
+        tally.add_ended(&outcome, reason.as_deref(), number(6)?, number(7)?);
+        used.add_ended(number(3)?, &outcome, number(6)?);
+    }
+    Ok(())
+}
+
+fn day_agrees(snapshot: &Transaction<'_>, has_archive: bool, day: i64) -> Result<bool, QueryError> {
+    let mut carried = match has_archive {
+        true => match of_day(snapshot, "carried_day", day)? {
+            Some(carried) => carried,
+            None => return Ok(false),
+        },
+        false => OfDay::new(),
+    };
     let mut select = snapshot.prepare_cached(
         "SELECT principal, kind, capability, tally, latest_us, used_calls, used_micros,
             dearest_micros FROM main.usage_day WHERE day = ?1 ORDER BY principal, kind, capability",
@@ -415,12 +539,21 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
             None => false,
         };
         if !is_same {
-            let key = (row.get(0)?, row.get(1)?, row.get(2)?);
-            if let Some((key, sums)) = sum.replace((key, Default::default()))
+            let key: Of = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if let Some((key, sums)) = sum.take()
                 && !is_next(&key, &sums)?
             {
                 return Ok(false);
             }
+            // Sums of what has no calls any more come in the same order.
+            while let Some(of) = carried.first_entry().filter(|of| *of.key() < key) {
+                let (of, sums) = of.remove_entry();
+                if !is_next(&of, &sums)? {
+                    return Ok(false);
+                }
+            }
+            let begun = carried.remove(&key).unwrap_or_default();
+            sum = Some((key, begun));
         }
         if let Some((_, (tally, used))) = &mut sum {
             let reason: Option<String> = row.get(4)?;
@@ -428,10 +561,10 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
             used.add_ended(number(7)?, text(3)?, number(5)?);
         }
     }
-    if let Some((key, sums)) = sum
-        && !is_next(&key, &sums)?
-    {
-        return Ok(false);
+    for (key, sums) in sum.into_iter().chain(carried) {
+        if !is_next(&key, &sums)? {
+            return Ok(false);
+        }
     }
     Ok(stored.next()?.is_none())
 }

@@ -20,6 +20,7 @@ impl Tail {
         let hides_index = !index::is_current(connection)?;
         if hides_index {
             connection.execute_batch(&index::tables("temp"))?;
+            index::begin_after_archive(connection, "temp")?;
         }
         connection.execute_batch(&format!(
             "CREATE TEMP TABLE tail_call ({CALL_COLUMNS}) STRICT;

@@ -1,0 +1,839 @@
+//! Entries that were taken out of a ledger into an archive are found there, each once, at every moment.
+
+#![allow(clippy::unwrap_used)]
+
+use ledger::*;
+use rusqlite::Connection;
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+const STEP_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_STEP";
+const PATH_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_PATH";
+/// Days over which the calls of a ledger are spread; the last of them is today.
+const DAYS: u64 = 20;
+const CALLS: u64 = 3_000;
+const SEGMENT_ENTRIES: u64 = 1_500;
+
+/// Checkpoints that are made at the times of the calls.
+struct Dated(Checkpoints, Arc<AtomicU64>);
+
+impl CommitHook for Dated {
+    fn opening(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        self.0.opening(tail, self.at(now_us))
+    }
+
+    fn stored(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        self.0.stored(tail, self.at(now_us))
+    }
+
+    fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        self.0.closing(tail, self.at(now_us))
+    }
+}
+
+impl Dated {
+    fn at(&self, now_us: u64) -> u64 {
+        match self.1.load(Ordering::Relaxed) {
+            0 => now_us,
+            at_us => at_us,
+        }
+    }
+}
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    key: Arc<SigningKey>,
+    now_us: u64,
+    /// Time of checkpoints; 0 if they are made now.
+    clock: Arc<AtomicU64>,
+}
+
+impl Fixture {
+    /// A ledger of calls that overlap, some of them for days, with refusals, notes and checkpoints, as a server has
+    /// left it that was killed.
+    fn new() -> Self {
+        static MADE: OnceLock<(tempfile::TempDir, u64)> = OnceLock::new();
+        let (made, now_us) = MADE.get_or_init(|| {
+            let directory = tempfile::tempdir().unwrap();
+            let key = SigningKey::generate(&directory.path().join("ledger.key")).unwrap();
+            let fixture = Self {
+                key: Arc::new(key),
+                now_us: system_now_us(),
+                directory,
+                clock: Arc::default(),
+            };
+            let own = &fixture;
+            own.write(|recorder| async move {
+                let open = write_calls(&recorder, own.now_us, &own.clock).await;
+                // What waits for the disk has all before it be there.
+                let at_us = own.now_us;
+                let start = Start::new(CallId::new(at_us), at_us, "bob", Kind::Tool, "tool/x");
+                let last = recorder.begin_durably(&start).await.unwrap();
+                std::fs::copy(own.checkpoints(), own.of("checkpoints.copy")).unwrap();
+                let connection = Connection::open(own.path()).unwrap();
+                let copy = own.of("copy.db").to_string_lossy().into_owned();
+                connection.execute("VACUUM INTO ?1", [copy]).unwrap();
+                drop((open, last));
+            });
+            (fixture.directory, fixture.now_us)
+        });
+        let directory = tempfile::tempdir().unwrap();
+        for (from, to) in [
+            ("ledger.key", "ledger.key"),
+            ("checkpoints.copy", "checkpoints"),
+            ("copy.db", "ledger.db"),
+        ] {
+            std::fs::copy(made.path().join(from), directory.path().join(to)).unwrap();
+        }
+        let key = SigningKey::load(&directory.path().join("ledger.key")).unwrap();
+        // As a server does that opens it, which ends no call by itself.
+        drop(SqliteLedger::open(directory.path().join("ledger.db"), Durability::Relaxed).unwrap());
+        Self {
+            directory,
+            key: Arc::new(key),
+            now_us: *now_us,
+            clock: Arc::default(),
+        }
+    }
+
+    fn of(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("ledger.db")
+    }
+
+    fn archive(&self) -> PathBuf {
+        self.directory.path().join("archive")
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.directory.path().join("checkpoints")
+    }
+
+    fn recorder(&self) -> Recorder {
+        let store = SqliteLedger::open(self.path(), Durability::Relaxed).unwrap();
+        let checkpoints = Checkpoints::new(CheckpointOptions {
+            entries: 500,
+            file: Some(self.checkpoints()),
+            key: Some(Arc::clone(&self.key)),
+            ..CheckpointOptions::default()
+        });
+        let options = RecorderOptions {
+            durability: Durability::Relaxed,
+            max_refusals: u32::MAX,
+            ..RecorderOptions::default()
+        };
+        let hook = Dated(checkpoints, Arc::clone(&self.clock));
+        Recorder::spawn_with_hook(store, options, hook).unwrap()
+    }
+
+    fn write<F: Future<Output = ()>>(&self, writing: impl FnOnce(Recorder) -> F) {
+        runtime().block_on(async {
+            let recorder = self.recorder();
+            writing(recorder.clone()).await;
+            recorder.close().await.unwrap();
+        });
+    }
+
+    fn archiver(&self) -> Archiver {
+        archiver(&self.path(), Some(Arc::clone(&self.key)))
+    }
+
+    /// The beginning of the day so many days ago.
+    fn days_ago(&self, days: u64) -> u64 {
+        self.now_us / DAY_US * DAY_US - days * DAY_US
+    }
+
+    fn archive_all(&self, before_us: u64) -> u64 {
+        let (mut archiver, mut through) = (self.archiver(), 0);
+        loop {
+            match archiver.step(before_us, self.now_us).unwrap() {
+                Archived::Nothing => return through,
+                Archived::TakenOut { through: to, .. } => through = to,
+                Archived::Written { .. } => {}
+            }
+        }
+    }
+
+    fn reader(&self) -> LedgerReader {
+        LedgerReader::open(self.path()).unwrap()
+    }
+
+    fn verify(&self) -> Report {
+        let keys = [self.key.public().clone()];
+        let checkpoints = self.checkpoints();
+        let trust = Trust {
+            keys: &keys,
+            checkpoints: Some(&checkpoints),
+            every: None,
+        };
+        verify(&mut self.reader(), trust).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_sound(&self) {
+        let report = self.verify();
+        assert_eq!(report.first_wrong, None);
+        let last = self.reader().extent().unwrap().last_sequence;
+        assert_eq!(report.entries, last);
+    }
+
+    fn live_rows(&self) -> (i64, i64) {
+        let connection = Connection::open(self.path()).unwrap();
+        let count = |table: &str| {
+            let sql = format!("SELECT count(*) FROM {table}");
+            connection.query_row(&sql, [], |row| row.get(0)).unwrap()
+        };
+        (count("entry_group"), count("call"))
+    }
+}
+
+fn archiver(path: &Path, key: Option<Arc<SigningKey>>) -> Archiver {
+    let options = ArchiveOptions {
+        directory: path.with_file_name("archive"),
+        segment_entries: SEGMENT_ENTRIES,
+        key,
+    };
+    Archiver::open(path, options).unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Makes the calls; three are open for ever.
+async fn write_calls(recorder: &Recorder, now_us: u64, clock: &AtomicU64) -> Vec<OpenCall> {
+    let begin_us = (now_us / DAY_US + 1 - DAYS) * DAY_US;
+    let mut open: Vec<(u64, OpenCall)> = Vec::new();
+    let mut never = Vec::new();
+    for number in 0..CALLS {
+        let at_us = begin_us + (now_us - begin_us) / CALLS * number;
+        clock.store(at_us, Ordering::Relaxed);
+        let principal = format!("client-{}", number % 7);
+        let capability = format!("tool/number-{}", number % 5);
+        let trace = format!("{number:032x}");
+        let start = Start {
+            estimated_cost_micros: 900,
+            request_id: "7",
+            trace_id: number.is_multiple_of(3).then_some(&*trace),
+            arguments: r#"{"account":"DE02120300000000202051"}"#,
+            ..Start::new(
+                CallId::new(at_us),
+                at_us,
+                &principal,
+                Kind::Tool,
+                &capability,
+            )
+        };
+        if number.is_multiple_of(11) {
+            let end = End::new(Outcome::Denied { reason: "budget" });
+            recorder.refuse(&start, &end).await.unwrap();
+            continue;
+        }
+        let call = recorder.begin(&start).await.unwrap();
+        // Most end soon, some much later, and a few not at all.
+        let length = match number % 100 {
+            1 => 700,
+            2..10 => 60,
+            _ => number % 4,
+        };
+        if number % 1_000 == 999 {
+            never.push(call);
+        } else {
+            open.push((number + length, call));
+        }
+        let (ending, going_on) = open.into_iter().partition(|(until, _)| *until <= number);
+        open = going_on;
+        for (_, call) in ending as Vec<(u64, OpenCall)> {
+            end(call, number);
+        }
+        if number.is_multiple_of(250) {
+            let kind = NoteKind::POLICY_CHANGED;
+            recorder.note(&Note::new(at_us, kind)).await.unwrap();
+        }
+        if number.is_multiple_of(10) {
+            // Groups of several entries, and of one.
+            tokio::time::sleep(Duration::from_micros(300)).await;
+        }
+    }
+    for (_, call) in open {
+        end(call, 1);
+    }
+    never
+}
+
+fn end(call: OpenCall, number: u64) {
+    let outcome = match number % 20 {
+        0 => Outcome::Failed,
+        1 => Outcome::TimedOut,
+        _ => Outcome::Succeeded,
+    };
+    let end = End {
+        result: r#"[{"type":"text","text":"paid"}]"#,
+        cost_micros: 100 + number,
+        duration_us: 1_000 * (number % 300),
+        ..End::new(outcome)
+    };
+    // It is stored with what comes next.
+    drop(call.finish(&end));
+}
+
+/// Waits until the server has put on record what was done beside it.
+async fn until_said(fixture: &Fixture) {
+    let connection = Connection::open(fixture.path()).unwrap();
+    let is_left = || -> bool {
+        let sql = "SELECT EXISTS (SELECT 1 FROM unsaid_note)";
+        connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    while is_left() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// All that can be asked of a ledger.
+#[derive(Debug, PartialEq)]
+struct Answers {
+    calls: Vec<CallRecord>,
+    pages: Vec<CallId>,
+    open: Vec<CallRecord>,
+    notes: Vec<NoteRecord>,
+    entries: Vec<StoredGroup>,
+    statistics: Vec<Vec<Statistics>>,
+    usage: Vec<Vec<Usage>>,
+    counts: Counts,
+}
+
+impl Answers {
+    fn of(fixture: &Fixture) -> Self {
+        let mut reader = fixture.reader();
+        let reader: &mut LedgerReader = &mut reader;
+        let calls = reader.recent(usize::MAX, Filter::default()).unwrap();
+        let mut pages = Vec::new();
+        let mut filter = Filter {
+            principal: Some("client-3"),
+            outcome: Some("failed"),
+            ..Filter::default()
+        };
+        loop {
+            let page = reader.recent(7, filter).unwrap();
+            pages.extend(page.iter().map(|it| it.call));
+            match page.last() {
+                Some(last) => filter.before = Some(last.cursor()),
+                None => break,
+            }
+        }
+        let mut entries: Vec<StoredGroup> = Vec::new();
+        let mut from = 0;
+        loop {
+            let page = reader.groups(from).unwrap();
+            let Some(last) = page.last() else { break };
+            from = last.first_sequence + 1;
+            entries.extend(page);
+        }
+        let query = |since_us, until_us, bucket, principal| StatisticsQuery {
+            principal,
+            capability: None,
+            since_us,
+            until_us,
+            bucket,
+        };
+        // Days, and hours that are no whole days, in what is archived and in what is not.
+        let (first, last) = (fixture.days_ago(15), fixture.days_ago(1));
+        let statistics = [
+            query(0, u64::MAX, Bucket::Day, None),
+            query(0, u64::MAX, Bucket::Whole, None),
+            query(first + DAY_US / 3, last + DAY_US / 7, Bucket::Day, None),
+            query(
+                first + DAY_US / 3,
+                first + DAY_US / 2,
+                Bucket::Whole,
+                Some("client-1"),
+            ),
+        ];
+        let statistics = statistics.map(|query| reader.statistics(query).unwrap());
+        // Months of Shanghai begin at 16:00 UTC, and those of Kathmandu at 18:15.
+        let usage = [
+            (0, Duration::MAX),
+            (first, Duration::MAX),
+            (first + 16 * DAY_US / 24, Duration::MAX),
+            (first + 73 * DAY_US / 96, Duration::MAX),
+            (fixture.now_us - DAY_US, Duration::from_secs(60)),
+        ];
+        let usage = usage.map(|(since, bucket)| reader.usage_since(since, bucket).unwrap());
+        Self {
+            pages,
+            open: reader.open_calls().unwrap(),
+            notes: reader.notes(usize::MAX, NoteFilter::default()).unwrap(),
+            entries,
+            statistics: statistics.into(),
+            usage: usage.into(),
+            counts: reader.count().unwrap(),
+            calls,
+        }
+    }
+}
+
+#[track_caller]
+fn assert_same(found: &Answers, expected: &Answers, when: &str) {
+    assert_eq!(found.counts, expected.counts, "{when}");
+    assert_eq!(found.usage, expected.usage, "{when}");
+    assert_eq!(found.statistics, expected.statistics, "{when}");
+    assert_eq!(found.pages, expected.pages, "{when}");
+    assert_eq!(found.open, expected.open, "{when}");
+    assert_eq!(found.notes, expected.notes, "{when}");
+    assert!(found.entries == expected.entries, "{when}: other entries");
+    for (found, expected) in found.calls.iter().zip(&expected.calls) {
+        assert_eq!(found, expected, "{when}");
+    }
+    assert!(found == expected, "{when}: other calls");
+}
+
+#[test]
+fn every_answer_is_the_same_at_each_step() {
+    let fixture = Fixture::new();
+    let expected = Answers::of(&fixture);
+    assert_eq!(expected.calls.len() as u64, CALLS + 1);
+    assert!(10 < expected.pages.len(), "{}", expected.pages.len());
+    assert_eq!(expected.open.len(), 4);
+    let mut archiver = fixture.archiver();
+    let (mut segments, mut steps) = (0, 0);
+    loop {
+        let archived = archiver.step(fixture.days_ago(2), fixture.now_us).unwrap();
+        assert_same(&Answers::of(&fixture), &expected, &format!("{archived:?}"));
+        steps += 1;
+        match archived {
+            Archived::Nothing => break,
+            Archived::Written { seal, .. } => {
+                segments += 1;
+                seal.check_signature(&[fixture.key.public().clone()])
+                    .unwrap();
+            }
+            Archived::TakenOut { .. } if steps % 3 != 0 => {}
+            Archived::TakenOut { .. } => fixture.assert_sound(),
+        }
+    }
+    fixture.assert_sound();
+    assert!(3 <= segments, "{segments}");
+    let (groups, calls) = fixture.live_rows();
+    assert!(calls < CALLS as i64 / 3 && 0 < groups, "{groups} {calls}");
+    let mut reader = fixture.reader();
+    let archived = expected.calls.last().unwrap();
+    assert_eq!(reader.call(archived.call).unwrap().as_ref(), Some(archived));
+    assert_eq!(reader.segments().unwrap().len(), segments);
+}
+
+#[test]
+fn a_server_goes_on_with_an_archived_ledger_and_records_what_was_archived() {
+    let fixture = Fixture::new();
+    let before = Answers::of(&fixture);
+    fixture.archive_all(fixture.days_ago(2));
+    // A server that starts ends the calls that were open, of which two are in the archive.
+    fixture.write(|recorder| async {
+        let recorder = recorder;
+        let now_us = system_now_us();
+        let start = Start::new(CallId::new(now_us), now_us, "alice", Kind::Tool, "tool/x");
+        let call = recorder.begin(&start).await.unwrap();
+        call.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+        until_said(&fixture).await;
+    });
+    fixture.assert_sound();
+    let after = Answers::of(&fixture);
+    assert_eq!(after.open, []);
+    assert_eq!(after.calls.len(), before.calls.len() + 1);
+    let mut reader = fixture.reader();
+    for open in before.open {
+        let record = reader.call(open.call).unwrap().unwrap();
+        assert_eq!(record.started, open.started);
+        assert_eq!(record.ended.unwrap().outcome, Outcome::Unknown);
+    }
+    let retention = NoteKind::RETENTION;
+    let notes = NoteFilter {
+        kind: Some(retention.as_str()),
+        ..NoteFilter::default()
+    };
+    let said = reader.notes(100, notes).unwrap();
+    assert_eq!(said.len(), reader.segments().unwrap().len());
+    assert_eq!(said.last().unwrap().noted.subject, "ledger-000001.segment");
+    let checked = check_continuity(Some(&mut reader), &fixture.checkpoints()).unwrap();
+    assert!(checked.last.is_some());
+}
+
+#[test]
+fn an_index_that_is_made_anew_has_the_sums_of_what_was_archived() {
+    let fixture = Fixture::new();
+    let expected = Answers::of(&fixture);
+    fixture.archive_all(fixture.days_ago(2));
+    let segment = fixture.archive().join("ledger-000002.segment");
+    for (file, versions) in [(fixture.path(), [1, 3]), (segment, [1, 1])] {
+        for version in versions {
+            let connection = Connection::open(&file).unwrap();
+            let sql = "UPDATE indexed SET version = ?1";
+            connection.execute(sql, [version]).unwrap();
+            drop(connection);
+            assert_same(&Answers::of(&fixture), &expected, "read beside it");
+            if file == fixture.path() {
+                drop(SqliteLedger::open(&file, Durability::Strict).unwrap());
+                fixture.assert_sound();
+                assert_same(&Answers::of(&fixture), &expected, "opened");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_needed_stays_in_the_ledger() {
+    let fixture = Fixture::new();
+    let mut archiver = fixture.archiver();
+    let young = archiver.step(fixture.now_us - DAY_US, fixture.now_us);
+    assert!(matches!(young, Err(ArchiveError::TooYoung)), "{young:?}");
+    let another = Archiver::open(
+        &fixture.path(),
+        ArchiveOptions {
+            directory: fixture.archive(),
+            segment_entries: 1,
+            key: None,
+        },
+    );
+    assert!(matches!(another, Err(ArchiveError::Locked(_))));
+    drop(archiver);
+    // A call ten days ago holds a key that has not run out.
+    let holder = fixture.reader().recent(
+        1,
+        Filter {
+            until_us: Some(fixture.days_ago(10)),
+            ..Filter::default()
+        },
+    );
+    let holder = holder.unwrap().remove(0);
+    Connection::open(fixture.path())
+        .unwrap()
+        .execute(
+            "INSERT INTO idempotency_key VALUES ('a', 'k', 'tool/x', x'00', ?1, 1, 9000000000000000, 'unknown', NULL)",
+            [holder.call.0.as_bytes()],
+        )
+        .unwrap();
+    let through = fixture.archive_all(fixture.days_ago(2));
+    assert!(0 < through && through < holder.sequence);
+    // What is dated in the future holds nothing back.
+    let newest = fixture
+        .reader()
+        .recent(1, Filter::default())
+        .unwrap()
+        .remove(0);
+    assert!(newest.sequence > through);
+}
+
+#[test]
+fn changes_of_an_archive_are_found() {
+    let fixture = Fixture::new();
+    fixture.archive_all(fixture.days_ago(2));
+    let segment = fixture.archive().join("ledger-000002.segment");
+    let original = std::fs::read(&segment).unwrap();
+    let changes = [
+        "UPDATE call SET principal = 'mallory' WHERE start_sequence = (SELECT max(start_sequence) FROM call)",
+        "DELETE FROM call WHERE start_sequence = (SELECT max(start_sequence) FROM call)",
+        "UPDATE usage_day SET used_micros = used_micros + 1",
+        "DELETE FROM entry_group WHERE first_sequence = (SELECT min(first_sequence) FROM entry_group)",
+        "UPDATE frame SET zstd = zeroblob(20)",
+        "UPDATE seal SET json = json_set(json, '$.at_us', 1)",
+        "UPDATE seal SET json = json_set(json, '$.first_sequence', 1)",
+    ];
+    for change in changes {
+        let connection = Connection::open(&segment).unwrap();
+        connection.execute(change, []).unwrap();
+        drop(connection);
+        let keys = [fixture.key.public().clone()];
+        let trust = Trust {
+            keys: &keys,
+            ..Trust::default()
+        };
+        match verify(&mut fixture.reader(), trust) {
+            Ok(report) => assert!(!report.is_ok(), "{change}"),
+            Err(error) => assert!(
+                change.contains("frame") || change.contains("first_sequence"),
+                "{error}"
+            ),
+        }
+        std::fs::write(&segment, &original).unwrap();
+        fixture.assert_sound();
+    }
+    for change in [
+        "UPDATE carried_day SET used_micros = used_micros - 1 WHERE day = (SELECT min(day) FROM carried_day)",
+        "UPDATE archived SET calls = calls + 1",
+        "UPDATE archived SET hash = zeroblob(32)",
+    ] {
+        let live = std::fs::read(fixture.path()).unwrap();
+        Connection::open(fixture.path())
+            .unwrap()
+            .execute(change, [])
+            .unwrap();
+        assert!(!fixture.verify().is_ok(), "{change}");
+        std::fs::write(fixture.path(), live).unwrap();
+        let _ = std::fs::remove_file(fixture.path().with_extension("db-wal"));
+        let _ = std::fs::remove_file(fixture.path().with_extension("db-shm"));
+        fixture.assert_sound();
+    }
+    std::fs::remove_file(&segment).unwrap();
+    let error = fixture
+        .reader()
+        .recent(usize::MAX, Filter::default())
+        .unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(
+        source.contains("ledger-000002.segment is not there"),
+        "{source}"
+    );
+    // What concerns no segment needs none.
+    let since = Filter {
+        since_us: Some(fixture.now_us - DAY_US),
+        ..Filter::default()
+    };
+    assert!(
+        !fixture
+            .reader()
+            .recent(usize::MAX, since)
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn an_archive_of_another_ledger_is_left_as_it_is() {
+    let (one, other) = (Fixture::new(), Fixture::new());
+    one.archive_all(one.days_ago(2));
+    std::fs::create_dir(other.archive()).unwrap();
+    let (from, to) = ("ledger-000002.segment", "ledger-000001.segment");
+    std::fs::copy(one.archive().join(from), other.archive().join(to)).unwrap();
+    let expected = Answers::of(&other);
+    let foreign = other.archiver().step(other.days_ago(2), other.now_us);
+    assert!(
+        matches!(foreign, Err(ArchiveError::Foreign(_))),
+        "{foreign:?}"
+    );
+    assert_same(&Answers::of(&other), &expected, "refused");
+}
+
+/// Not a test, but the child: archives until it comes to a place for the so-manieth time, and kills itself.
+#[test]
+fn child() {
+    let (Some(path), Ok(step)) = (
+        std::env::var_os(PATH_VARIABLE),
+        std::env::var(STEP_VARIABLE),
+    ) else {
+        return;
+    };
+    let path = PathBuf::from(path);
+    let (name, count) = step.split_once(' ').unwrap();
+    let mut left: u64 = count.parse().unwrap();
+    let now_us = system_now_us();
+    let before_us = now_us / DAY_US * DAY_US - 2 * DAY_US;
+    let key = SigningKey::load(&path.with_file_name("ledger.key")).unwrap();
+    let mut archiver = archiver(&path, Some(Arc::new(key)));
+    loop {
+        let archived = archiver.step_telling(before_us, now_us, &mut |at| {
+            if name == "any" || format!("{at:?}") == name {
+                left -= 1;
+            }
+            if left == 0 {
+                let own = std::process::id().to_string();
+                Command::new("kill").args(["-9", &own]).status().unwrap();
+                unreachable!("killed");
+            }
+        });
+        if archived.unwrap() == Archived::Nothing {
+            return;
+        }
+    }
+}
+
+/// Archives in another process until it is killed there; tells whether it was.
+fn archive_and_kill(path: &Path, step: &str, count: u64) -> bool {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(PATH_VARIABLE, path)
+        .env(STEP_VARIABLE, format!("{step} {count}"))
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    let killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
+    assert!(killed || status.success(), "{status}");
+    killed
+}
+
+#[test]
+fn a_kill_at_any_step_loses_and_doubles_nothing() {
+    let fixture = Fixture::new();
+    let expected = Answers::of(&fixture);
+    let mut killed = 0;
+    for _ in 0..2 {
+        for (step, count) in [
+            ("Copied", 1),
+            ("Synced", 1),
+            ("Named", 1),
+            ("Listed", 1),
+            ("TakingOut", 1),
+            ("TakenOut", 1),
+        ] {
+            killed += u64::from(archive_and_kill(&fixture.path(), step, count));
+            assert_same(&Answers::of(&fixture), &expected, step);
+            fixture.assert_sound();
+        }
+        // The rest of the segment.
+        assert!(archive_and_kill(&fixture.path(), "TakenOut", 1));
+    }
+    assert_eq!(killed, 12);
+    fixture.archive_all(fixture.days_ago(2));
+    assert_same(&Answers::of(&fixture), &expected, "all");
+    fixture.assert_sound();
+    let left: Vec<_> = std::fs::read_dir(fixture.archive())
+        .unwrap()
+        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with(".segment"))
+        .collect();
+    assert_eq!(left, [""; 0]);
+}
+
+#[test]
+fn archiving_beside_a_server_that_is_killed_at_random_loses_and_doubles_nothing() {
+    let fixture = Fixture::new();
+    let before = Answers::of(&fixture);
+    let mut made = HashSet::new();
+    runtime().block_on(async {
+        let recorder = fixture.recorder();
+        let path = fixture.path();
+        let archiving = tokio::task::spawn_blocking(move || {
+            // Numbers of places that look random.
+            let mut count: u64 = 3;
+            while archive_and_kill(&path, "any", count) {
+                count = count * 7 % 11 + 1;
+            }
+        });
+        while !archiving.is_finished() {
+            let at_us = system_now_us();
+            let start = Start::new(CallId::new(at_us), at_us, "alice", Kind::Tool, "tool/x");
+            let call = recorder.begin(&start).await.unwrap();
+            call.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+            made.insert(start.call);
+        }
+        archiving.await.unwrap();
+        recorder.close().await.unwrap();
+    });
+    fixture.assert_sound();
+    let after = Answers::of(&fixture);
+    let mut found: BTreeMap<CallId, usize> = BTreeMap::new();
+    for record in &after.calls {
+        *found.entry(record.call).or_default() += 1;
+    }
+    assert!(found.values().all(|count| *count == 1));
+    assert_eq!(found.len(), before.calls.len() + made.len());
+    assert!(made.iter().all(|call| found.contains_key(call)) && !made.is_empty());
+    // What was used before is on record to the micro.
+    let used = |answers: &Answers| -> BTreeMap<String, u64> {
+        let mut used = BTreeMap::new();
+        for usage in answers.usage[0].iter().filter(|it| it.principal != "alice") {
+            *used.entry(usage.principal.clone()).or_default() += usage.cost_micros;
+        }
+        used
+    };
+    assert_eq!(used(&after), used(&before));
+    let (groups, _) = fixture.live_rows();
+    assert!(0 < groups && fixture.reader().segments().unwrap().len() > 1);
+}
+
+#[test]
+fn segments_are_deleted_when_they_are_old_enough_unless_a_hold_keeps_them() {
+    let fixture = Fixture::new();
+    let before = Answers::of(&fixture);
+    fixture.archive_all(fixture.days_ago(2));
+    let segments = fixture.reader().segments().unwrap();
+    assert!(3 <= segments.len());
+    let held = segments[1].clone();
+    let is_in = |record: &CallRecord| {
+        let end = fixture
+            .reader()
+            .indexed_call(record.call)
+            .unwrap()
+            .unwrap()
+            .end;
+        end.is_some_and(|end| (held.first_sequence..=held.last_sequence).contains(&end.sequence))
+    };
+    let kept = before.calls.iter().find(|it| is_in(it)).unwrap();
+    let mut holds = Holds::open(&fixture.path()).unwrap();
+    let of = HoldFilter {
+        principal: Some(kept.started.principal.clone()),
+        since_us: Some(kept.started.at_us),
+        until_us: Some(kept.started.at_us + 1),
+        ..HoldFilter::default()
+    };
+    let number = holds.set(&of, "ana", "case 7", 5).unwrap();
+    assert_eq!(holds.all().unwrap()[0].of, of);
+    let mut archiver = fixture.archiver();
+    let delete = |archiver: &mut Archiver, days| {
+        archiver
+            .delete(fixture.days_ago(days), fixture.now_us, "system")
+            .unwrap()
+    };
+    // The first segment is not old enough by a microsecond.
+    assert_eq!(delete(&mut archiver, DAYS), [""; 0]);
+    let deleted = delete(&mut archiver, 1);
+    assert_eq!(deleted.len(), segments.len() - 1);
+    assert!(!deleted.contains(&"ledger-000002.segment".to_owned()));
+    assert_eq!(fixture.reader().segments().unwrap(), [held.clone()]);
+    drop(archiver);
+    fixture.assert_sound();
+    let check = |expected_gone: bool| {
+        let after = Answers::of(&fixture);
+        // Sums of whole days stay, and so does what was used.
+        assert_eq!(after.statistics[0], before.statistics[0]);
+        assert_eq!(after.usage[..2], before.usage[..2]);
+        assert!(after.calls.len() < before.calls.len());
+        assert_eq!(!after.calls.contains(kept), expected_gone);
+        after
+            .calls
+            .iter()
+            .for_each(|it| assert!(before.calls.contains(it)));
+    };
+    check(false);
+    // The server puts it on record, and verification wants that.
+    fixture.write(|_| until_said(&fixture));
+    fixture.assert_sound();
+    let report = fixture.verify();
+    assert_eq!(
+        report.deleted,
+        segments
+            .iter()
+            .filter(|it| **it != held)
+            .map(|it| it.last_sequence + 1 - it.first_sequence)
+            .sum::<u64>()
+    );
+    assert!(holds.lift(number + 1, "ana", "over", 6).unwrap().is_none());
+    assert_eq!(
+        holds.lift(number, "ana", "over", 6).unwrap().unwrap().by,
+        "ana"
+    );
+    assert_eq!(
+        delete(&mut fixture.archiver(), 1),
+        ["ledger-000002.segment"]
+    );
+    let connection = Connection::open(fixture.path()).unwrap();
+    connection.execute("DELETE FROM unsaid_note", []).unwrap();
+    let wrong = fixture.verify().first_wrong.unwrap();
+    assert_eq!(
+        (wrong.sequence, wrong.what),
+        (Some(held.first_sequence), Fault::Deleted)
+    );
+}

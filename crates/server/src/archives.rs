@@ -1,0 +1,183 @@
+//! Archives of the ledger: written on command, or by a thread of the server once an hour.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use ledger::{ArchiveOptions, Archived, Archiver, SigningKey};
+use mcp_server::{Component, ComponentState, system_clock};
+
+use crate::{Failure, with_causes};
+use config::Config;
+
+/// Name in `/health` of the component for archives that the server writes by itself.
+const ARCHIVE: &str = "ledger_archive";
+
+/// Time between two looks for entries that are old enough.
+const EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Time between a start and the first look: a server that begins has other things to do.
+const FIRST_AFTER: Duration = Duration::from_secs(60);
+
+/// Pause after entries were taken out, as a multiple of the time that it took: appending goes first.
+const PAUSES: u32 = 4;
+
+const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// Outcome of archiving.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct ArchiveReport {
+    /// Paths of the segments that were written.
+    pub written: Vec<PathBuf>,
+    /// Number of entries that were taken out of the ledger.
+    pub taken_out: u64,
+    /// Names of the segments that were deleted.
+    pub deleted: Vec<String>,
+}
+
+/// Opens the ledger of a configuration to archive it, beside a server or without one.
+///
+/// # Errors
+///
+/// When the ledger is in PostgreSQL, cannot be opened, or is being archived.
+pub fn open_archiver(config: &Config) -> Result<Archiver, Failure> {
+    if config.ledger.url.is_some() {
+        return Err("a ledger in PostgreSQL has no archives; ledger.url is set".into());
+    }
+    let key = match &config.ledger.checkpoint.key {
+        Some(path) => Some(Arc::new(SigningKey::load(path)?)),
+        None => None,
+    };
+    let options = ArchiveOptions {
+        directory: config.ledger.archive_directory(),
+        segment_entries: config.ledger.archive.segment_entries,
+        key,
+    };
+    Ok(Archiver::open(&config.ledger.path, options)?)
+}
+
+/// Archives what began before `before_us` (microseconds since the epoch, UTC), until nothing is left or `go_on`
+/// tells otherwise. It blocks, and pauses so that a server that appends meanwhile waits little.
+///
+/// # Errors
+///
+/// When the ledger or the archive cannot be read or written. What was done before stays done.
+pub fn archive(
+    archiver: &mut Archiver,
+    before_us: u64,
+    go_on: &mut dyn FnMut(&ArchiveReport) -> bool,
+) -> Result<ArchiveReport, Failure> {
+    let mut report = ArchiveReport::default();
+    while go_on(&report) {
+        let begun = Instant::now();
+        match archiver.step(before_us, system_clock())? {
+            Archived::Nothing => break,
+            Archived::Written { path, .. } => report.written.push(path),
+            Archived::TakenOut { entries, .. } => {
+                report.taken_out += entries;
+                thread::sleep(begun.elapsed() * PAUSES);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Archives by the settings, beside the server that it is part of.
+#[derive(Debug)]
+pub(super) struct Archiving {
+    thread: Thread,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_over: bool,
+    /// The reason why the last attempt failed.
+    failed: Option<String>,
+}
+
+impl Shared {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Archiving {
+    /// Begins, if the configuration says that the server archives by itself.
+    pub(super) fn begin(config: &Config) -> Result<Option<Self>, Failure> {
+        let Some(after_days) = config.ledger.archive.after_days else {
+            return Ok(None);
+        };
+        let (config, shared) = (config.clone(), Arc::<Shared>::default());
+        let told = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("archive".to_owned())
+            .spawn(move || {
+                thread::park_timeout(FIRST_AFTER);
+                while !told.state().is_over {
+                    let done = by_policy(&config, after_days, &told);
+                    if let Err(failure) = &done {
+                        tracing::error!(
+                            error = with_causes(&**failure),
+                            "the ledger could not be archived; it is tried again in an hour"
+                        );
+                    }
+                    told.state().failed = done.err().map(|failure| with_causes(&*failure));
+                    thread::park_timeout(EVERY);
+                }
+            })?;
+        let thread = thread.thread().clone();
+        Ok(Some(Self { thread, shared }))
+    }
+
+    /// Component of `/health`, which fails while entries that are old enough cannot be archived.
+    pub(super) fn component(&self) -> Component {
+        let shared = Arc::clone(&self.shared);
+        Component::new(move || {
+            let failed = shared.state().failed.clone();
+            ComponentState {
+                name: ARCHIVE,
+                ok: failed.is_none(),
+                detail: failed,
+            }
+        })
+    }
+}
+
+impl Drop for Archiving {
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.thread.unpark();
+    }
+}
+
+fn by_policy(config: &Config, after_days: u64, shared: &Shared) -> Result<(), Failure> {
+    let now_us = system_clock();
+    let mut archiver = open_archiver(config)?;
+    let before_us = now_us.saturating_sub(after_days.saturating_mul(DAY_US));
+    let report = archive(&mut archiver, before_us, &mut |_| !shared.state().is_over)?;
+    if 0 < report.taken_out {
+        tracing::info!(
+            entries = report.taken_out,
+            segments = report.written.len(),
+            "entries of the ledger were archived"
+        );
+    }
+    if let Some(days) = config.ledger.archive.delete_after_days {
+        let before_us = now_us.saturating_sub(days.saturating_mul(DAY_US));
+        let deleted = archiver.delete(before_us, now_us, "system")?;
+        for file in deleted {
+            tracing::warn!(
+                segment = file,
+                "a segment of the ledger's archive was deleted, as it is old enough"
+            );
+        }
+    }
+    Ok(())
+}
