@@ -91,15 +91,15 @@ pub enum Archived {
 pub enum ArchiveStep {
     /// A segment is written under a name that nobody reads.
     Copied,
-    /// It is on the disk, and was read back.
+    /// The segment is on the disk, and was read back.
     Synced,
-    /// It has its name, and the ledger does not list it.
+    /// The segment has its name, and the ledger does not list it.
     Named,
     /// The ledger lists it.
     Listed,
     /// Entries are taken out by a transaction that has not been committed.
     TakingOut,
-    /// That transaction has been committed.
+    /// The transaction has been committed.
     TakenOut,
 }
 
@@ -151,7 +151,7 @@ pub enum ArchiveError {
         "entry {0} of the ledger is damaged, so that it is not archived: see what verification says"
     )]
     Damaged(u64),
-    /// What is to be archived is too young.
+    /// The entries to be archived are too young.
     #[error("what is younger than two days stays in the ledger: limits of calls depend on it")]
     TooYoung,
     /// A segment could not be compressed.
@@ -176,7 +176,7 @@ pub(crate) struct Listed {
     pub(crate) is_deleted: bool,
 }
 
-/// What the ledger says of its archive.
+/// State of a ledger's archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// The last entry that was taken out; 0 if none ever was.

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 /// The most segments that are open at the same time.
 const MAX_OPEN: usize = 32;
 
-/// What a ledger says of its archive, in one snapshot of it.
+/// State of an archive and its segments, in one snapshot of the ledger.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     pub(super) state: State,
