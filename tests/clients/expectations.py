@@ -268,7 +268,7 @@ def _resources(judge: Judge, home: Path) -> None:
         for path in sorted((home / "skills").rglob("SKILL.md"))
     }
     visible = {
-        "warehouse": lambda uri: uri.startswith("skill://inventory/"),
+        "warehouse": lambda uri: uri.startswith(("skill://inventory/", "files://notes/")),
         "manager": lambda uri: True,
         "passer-by": lambda uri: uri.startswith("skill://service/holiday-opening"),
     }[judge.identity]

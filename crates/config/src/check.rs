@@ -152,6 +152,7 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     rules::check(&config.governance, origins, problems);
     crate::sections::commands::check(&config.commands, origins, problems);
     crate::sections::services::check(&config.services, origins, problems);
+    crate::sections::databases::check(&config.resources.databases, origins, problems);
     crate::sections::files::check(&config.resources.files, origins, problems);
     crate::sections::results::check(&config.results, origins, problems);
     crate::sections::upstreams::check(config, origins, problems);

@@ -43,7 +43,8 @@ pub use self::reading::overrides::Overrides;
 pub use self::sections::alerts::{AlertEvent, Alerts, Webhook};
 pub use self::sections::application::{States, Switches, WorkerStart, Workers};
 pub use self::sections::commands::{Command, Output, Stdin, Words};
-pub use self::sections::files::FileRoot;
+pub use self::sections::databases::{Database, Query};
+pub use self::sections::files::{FileRoot, ResourceSearch};
 pub use self::sections::filters::{
     FilterAction, FilterMode, FilterOn, FilterSetting, OnFilterFailure,
 };

@@ -7,6 +7,7 @@
 pub(crate) mod alerts;
 pub(crate) mod application;
 pub(crate) mod commands;
+pub(crate) mod databases;
 pub(crate) mod files;
 pub(crate) mod filters;
 pub(crate) mod governance;
@@ -35,7 +36,8 @@ use crate::environment::Environment;
 use self::alerts::Alerts;
 use self::application::{States, Switches, Workers};
 use self::commands::Command;
-use self::files::FileRoot;
+use self::databases::Database;
+use self::files::{FileRoot, ResourceSearch};
 use self::filters::FilterSetting;
 use self::governance::Governance;
 use self::identity::Identity;
@@ -90,7 +92,7 @@ pub struct Config {
     pub gateway: Gateway,
     /// Calls that go on after they were answered.
     pub tasks: Tasks,
-    /// Listing and reading of skills and files.
+    /// Listing and reading of skills, files and databases.
     pub resources: Resources,
     /// Prompts from files.
     pub prompts: Prompts,
@@ -466,9 +468,13 @@ pub struct Resources {
     /// Directories whose files are resources, by the name that is part of their addresses: lower-case letters, digits
     /// and hyphens.
     pub files: BTreeMap<String, FileRoot>,
+    /// `SQLite` databases whose tables and queries are resources, by the name that is part of their addresses.
+    pub databases: BTreeMap<String, Database>,
     /// The file with the earlier states of files that were written to. Without one, it is beside the ledger.
     #[schemars(extend("format" = "path"))]
     pub store: Option<PathBuf>,
+    /// Search over files, skills and other resources.
+    pub search: ResourceSearch,
 }
 
 /// Prompts from files.
@@ -516,7 +522,9 @@ impl Default for Resources {
             page_size: 50,
             root_category: None,
             files: BTreeMap::new(),
+            databases: BTreeMap::new(),
             store: None,
+            search: ResourceSearch::default(),
         }
     }
 }
@@ -539,6 +547,12 @@ impl Config {
     pub fn resources_path(&self) -> PathBuf {
         let path = self.resources.store.clone();
         path.unwrap_or_else(|| self.beside_the_ledger("-resources.db"))
+    }
+
+    /// Path of the file with the index of searches.
+    pub fn search_path(&self) -> PathBuf {
+        let path = self.resources.search.path.clone();
+        path.unwrap_or_else(|| self.beside_the_ledger("-search.db"))
     }
 
     /// Path of the file in which legacy sessions are kept.

@@ -3,10 +3,10 @@
 pub(crate) mod address;
 mod completion;
 pub(crate) mod folder;
-mod glob;
-mod offered;
+pub(crate) mod glob;
+pub(crate) mod offered;
 mod root;
-mod watch;
+pub(crate) mod watch;
 mod writing;
 
 pub use self::{
@@ -18,7 +18,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use adapter_skills::SkillCatalog;
@@ -71,6 +71,8 @@ struct News {
     changed: Mutex<BTreeSet<String>>,
     woken: Notify,
     listed: version::Sender<u64>,
+    /// Another one who is told.
+    other: OnceLock<Arc<dyn Told>>,
 }
 
 impl Told for News {
@@ -79,6 +81,9 @@ impl Told for News {
         changed.extend(changes.iter().map(|(path, _)| folder.address(path)));
         drop(changed);
         self.woken.notify_one();
+        if let Some(other) = self.other.get() {
+            other.changed(folder, changes);
+        }
     }
 
     fn listed(&self) {
@@ -103,6 +108,7 @@ impl Files {
             changed: Mutex::default(),
             woken: Notify::new(),
             listed: version::Sender::new(0),
+            other: OnceLock::new(),
         });
         let mut opened = Vec::new();
         let mut watches = Vec::new();
@@ -144,6 +150,15 @@ impl Files {
             news,
             ttl_ms,
         })
+    }
+
+    pub(crate) fn folders(&self) -> Arc<[Arc<Folder>]> {
+        Arc::clone(&self.folders)
+    }
+
+    /// Has another one told of changes, from now on; the first one stays.
+    pub(crate) fn tell_also(&self, other: Arc<dyn Told>) {
+        let _first_stays = self.news.other.set(other);
     }
 
     /// Addresses of files that have changed, come or gone since the last time, once there are any. For one caller at a

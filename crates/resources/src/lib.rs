@@ -1,4 +1,5 @@
-//! Resources that are neither skills nor of an application: files of directories, watched while they change.
+//! Resources that are neither skills nor of an application: files of directories, watched while they change; and a search
+//! over all resources that a caller may read.
 //!
 //! ```
 //! use mcp_server::ToolSource;
@@ -22,8 +23,51 @@
 //! before has led to, without following links. Directories are configured by operators, who also say what clients may
 //! do with them; that they may is decided by the rules of the server, for each address.
 
+mod databases;
 mod files;
+mod search;
 mod store;
 
+pub use crate::databases::{
+    DATABASE_SCHEME, DATABASES_COMPONENT, DatabaseError, DatabaseOptions, Databases, NamedQuery,
+};
 pub use crate::files::{COMPONENT, Files, FolderError, FolderOptions, OpenError, SCHEME};
+pub use crate::search::{SEARCH_COMPONENT, Search, SearchError};
 pub use crate::store::StoreError;
+
+use mcp_protocol::model::ListResources;
+use mcp_server::{ResourceEntry, UNHEARD};
+
+/// Indices of entries that a filter lets through: by category, and by an address or the beginning of one with `*`. None
+/// of them has tags.
+fn matching(entries: &[ResourceEntry], filter: &ListResources) -> Vec<usize> {
+    if filter.tag.is_some() {
+        return Vec::new();
+    }
+    let fits = |uri: &str| match filter.uri.as_deref() {
+        None => true,
+        Some(pattern) => match pattern.strip_suffix('*') {
+            Some(beginning) => uri.starts_with(beginning),
+            None => uri == pattern,
+        },
+    };
+    let category = filter.category.as_deref();
+    let entries = entries.iter().enumerate();
+    entries
+        .filter(|(_, it)| category.is_none_or(|category| it.category == category))
+        .filter(|(_, it)| fits(&it.resource.uri))
+        .map(|(index, _)| index)
+        .collect()
+}
+
+/// Answer to one who wants to listen to `asked`, whose one spelling is `address`.
+fn heard(is_watched: bool, address: &str, asked: &str) -> Result<(), String> {
+    match (is_watched, address == asked) {
+        // Changes are told by the one address of a thing.
+        (_, false) => Err(format!(
+            "this address is spelt {address}; subscribe to that"
+        )),
+        (true, true) => Ok(()),
+        (false, true) => Err(UNHEARD.to_owned()),
+    }
+}

@@ -33,7 +33,7 @@ const TABLES: &str = "
 /// The file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot be made.
+    /// A file that cannot be made.
     #[error("{path}: {cause}")]
     Create {
         /// The file.
@@ -41,7 +41,7 @@ pub enum StoreError {
         /// The reason.
         cause: CreateError,
     },
-    /// Another process has it.
+    /// A file that another process has.
     #[error(
         "{path} is in use by another server: {cause}; set resources.store, so that each has one of its own"
     )]
@@ -51,7 +51,7 @@ pub enum StoreError {
         /// The reason.
         cause: LockError,
     },
-    /// It is none of ours, or damaged.
+    /// A file that is none of ours, or damaged.
     #[error("{path}: {cause}")]
     Unusable {
         /// The file.

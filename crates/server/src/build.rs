@@ -112,6 +112,7 @@ impl Server {
         let results = results::open(&config)?;
         let sources = Sources::prepare(&config, &catalog, app, gateway, given, results)?;
         let (offer, lost) = offering::offer(&config, &sources, &catalog);
+        sources.offered(&offer);
         for (tool, place) in &config.switches.off {
             tracing::info!(tool, place, "a tool is switched off");
         }

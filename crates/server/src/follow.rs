@@ -40,12 +40,6 @@ impl Server {
                     None => pending().await,
                 }
             };
-            let files_changed = async {
-                match self.sources.files() {
-                    Some(files) => files.changed().await,
-                    None => pending().await,
-                }
-            };
             let skills_changed = async { skills.changed().await.is_ok() };
             let goes_on = tokio::select! {
                 goes_on = skills_changed => goes_on,
@@ -59,12 +53,12 @@ impl Server {
                     self.reload(&mut rules, cause).await;
                     continue;
                 }
-                changed = files_changed => {
+                changed = self.sources.changed_resources() => {
                     changed.iter().for_each(|uri| self.mcp.resource_changed(uri));
                     continue;
                 }
                 _ = listened.changed() => {
-                    self.sources.gateway().listen_to(subscriptions.resources());
+                    self.sources.listen_to(subscriptions.resources());
                     continue;
                 }
                 updated = updates.recv() => {
@@ -248,6 +242,7 @@ impl Server {
         let config: &Config = rules.config();
         let (offer, lost) = offering::offer(config, &self.sources, catalog);
         let on_offer = offering::on_offer(&offer, catalog, &self.sources, &self.filters, &lost);
+        self.sources.offered(&offer);
         self.standing.offered(config, catalog, offer.tools(), lost);
         self.standing.remember(catalog, offer.tools());
         let loaded = rules.loaded();

@@ -1,6 +1,6 @@
 //! The sources of a server's tools, all of them alike.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::pending;
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use config::{Config, UnmatchedFilter};
 use futures_util::future::{join_all, select_all};
 use gateway::Gateway;
 use mcp_server::{
-    CombinedPrompts, Component, ComponentState, NotOffered, Resources, ResultLimits, SourceTools,
-    ToolSource,
+    CombinedPrompts, Component, ComponentState, NotOffered, Offer, Resources, ResultLimits,
+    SourceTools, ToolSource,
 };
-use resources::Files;
+use resources::{Databases, Files, Search};
 use tokio::sync::watch;
 
 use crate::Failure;
@@ -36,6 +36,10 @@ pub(super) struct Sources {
     prompt_files: Option<Arc<PromptFiles>>,
     /// Directories of files, if any are configured.
     files: Option<Arc<Files>>,
+    /// Databases, if any are configured.
+    databases: Option<Arc<Databases>>,
+    /// The index of searches, if they are offered.
+    search: Option<Arc<Search>>,
     /// Patterns of services that match no operation.
     unmatched: Vec<UnmatchedFilter>,
     /// Limits of results, with the tool that reads on in one.
@@ -78,6 +82,14 @@ impl Sources {
         if let Some(files) = &files {
             all.push(Arc::clone(files) as Arc<dyn ToolSource>);
         }
+        let databases = files::open_databases(config)?.map(Arc::new);
+        if let Some(databases) = &databases {
+            all.push(Arc::clone(databases) as Arc<dyn ToolSource>);
+        }
+        let search = files::open_search(config, files.as_deref())?.map(Arc::new);
+        if let Some(search) = &search {
+            all.push(Arc::clone(search) as Arc<dyn ToolSource>);
+        }
         if let Some(results) = &results {
             all.push(Arc::clone(results) as Arc<dyn ToolSource>);
         }
@@ -89,6 +101,8 @@ impl Sources {
             gateway,
             prompt_files,
             files,
+            databases,
+            search,
             unmatched,
             results,
             off: config.switches.off.clone(),
@@ -113,9 +127,43 @@ impl Sources {
         files.map(|it| it.in_force()).unwrap_or_default()
     }
 
-    /// The directories of files, if any are configured.
-    pub(super) fn files(&self) -> Option<&Arc<Files>> {
-        self.files.as_ref()
+    /// Resources of which somebody is told that they have changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn changed_resources(&self) -> BTreeSet<String> {
+        let files = async {
+            match &self.files {
+                Some(files) => files.changed().await,
+                None => pending().await,
+            }
+        };
+        let databases = async {
+            match &self.databases {
+                Some(databases) => databases.changed().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            changed = files => changed,
+            changed = databases => changed,
+        }
+    }
+
+    /// Hears of changes of these resources from now on, where that takes something.
+    pub(super) fn listen_to(&self, uris: BTreeSet<String>) {
+        if let Some(databases) = &self.databases {
+            databases.listen_to(&uris);
+        }
+        self.gateway.listen_to(uris);
+    }
+
+    /// Tells the index of searches what is on offer now.
+    pub(super) fn offered(&self, offer: &Offer) {
+        if let Some(search) = &self.search {
+            search.offered(offer.resources().entries());
+        }
     }
 
     /// Limits of results, if there are any.

@@ -262,3 +262,48 @@ async fn a_directory_that_cannot_be_served_keeps_the_server_from_starting() {
         );
     }
 }
+
+#[tokio::test]
+async fn searches_find_what_the_caller_may_read_and_follow_changes() {
+    let site = site(json!({"governance": {"clients": {
+        "clerk": {
+            "resources": {"allow": ["files://notes/*", "skill://*"], "hide": ["files://notes/deep/*"]},
+            "tools": {"allow": ["search_resources"]},
+        },
+    }}}));
+    let configured = site
+        .read("mcp-server.yaml")
+        .replace("\"files\":{", "\"search\":{\"enabled\":true},\"files\":{");
+    site.write("mcp-server.yaml", configured);
+    site.write("notes/deep/b.md", "caraway is hidden");
+    site.write("notes/a.txt", "caraway is on the shelf");
+    site.skill("stock", "caraway", "");
+    let mut clerk = site.stdio_as("clerk");
+    clerk.open("2025-11-25").await;
+    let mut search = async |query: &str, expected: &[&str]| {
+        let began = std::time::Instant::now();
+        loop {
+            let asked = call("search_resources", json!({"query": query}));
+            let reply = clerk.request("tools/call", asked).await;
+            let said = &reply.result()["structuredContent"];
+            let mut found = names(said, "results", "uri");
+            found.sort();
+            if found == expected && said["total"] == expected.len() {
+                let links = reply.result()["content"].as_array().unwrap().len() - 1;
+                assert_eq!(links, expected.len());
+                return;
+            }
+            assert!(began.elapsed() < testkit::GENEROUS, "{query}: {said}");
+        }
+    };
+    search("caraway", &["files://notes/a.txt", "skill://stock/caraway"]).await;
+    site.write("notes/a.txt", "sold out");
+    search("caraway", &["skill://stock/caraway"]).await;
+    site.skill("stock", "cumin", "tags: [caraway-like]\n");
+    search("cumin", &["skill://stock/cumin"]).await;
+    drop(clerk);
+    assert!(site.path("ledger-search.db").exists());
+    let outcomes: std::collections::BTreeSet<_> =
+        site.outcomes("search_resources").into_iter().collect();
+    assert_eq!(outcomes, ["succeeded".to_owned()].into());
+}

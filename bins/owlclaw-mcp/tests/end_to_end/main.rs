@@ -18,6 +18,7 @@ mod confirmation;
 mod crash_loop;
 mod crashes;
 mod credentials;
+mod databases;
 mod doctor;
 mod files;
 mod filters;

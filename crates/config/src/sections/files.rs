@@ -83,6 +83,17 @@ impl FileRoot {
     }
 }
 
+/// Search over resources.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResourceSearch {
+    /// Offer the tool `search_resources`. It finds what its caller may read, and nothing else.
+    pub enabled: bool,
+    /// The file with the index, which is made anew if it is gone. Without one, it is beside the ledger.
+    #[schemars(extend("format" = "path"))]
+    pub path: Option<PathBuf>,
+}
+
 pub(crate) fn check(
     files: &BTreeMap<String, FileRoot>,
     origins: &Origins,

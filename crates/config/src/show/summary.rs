@@ -52,6 +52,18 @@ impl Config {
             let names: Vec<&str> = self.resources.files.keys().map(String::as_str).collect();
             lines.push(line("files", names.join(", ")));
         }
+        if !self.resources.databases.is_empty() {
+            let names: Vec<&str> = self
+                .resources
+                .databases
+                .keys()
+                .map(String::as_str)
+                .collect();
+            lines.push(line("databases", names.join(", ")));
+        }
+        if self.resources.search.enabled {
+            lines.push(line("search", self.search_path().display().to_string()));
+        }
         if !self.upstreams.is_empty() {
             let names: Vec<&str> = self.upstreams.keys().map(String::as_str).collect();
             lines.push(line("upstreams", names.join(", ")));

@@ -112,23 +112,7 @@ impl Resources for FileResources {
 
     /// A category is the name of a directory of files, as configured.
     fn matching(&self, filter: &ListResources) -> Result<Vec<usize>, String> {
-        if filter.tag.is_some() {
-            return Ok(Vec::new());
-        }
-        let fits = |uri: &str| match filter.uri.as_deref() {
-            None => true,
-            Some(pattern) => match pattern.strip_suffix('*') {
-                Some(beginning) => uri.starts_with(beginning),
-                None => uri == pattern,
-            },
-        };
-        let category = filter.category.as_deref();
-        let entries = self.entries.iter().enumerate();
-        Ok(entries
-            .filter(|(_, it)| category.is_none_or(|category| it.category == category))
-            .filter(|(_, it)| fits(&it.resource.uri))
-            .map(|(index, _)| index)
-            .collect())
+        Ok(crate::matching(&self.entries, filter))
     }
 
     /// Not whether a file is there, which may change at any time: reading finds out.
@@ -144,13 +128,8 @@ impl Resources for FileResources {
 
     fn hear<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<(), String>> {
         let heard = match self.find(uri) {
-            // Changes are told by the one name of a file.
-            Some((folder, path)) if folder.address(&path) != uri => Err(format!(
-                "the address of this file is spelt {}; subscribe to that",
-                folder.address(&path)
-            )),
-            Some((folder, _)) if folder.options.watch => Ok(()),
-            _ => Err(UNHEARD.to_owned()),
+            Some((folder, path)) => crate::heard(folder.options.watch, &folder.address(&path), uri),
+            None => Err(UNHEARD.to_owned()),
         };
         Box::pin(ready(heard))
     }

@@ -18,10 +18,10 @@ use crate::files::address::Relative;
 /// Failure of an operation on a root.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootError {
-    /// Nothing is there, or a symbolic link is on the way, which is the same to callers.
+    /// A path where nothing is, or on whose way a symbolic link is, which is the same to callers.
     #[error("there is no such file")]
     NotFound,
-    /// Something that is no regular file.
+    /// A place without a regular file.
     #[error("this is no regular file")]
     NotAFile,
     /// More than the bound.
@@ -30,7 +30,7 @@ pub(crate) enum RootError {
         /// The bound.
         max_bytes: u64,
     },
-    /// Something is there already.
+    /// A name that is taken.
     #[error("something of this name is there already")]
     Exists,
     /// The system refuses.
@@ -50,7 +50,7 @@ impl From<Errno> for RootError {
     }
 }
 
-/// What tells one state of a file from another without reading it.
+/// Marks that tell one state of a file from another without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signature {
     file: (u64, u64),
@@ -79,6 +79,17 @@ impl Signature {
         (self.file, self.size, self.modified) == (other.file, other.size, other.modified)
     }
 
+    /// All of it as text, for a comparison after a restart.
+    pub(crate) fn text(&self) -> String {
+        let Self {
+            file,
+            size,
+            modified,
+            changed,
+        } = self;
+        format!("{file:?} {size} {modified:?} {changed:?}")
+    }
+
     pub(crate) fn last_modified(&self) -> Option<SystemTime> {
         let (seconds, nanos) = self.modified;
         let nanos = Duration::from_nanos(u64::try_from(nanos).ok()?);
@@ -92,7 +103,7 @@ impl Signature {
     }
 }
 
-/// What is at a path.
+/// Kind of thing at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     File(Signature),
@@ -148,7 +159,7 @@ impl Root {
         Ok(at)
     }
 
-    /// What is at `path`; `None` if nothing is, or a link is on the way.
+    /// Kind of thing at `path`; `None` if nothing is there, or a link is on the way.
     pub(crate) fn look(&self, path: &Relative) -> Result<Option<Found>, RootError> {
         let found = self
             .parent(path)
@@ -283,7 +294,7 @@ impl Root {
 /// Treatment of what is at a path that is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writing {
-    /// Nothing may be there; directories above it are made.
+    /// A place that must be free; directories above it are made.
     New,
     /// The file there is replaced.
     Replace,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
@@ -37,7 +38,7 @@ const LISTED: Duration = Duration::from_millis(500);
 /// Most paths that wait to be looked at; if there are more, everything is looked at.
 const MAX_WAITING: usize = 20_000;
 
-/// How changes of a directory become known.
+/// Way in which changes of a directory become known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Following {
     /// The system announces them.
@@ -49,7 +50,7 @@ pub(crate) enum Following {
 }
 
 /// Told of changes, on the thread of the watch; must not block for long.
-pub(crate) trait Told: Send + Sync {
+pub(crate) trait Told: fmt::Debug + Send + Sync {
     /// Files have changed; each state of a file is told once.
     fn changed(&self, folder: &Arc<Folder>, changes: &Changes);
 
@@ -117,7 +118,7 @@ impl Watch {
         Ok(Self { shared })
     }
 
-    /// How changes become known now.
+    /// Way in which changes become known now.
     pub(crate) fn following(&self) -> Following {
         self.shared.following()
     }
@@ -221,7 +222,7 @@ struct Worker {
     /// The directory by which changes are announced.
     watched: PathBuf,
     poll: Duration,
-    /// When files were last reported to have come or gone, and when they will be next.
+    /// Times when files were last reported to have come or gone, and when they will be next.
     listed: Instant,
     list_due: Option<Instant>,
 }
@@ -280,7 +281,7 @@ impl Worker {
         }
     }
 
-    /// What is due, when something is or it is `until`; `None` if the watch is over.
+    /// All that is due, when something is or it is `until`; `None` if the watch is over.
     fn next(&self, until: Instant) -> Option<AllDue> {
         let waiting = &self.shared.waiting;
         let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -380,7 +381,7 @@ impl Worker {
     }
 }
 
-/// What there is to look at.
+/// Things to look at.
 struct AllDue {
     paths: BTreeMap<PathBuf, Due>,
     everything: bool,

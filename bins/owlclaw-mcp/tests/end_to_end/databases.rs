@@ -1,0 +1,98 @@
+//! Databases as resources: offered, governed, recorded and followed.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use testkit::{Conversation, MODERN, StdioServer};
+
+use crate::support::{Site, names, outcome, run};
+
+/// Has another program change the database.
+fn sql(site: &Site, statements: &str) {
+    let program = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])";
+    let mut python = Command::new("python3");
+    python.args(["-c", program]).arg(site.path("shop.db"));
+    assert!(python.arg(statements).status().unwrap().success());
+}
+
+fn site(settings: Value) -> Site {
+    let mut all = json!({"app": null, "resources": {"databases": {"shop": {
+        "path": "shop.db",
+        "exclude": ["secret"],
+        "queries": {"sold": {"sql": "SELECT sum(pieces) AS pieces FROM sale WHERE sku = :sku"}},
+    }}}});
+    for (key, value) in settings.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    let site = Site::new(all);
+    let tables = "CREATE TABLE sale (id INTEGER PRIMARY KEY, sku TEXT, pieces INTEGER); \
+                  CREATE TABLE secret (token TEXT); INSERT INTO secret VALUES ('SECRET'); \
+                  INSERT INTO sale VALUES (1, 'TEA', 3), (2, 'TEA', 4)";
+    sql(&site, tables);
+    site
+}
+
+async fn read(peer: &mut impl Conversation, uri: &str) -> Value {
+    let read = peer.request("resources/read", json!({"uri": uri})).await;
+    let text = read.result()["contents"][0]["text"].as_str().unwrap();
+    serde_json::from_str(text).unwrap()
+}
+
+#[tokio::test]
+async fn tables_and_queries_are_read_and_followed_in_both_eras() {
+    let site = site(json!({}));
+    let sold = "db://shop/queries/sold?sku=TEA";
+    let mut old: StdioServer = site.stdio();
+    old.open("2025-11-25").await;
+    let listed = old.request("resources/list", json!({})).await;
+    let uris = names(listed.result(), "resources", "uri");
+    assert_eq!(uris, ["db://shop/schema", "db://shop/tables/sale"]);
+    assert_eq!(read(&mut old, sold).await["rows"], json!([{"pieces": 7}]));
+    assert_eq!(read(&mut old, "db://shop/tables/sale/2").await["pieces"], 4);
+    let secret = old
+        .request("resources/read", json!({"uri": "db://shop/tables/secret"}))
+        .await;
+    assert!(secret.code() < 0);
+    let _ = old
+        .request("resources/subscribe", json!({"uri": sold}))
+        .await
+        .result();
+    sql(&site, "INSERT INTO sale VALUES (3, 'WARE', 9)");
+    sql(&site, "INSERT INTO sale VALUES (4, 'TEA', 1)");
+    while old.receive().await["method"] != "notifications/resources/updated" {}
+    assert_eq!(read(&mut old, sold).await["rows"], json!([{"pieces": 8}]));
+    drop(old);
+
+    let mut new: StdioServer = site.stdio();
+    new.speak(MODERN);
+    let filter = json!({"notifications": {"resourceSubscriptions": [sold]}});
+    let request = new.voice.request("subscriptions/listen", filter);
+    new.send(&request).await;
+    while new.receive().await["method"] != "notifications/subscriptions/acknowledged" {}
+    sql(&site, "DELETE FROM sale WHERE id = 4");
+    while new.receive().await["method"] != "notifications/resources/updated" {}
+    drop(new);
+    let reads = site
+        .calls()
+        .into_iter()
+        .filter(|it| it.started.capability == "resource/db://shop/queries/sold");
+    assert_eq!(
+        reads.map(|it| outcome(&it)).collect::<Vec<_>>(),
+        ["succeeded", "succeeded"]
+    );
+}
+
+#[tokio::test]
+async fn a_query_that_writes_keeps_the_server_from_starting() {
+    let site = site(json!({"resources": {"databases": {"shop": {
+        "path": "shop.db", "queries": {"clear": {"sql": "DELETE FROM sale"}},
+    }}}}));
+    let said = run(site.command(&["start"])).await;
+    assert_ne!(said.code, Some(0));
+    assert!(
+        said.messages
+            .contains("`queries.clear.sql`: it would change something"),
+        "{}",
+        said.messages
+    );
+}

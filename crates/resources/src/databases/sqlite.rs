@@ -1,0 +1,316 @@
+//! `SQLite` databases, read and nothing else.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rusqlite::{
+    Connection, InterruptHandle, OpenFlags, Row, Statement, ToSql, params_from_iter,
+    types::ValueRef,
+};
+use serde_json::{Map, Value, json};
+
+/// Connections that are kept for the next reader.
+const MAX_IDLE: usize = 4;
+
+/// A read of a database has failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QueryError {
+    /// No table or row of this name.
+    #[error("there is nothing of this name")]
+    NotFound,
+    /// Values of a query that are missing, or that it does not have.
+    #[error("{0}")]
+    Values(String),
+    /// More than the bound.
+    #[error("the result has more than {0} bytes")]
+    TooLarge(usize),
+    /// A query that took longer than it may.
+    #[error("the query took longer than {0:?}")]
+    TooLong(Duration),
+    /// An error of the database.
+    #[error(transparent)]
+    Database(#[from] rusqlite::Error),
+}
+
+/// Columns of a table, and which of them are its primary key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) name: String,
+    pub(crate) is_view: bool,
+    pub(crate) columns: Vec<Column>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) is_required: bool,
+    pub(crate) is_key: bool,
+}
+
+/// Bounds of one result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) rows: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Rows of a result.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    pub(crate) rows: Vec<Value>,
+    pub(crate) has_more: bool,
+}
+
+/// A database file.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    path: PathBuf,
+    timeout: Duration,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Sqlite {
+    /// Opens a file that is there.
+    pub(crate) fn open(path: &Path, timeout: Duration) -> rusqlite::Result<Self> {
+        let sqlite = Self {
+            path: path.to_owned(),
+            timeout,
+            idle: Mutex::default(),
+        };
+        let connection = sqlite.connect()?;
+        sqlite.give_back(connection);
+        Ok(sqlite)
+    }
+
+    /// A connection that cannot write: the file is opened for reading, and statements that would change anything are
+    /// refused besides.
+    pub(crate) fn connect(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(self.timeout)?;
+        connection.pragma_update(None, "query_only", true)?;
+        // Functions that a foreign schema may call in views and defaults are those without effects.
+        connection.pragma_update(None, "trusted_schema", false)?;
+        // Nothing is read before this, and a file that is no database is told of here.
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        Ok(connection)
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE {
+            idle.push(connection);
+        }
+    }
+
+    /// Runs a read on a connection of its own. `tell` is given the means to end it, and `None` once it has ended.
+    pub(crate) fn read<T>(
+        &self,
+        mut tell: impl FnMut(Option<InterruptHandle>),
+        read: impl FnOnce(&Connection) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let idle = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.pop()
+        };
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        tell(Some(connection.get_interrupt_handle()));
+        let outcome = read(&connection);
+        // From here on it may be another reader's.
+        tell(None);
+        if outcome.is_ok() {
+            self.give_back(connection);
+        }
+        outcome
+    }
+}
+
+/// Tables and views, in the order of their names.
+pub(crate) fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
+    let mut statement = connection.prepare(
+        "SELECT name, type = 'view' FROM sqlite_schema \
+         WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
+    )?;
+    let names = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let names: Vec<(String, bool)> = names.collect::<Result<_, _>>()?;
+    let mut columns = connection
+        .prepare("SELECT name, type, \"notnull\", pk FROM pragma_table_info(?) ORDER BY cid")?;
+    let mut tables = Vec::new();
+    for (name, is_view) in names {
+        let columns = columns.query_map([&name], |row| {
+            Ok(Column {
+                name: row.get(0)?,
+                kind: row.get(1)?,
+                is_required: row.get(2)?,
+                is_key: 0 < row.get::<_, i64>(3)?,
+            })
+        })?;
+        tables.push(Table {
+            columns: columns.collect::<Result<_, _>>()?,
+            name,
+            is_view,
+        });
+    }
+    Ok(tables)
+}
+
+/// A name as SQL has it, whatever is in it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn selected(table: &Table) -> String {
+    let columns: Vec<_> = table.columns.iter().map(|it| quoted(&it.name)).collect();
+    format!("SELECT {} FROM {}", columns.join(", "), quoted(&table.name))
+}
+
+/// Rows of a table from the one at `offset` on, in the order of its key.
+pub(crate) fn rows(
+    connection: &Connection,
+    table: &Table,
+    offset: u64,
+    bounds: Bounds,
+) -> Result<Rows, QueryError> {
+    let keys = table.columns.iter().filter(|it| it.is_key);
+    let keys: Vec<_> = keys.map(|it| quoted(&it.name)).collect();
+    let order = match keys.is_empty() {
+        true => String::new(),
+        false => format!(" ORDER BY {}", keys.join(", ")),
+    };
+    let sql = format!("{}{order} LIMIT ? OFFSET ?", selected(table));
+    let most = i64::try_from(bounds.rows.saturating_add(1)).unwrap_or(i64::MAX);
+    let offset = i64::try_from(offset).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare(&sql)?;
+    collect(&mut statement, &[&most, &offset], bounds)
+}
+
+/// The row of a table whose key is `key`, as it is compared with text.
+pub(crate) fn row(
+    connection: &Connection,
+    table: &Table,
+    key: &str,
+    bounds: Bounds,
+) -> Result<Value, QueryError> {
+    let mut keys = table.columns.iter().filter(|it| it.is_key);
+    // A key of several columns has no text of its own.
+    let (Some(column), None) = (keys.next(), keys.next()) else {
+        return Err(QueryError::NotFound);
+    };
+    let sql = format!(
+        "{} WHERE {} = ? LIMIT 1",
+        selected(table),
+        quoted(&column.name)
+    );
+    let mut statement = connection.prepare(&sql)?;
+    let found = collect(&mut statement, &[&key], bounds)?;
+    found.rows.into_iter().next().ok_or(QueryError::NotFound)
+}
+
+/// Names of the parameters of a query that an operator has written.
+///
+/// # Errors
+///
+/// The mistake in it, in words.
+pub(crate) fn parameters(connection: &Connection, sql: &str) -> Result<Vec<String>, String> {
+    let statement = connection.prepare(sql).map_err(|error| error.to_string())?;
+    if !statement.readonly() {
+        return Err("it would change something, and queries read".to_owned());
+    }
+    if statement.column_count() == 0 {
+        return Err("it has no result; write a SELECT".to_owned());
+    }
+    let mut names = Vec::new();
+    for number in 1..=statement.parameter_count() {
+        let name = statement.parameter_name(number);
+        let Some(name) = name.and_then(|it| it.strip_prefix(':')) else {
+            return Err("its parameters must have names, such as `:month`".to_owned());
+        };
+        names.push(name.to_owned());
+    }
+    Ok(names)
+}
+
+/// Rows of a query that an operator has written, with values of a caller for its parameters: texts, and nothing else.
+pub(crate) fn query(
+    connection: &Connection,
+    sql: &str,
+    values: &[(String, String)],
+    bounds: Bounds,
+) -> Result<Rows, QueryError> {
+    let mut statement = connection.prepare(sql)?;
+    let mut bound: Vec<&dyn ToSql> = Vec::new();
+    for number in 1..=statement.parameter_count() {
+        let name = statement.parameter_name(number).unwrap_or_default();
+        let name = name.trim_start_matches(':');
+        let value = values.iter().find(|(known, _)| known == name);
+        let (_, value) =
+            value.ok_or_else(|| QueryError::Values(format!("the value `{name}` is missing")))?;
+        bound.push(value);
+    }
+    if bound.len() < values.len() {
+        return Err(QueryError::Values(
+            "there are values that the query does not have".to_owned(),
+        ));
+    }
+    collect(&mut statement, &bound, bounds)
+}
+
+fn collect(
+    statement: &mut Statement<'_>,
+    values: &[&dyn ToSql],
+    bounds: Bounds,
+) -> Result<Rows, QueryError> {
+    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+    let mut found = statement.query(params_from_iter(values))?;
+    let mut rows = Rows {
+        rows: Vec::new(),
+        has_more: false,
+    };
+    let mut bytes = 0;
+    while let Some(row) = found.next()? {
+        if bounds.rows <= rows.rows.len() {
+            rows.has_more = true;
+            break;
+        }
+        rows.rows
+            .push(object(row, &names, &mut bytes, bounds.bytes)?);
+    }
+    Ok(rows)
+}
+
+fn object(
+    row: &Row<'_>,
+    names: &[String],
+    bytes: &mut usize,
+    most: usize,
+) -> Result<Value, QueryError> {
+    let mut object = Map::new();
+    for (at, name) in names.iter().enumerate() {
+        let value = row.get_ref(at)?;
+        *bytes += name.len()
+            + match value {
+                ValueRef::Text(it) | ValueRef::Blob(it) => it.len(),
+                _ => 8,
+            };
+        if most < *bytes {
+            return Err(QueryError::TooLarge(most));
+        }
+        let value = match value {
+            ValueRef::Null => Value::Null,
+            ValueRef::Integer(it) => json!(it),
+            ValueRef::Real(it) => json!(it),
+            ValueRef::Text(it) => json!(String::from_utf8_lossy(it)),
+            ValueRef::Blob(it) => json!({ "base64": STANDARD.encode(it) }),
+        };
+        object.insert(name.clone(), value);
+    }
+    Ok(Value::Object(object))
+}

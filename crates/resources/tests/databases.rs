@@ -1,0 +1,401 @@
+//! Databases as resources: what is read, what is refused, and which changes are told.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use adapter_tools::{ReadResources, ToolCx};
+use futures_util::future::BoxFuture;
+use mcp_protocol::model::{Complete, CompletionReference, ReadResource};
+use mcp_server::{ReadFailure, ToolSource};
+use resources::{DatabaseOptions, Databases, NamedQuery};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const TABLES: &str = "
+    PRAGMA journal_mode = WAL;
+    CREATE TABLE item (sku TEXT PRIMARY KEY, name TEXT NOT NULL, price REAL, picture BLOB, cost REAL);
+    INSERT INTO item VALUES ('TEA-1', 'Assam', 4.5, x'00ff', 1.0), ('TEA-2', 'Zoë''s \"best\"', NULL, NULL, 2.0);
+    CREATE TABLE sale (id INTEGER PRIMARY KEY, sku TEXT, month TEXT, pieces INTEGER);
+    INSERT INTO sale SELECT value, 'TEA-' || (value % 2 + 1), '2026-0' || (value % 9 + 1), value FROM generate_series(1, 250);
+    CREATE TABLE secret (token TEXT);
+    INSERT INTO secret VALUES ('SECRET');
+    CREATE TABLE \"odd \"\"name; --\" (\"a b\" TEXT, PRIMARY KEY (\"a b\"));
+    INSERT INTO \"odd \"\"name; --\" VALUES ('x/y');
+    CREATE VIEW cheap AS SELECT sku, price FROM item WHERE price < 5;
+";
+
+fn options(place: &Path) -> DatabaseOptions {
+    let query = |sql: &str| NamedQuery {
+        sql: sql.to_owned(),
+        description: Some("Pieces sold.".to_owned()),
+    };
+    DatabaseOptions {
+        exclude: vec!["secret".to_owned(), "item.cost".to_owned()],
+        queries: BTreeMap::from([
+            (
+                "sold".to_owned(),
+                query(
+                    "SELECT sku, sum(pieces) AS pieces FROM sale WHERE month = :month GROUP BY sku",
+                ),
+            ),
+            (
+                "all".to_owned(),
+                query("SELECT count(*) AS sales FROM sale"),
+            ),
+            (
+                "endless".to_owned(),
+                query(
+                    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
+                ),
+            ),
+        ]),
+        timeout: Duration::from_millis(400),
+        ..DatabaseOptions::new(place.join("shop.db"))
+    }
+}
+
+fn shop() -> (TempDir, Connection, Databases) {
+    let place = tempfile::tempdir().unwrap();
+    let writer = Connection::open(place.path().join("shop.db")).unwrap();
+    // The bundled library has no `generate_series`.
+    let tables = TABLES.replace(
+        "FROM generate_series(1, 250)",
+        "FROM (WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 250) SELECT value FROM n)",
+    );
+    writer.execute_batch(&tables).unwrap();
+    let databases = Databases::open([("shop".to_owned(), options(place.path()))].into()).unwrap();
+    (place, writer, databases)
+}
+
+async fn read(databases: &Databases, uri: &str) -> Result<Value, ReadFailure> {
+    let read = ReadResource {
+        uri: uri.to_owned(),
+        ..ReadResource::default()
+    };
+    let result = databases.resources().unwrap().read(read).await?;
+    Ok(serde_json::from_str(result.contents[0].text.as_deref().unwrap()).unwrap())
+}
+
+#[tokio::test]
+async fn tables_rows_and_queries_are_read() {
+    let (_place, _writer, shop) = shop();
+    let offered = shop.resources().unwrap();
+    let uris: Vec<_> = offered
+        .entries()
+        .iter()
+        .map(|it| it.resource.uri.as_str())
+        .collect();
+    let expected = [
+        "db://shop/schema",
+        "db://shop/tables/cheap",
+        "db://shop/tables/item",
+        "db://shop/tables/odd%20%22name%3B%20--",
+        "db://shop/tables/sale",
+        "db://shop/queries/all",
+        "db://shop/queries/endless",
+    ];
+    assert_eq!(uris, expected);
+    let templates: Vec<_> = offered
+        .templates()
+        .iter()
+        .map(|it| it.uri_template.as_str())
+        .collect();
+    let expected = [
+        "db://shop/tables/{table}{?offset}",
+        "db://shop/tables/{table}/{key}",
+        "db://shop/queries/sold{?month}",
+    ];
+    assert_eq!(templates, expected);
+    let items = read(&shop, "db://shop/tables/item").await.unwrap();
+    assert_eq!(
+        items,
+        json!({"rows": [
+        {"sku": "TEA-1", "name": "Assam", "price": 4.5, "picture": {"base64": "AP8="}},
+        {"sku": "TEA-2", "name": "Zoë's \"best\"", "price": null, "picture": null},
+    ], "next": null})
+    );
+    let mut next = json!("db://shop/tables/sale");
+    let mut ids = Vec::new();
+    while let Some(uri) = next.as_str() {
+        let page = read(&shop, uri).await.unwrap();
+        ids.extend(
+            page["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|it| it["id"].as_i64().unwrap()),
+        );
+        next = page["next"].clone();
+    }
+    assert_eq!(ids, (1..=250).collect::<Vec<_>>());
+    assert_eq!(
+        read(&shop, "db://shop/tables/sale/7").await.unwrap()["pieces"],
+        7
+    );
+    assert_eq!(
+        read(&shop, "db://shop/tables/odd%20%22name%3B%20--/x%2Fy")
+            .await
+            .unwrap()["a b"],
+        "x/y"
+    );
+    let sold = read(&shop, "db://shop/queries/sold?month=2026-03")
+        .await
+        .unwrap();
+    assert_eq!(sold["rows"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        read(&shop, "db://shop/queries/all").await.unwrap()["rows"],
+        json!([{"sales": 250}])
+    );
+    let schema = read(&shop, "db://shop/schema").await.unwrap();
+    assert!(
+        !schema.to_string().contains("secret") && !schema.to_string().contains("cost"),
+        "{schema}"
+    );
+    assert_eq!(
+        schema["tables"][1]["columns"][0],
+        json!({"name": "sku", "type": "TEXT", "required": false, "key": true})
+    );
+    assert_eq!(schema["queries"][2]["parameters"], json!(["month"]));
+    assert_eq!(
+        offered
+            .governed_by("db://shop/queries/sold?month=x")
+            .unwrap(),
+        "db://shop/queries/sold"
+    );
+    assert_eq!(
+        offered
+            .governed_by("db://shop/tables/sale?offset=9")
+            .unwrap(),
+        "db://shop/tables/sale"
+    );
+}
+
+#[tokio::test]
+async fn nothing_that_a_caller_sends_is_a_statement() {
+    let (_place, writer, shop) = shop();
+    let hostile = [
+        "' OR '1'='1",
+        "'; DROP TABLE sale; --",
+        "\" OR 1=1 --",
+        "1 UNION SELECT token FROM secret",
+        "x') UNION SELECT token, 1 FROM secret --",
+        "%27%20OR%201%3D1",
+        "(SELECT token FROM secret)",
+        ":month",
+        "?1",
+        "\\' OR 1=1",
+        "2026-03\u{0}",
+        "'||(SELECT token FROM secret)||'",
+        "secret",
+        "main.secret",
+        "item\" UNION SELECT token FROM secret --",
+        "sqlite_schema",
+        "SALE; ATTACH 'x' AS y",
+        "$(id)",
+        "{{7*7}}",
+        "${secret}",
+    ];
+    let encoded = |text: &str| {
+        text.bytes()
+            .map(|it| format!("%{it:02X}"))
+            .collect::<String>()
+    };
+    for text in hostile {
+        let text = encoded(text);
+        let sold = read(&shop, &format!("db://shop/queries/sold?month={text}")).await;
+        assert!(
+            sold.as_ref().is_ok_and(|it| it["rows"] == json!([]))
+                || matches!(sold, Err(ReadFailure::NotFound)),
+            "{text}: {sold:?}"
+        );
+        for uri in [
+            format!("db://shop/tables/{text}"),
+            format!("db://shop/tables/{text}/x"),
+            format!("db://shop/tables/sale/{text}"),
+            format!("db://shop/queries/{text}"),
+            format!("db://{text}/schema"),
+            format!("db://shop/tables/sale?offset={text}"),
+            format!("db://shop/tables/item/{text}"),
+            format!("db://shop/schema?{text}={text}"),
+        ] {
+            let found = read(&shop, &uri).await;
+            assert!(
+                matches!(found, Err(ReadFailure::NotFound)),
+                "{uri}: {found:?}"
+            );
+        }
+    }
+    for uri in [
+        "db://shop/queries/sold",
+        "db://shop/queries/sold?month=x&token=y",
+        "db://shop/queries/all?month=x",
+    ] {
+        assert!(
+            matches!(read(&shop, uri).await, Err(ReadFailure::Range(_))),
+            "{uri}"
+        );
+    }
+    let left: i64 = writer
+        .query_row("SELECT count(*) FROM sale", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(left, 250);
+}
+
+#[tokio::test]
+async fn a_query_that_takes_too_long_is_ended_and_others_go_on() {
+    let (_place, _writer, shop) = shop();
+    let began = Instant::now();
+    let endless = read(&shop, "db://shop/queries/endless").await;
+    assert!(
+        matches!(endless, Err(ReadFailure::Unreadable(_))),
+        "{endless:?}"
+    );
+    assert!(began.elapsed() < PATIENCE);
+    let resources = shop.resources().unwrap();
+    let asked = ReadResource {
+        uri: "db://shop/queries/endless".to_owned(),
+        ..ReadResource::default()
+    };
+    // Nobody waits for this one any more, and its thread ends all the same: the runtime could not be left else.
+    let given_up = tokio::time::timeout(Duration::from_millis(50), resources.read(asked)).await;
+    assert!(given_up.is_err());
+    assert!(read(&shop, "db://shop/queries/all").await.is_ok());
+}
+
+#[test]
+fn queries_that_write_or_cannot_be_prepared_are_mistakes() {
+    let place = tempfile::tempdir().unwrap();
+    let writer = Connection::open(place.path().join("shop.db")).unwrap();
+    writer
+        .execute_batch("CREATE TABLE sale (id INTEGER PRIMARY KEY)")
+        .unwrap();
+    for (sql, expected) in [
+        ("DELETE FROM sale", "would change something"),
+        (
+            "INSERT INTO sale VALUES (1) RETURNING id",
+            "would change something",
+        ),
+        ("SELECT 1; DELETE FROM sale", ""),
+        ("SELECT * FROM absent", "no such table"),
+        ("SELECT * FROM sale WHERE id = ?", "must have names"),
+        ("SELEKT", "syntax error"),
+        ("", ""),
+        ("ATTACH 'other.db' AS other", "has no result"),
+        ("PRAGMA query_only = 0", ""),
+    ] {
+        let query = NamedQuery {
+            sql: sql.to_owned(),
+            description: None,
+        };
+        let options = DatabaseOptions {
+            queries: [("q".to_owned(), query)].into(),
+            ..DatabaseOptions::new(place.path().join("shop.db"))
+        };
+        let error = Databases::open([("shop".to_owned(), options)].into())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("resources.databases.shop: `queries.q.sql`")
+                && error.contains(expected),
+            "{sql}: {error}"
+        );
+    }
+    let missing = DatabaseOptions::new(place.path().join("missing.db"));
+    assert!(Databases::open([("shop".to_owned(), missing)].into()).is_err());
+    assert!(!place.path().join("missing.db").exists());
+    std::fs::write(place.path().join("text.db"), "no database ".repeat(100)).unwrap();
+    let text = DatabaseOptions::new(place.path().join("text.db"));
+    assert!(Databases::open([("shop".to_owned(), text)].into()).is_err());
+}
+
+#[tokio::test]
+async fn changes_are_told_to_those_whom_they_concern() {
+    let (_place, writer, shop) = shop();
+    let listened = [
+        "db://shop/tables/item".to_owned(),
+        "db://shop/queries/sold?month=2026-03".to_owned(),
+    ];
+    let mut lists = shop.changes().unwrap();
+    let resources = shop.resources().unwrap();
+    for uri in &listened {
+        resources.hear(uri).await.unwrap();
+    }
+    shop.listen_to(&listened);
+    writer
+        .execute("INSERT INTO secret VALUES ('another')", [])
+        .unwrap();
+    writer
+        .execute("UPDATE item SET price = 5 WHERE sku = 'TEA-1'", [])
+        .unwrap();
+    let told = tokio::time::timeout(PATIENCE, shop.changed())
+        .await
+        .unwrap();
+    assert_eq!(told, [listened[0].clone()].into());
+    writer
+        .execute("INSERT INTO sale VALUES (300, 'TEA-1', '2026-03', 1)", [])
+        .unwrap();
+    let told = tokio::time::timeout(PATIENCE, shop.changed())
+        .await
+        .unwrap();
+    assert_eq!(told, [listened[1].clone()].into());
+    assert!(!lists.has_changed().unwrap());
+    writer.execute_batch("CREATE TABLE fresh (a TEXT)").unwrap();
+    tokio::time::timeout(PATIENCE, lists.changed())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        shop.resources()
+            .unwrap()
+            .canonical("db://shop/tables/fresh")
+            .is_some()
+    );
+    assert!(shop.health().unwrap().ok);
+}
+
+struct MayRead(&'static str);
+
+impl ReadResources for MayRead {
+    fn read(self: Arc<Self>, _: String) -> BoxFuture<'static, Result<Value, String>> {
+        unimplemented!()
+    }
+
+    fn permits(&self, uri: &str) -> bool {
+        uri.starts_with(self.0)
+    }
+}
+
+#[tokio::test]
+async fn tables_are_completed_with_what_the_caller_may_read() {
+    let (_place, _writer, shop) = shop();
+    let suggested = async |may: &'static str| {
+        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(may)));
+        let asked = Complete {
+            reference: CompletionReference::Resource {
+                uri: "db://shop/tables/{table}/{key}".to_owned(),
+            },
+            argument: "table".to_owned(),
+            value: String::new(),
+            context: BTreeMap::new(),
+        };
+        shop.prompts()
+            .unwrap()
+            .suggest(cx, &asked)
+            .await
+            .unwrap()
+            .values
+    };
+    assert_eq!(
+        suggested("db:").await,
+        ["cheap", "item", "odd \"name; --", "sale"]
+    );
+    assert_eq!(suggested("db://shop/tables/sale").await, ["sale"]);
+}
