@@ -361,6 +361,32 @@ async fn changes_are_told_to_those_whom_they_concern() {
     assert!(shop.health().unwrap().ok);
 }
 
+#[tokio::test]
+async fn a_file_that_is_replaced_is_read_and_followed() {
+    let (place, _writer, shop) = shop();
+    let uri = "db://shop/tables/item".to_owned();
+    shop.resources().unwrap().hear(&uri).await.unwrap();
+    shop.listen_to([&uri]);
+    let other = place.path().join("other.db");
+    let tables = "CREATE TABLE item (sku TEXT PRIMARY KEY); INSERT INTO item VALUES ('NEW')";
+    Connection::open(&other)
+        .unwrap()
+        .execute_batch(tables)
+        .unwrap();
+    for rest in ["shop.db-wal", "shop.db-shm"] {
+        let _absent = std::fs::remove_file(place.path().join(rest));
+    }
+    std::fs::rename(other, place.path().join("shop.db")).unwrap();
+    let told = tokio::time::timeout(PATIENCE, shop.changed())
+        .await
+        .unwrap();
+    assert_eq!(told, [uri.clone()].into());
+    assert_eq!(
+        read(&shop, &uri).await.unwrap()["rows"],
+        json!([{"sku": "NEW"}])
+    );
+}
+
 struct MayRead(&'static str);
 
 impl ReadResources for MayRead {

@@ -1,7 +1,12 @@
 //! Tools that write to files: what they do, what they refuse, and how it is undone.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::{fs, os::unix::fs::symlink, path::Path, sync::Arc};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
+    sync::Arc,
+};
 
 use adapter_tools::{CallMeter, ReadResources, Tool, ToolCx, ToolError};
 use futures_util::future::BoxFuture;
@@ -132,6 +137,18 @@ async fn files_are_created_replaced_moved_and_deleted() {
         "before {etag}, after {}",
         written["etag"].as_str().unwrap()
     )));
+    let path = it.place.path().join("notes/deep/a.txt");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o662)).unwrap();
+    it.call("resource-write", json!({"uri": uri, "text": "kept"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o662
+    );
+    it.call("resource-write", json!({"uri": uri, "text": "two"}))
+        .await
+        .unwrap();
     let stale = it
         .call(
             "resource-write",

@@ -9,7 +9,7 @@ use transport_http::PlainResponse;
 use super::{application, identity, prompts, rules, sessions, standing, store, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 10] = [
+const SPARED: [&str; 13] = [
     application::CODE,
     identity::COMPONENT,
     identity::KEYS,
@@ -20,6 +20,9 @@ const SPARED: [&str; 10] = [
     store::CLIENTS,
     tls::COMPONENT,
     gateway::COMPONENT,
+    ::resources::COMPONENT,
+    ::resources::DATABASES_COMPONENT,
+    ::resources::SEARCH_COMPONENT,
 ];
 
 /// Answer about the server's health, in full only for an authorized reader.
@@ -30,7 +33,7 @@ const SPARED: [&str; 10] = [
 /// certificates and for files of keys; and an issuer that is down is down for all servers, whose
 /// other clients would be turned away with its own. New clients that are refused because too many
 /// are counted must not keep those who are counted from being served.
-/// An upstream that cannot be reached takes no other tool along.
+/// An upstream that cannot be reached takes no other tool along, and a directory that is gone no other resource.
 pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainResponse {
     let status = if is_draining || !is_fit(health) {
         StatusCode::SERVICE_UNAVAILABLE

@@ -20,8 +20,8 @@ const CLIENT: [&str; 20] = [
 /// Items of document 003 that have a row.
 const REGISTRY: [&str; 6] = ["S8", "S9", "S10", "S11", "S15", "S17"];
 /// Rows of the founding documents' map that have one: those about resources and prompts.
-const FOUNDING: [usize; 20] = [
-    82, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 112, 113, 114, 115, 116, 117, 118, 119,
+const FOUNDING: [usize; 22] = [
+    71, 81, 82, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 112, 113, 114, 115, 116, 117, 118, 119,
 ];
 
 #[test]
@@ -37,6 +37,39 @@ fn every_criterion_has_one_row() {
         unknown.is_empty(),
         "{TABLE} has rows for {unknown:?}, which do not exist"
     );
+}
+
+/// Rows of the founding documents' map about document 004.
+const ROWS: std::ops::RangeInclusive<usize> = 1..=135;
+
+#[test]
+fn every_row_of_document_004_is_told_once() {
+    const DOCUMENT: &str = "docs/document-004.md";
+    let document = text(DOCUMENT);
+    let told = document.lines().filter_map(|line| {
+        let (numbers, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+        let verdict = rest.split(" | ").next().unwrap_or_default();
+        numbers
+            .starts_with(|it: char| it.is_ascii_digit())
+            .then_some((numbers, verdict))
+    });
+    let mut rows = Vec::new();
+    for (numbers, verdict) in told {
+        assert!(
+            ["as it says", "otherwise", "not"].contains(&verdict),
+            "{DOCUMENT}: {numbers} is `{verdict}`"
+        );
+        for part in numbers.split(", ") {
+            let (first, last) = part.split_once('–').unwrap_or((part, part));
+            let number = |it: &str| {
+                it.parse::<usize>()
+                    .unwrap_or_else(|_| panic!("{DOCUMENT}: {it}"))
+            };
+            rows.extend(number(first)..=number(last));
+        }
+    }
+    rows.sort_unstable();
+    assert_eq!(rows, ROWS.collect::<Vec<_>>(), "{DOCUMENT}");
 }
 
 #[test]

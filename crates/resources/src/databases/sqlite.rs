@@ -1,8 +1,9 @@
 //! `SQLite` databases, read and nothing else.
 
 use std::{
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -66,12 +67,22 @@ pub(crate) struct Rows {
     pub(crate) has_more: bool,
 }
 
+/// Device and number of a file.
+type FileIdentity = (u64, u64);
+
 /// A database file.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     path: PathBuf,
     timeout: Duration,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Idle>,
+}
+
+/// Connections to the file that is at the path now.
+#[derive(Debug, Default)]
+struct Idle {
+    file: Option<FileIdentity>,
+    connections: Vec<Connection>,
 }
 
 impl Sqlite {
@@ -82,8 +93,9 @@ impl Sqlite {
             timeout,
             idle: Mutex::default(),
         };
+        let file = sqlite.file();
         let connection = sqlite.connect()?;
-        sqlite.give_back(connection);
+        sqlite.give_back(file, connection);
         Ok(sqlite)
     }
 
@@ -101,10 +113,25 @@ impl Sqlite {
         Ok(connection)
     }
 
-    fn give_back(&self, connection: Connection) {
+    /// The file that is at the path now: another program may replace it as a whole.
+    pub(crate) fn file(&self) -> Option<FileIdentity> {
+        let there = std::fs::metadata(&self.path).ok()?;
+        Some((there.dev(), there.ino()))
+    }
+
+    fn idle(&self, file: Option<FileIdentity>) -> MutexGuard<'_, Idle> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE {
-            idle.push(connection);
+        if idle.file != file {
+            idle.connections.clear();
+            idle.file = file;
+        }
+        idle
+    }
+
+    fn give_back(&self, file: Option<FileIdentity>, connection: Connection) {
+        let mut idle = self.idle(file);
+        if idle.connections.len() < MAX_IDLE {
+            idle.connections.push(connection);
         }
     }
 
@@ -114,10 +141,8 @@ impl Sqlite {
         mut tell: impl FnMut(Option<InterruptHandle>),
         read: impl FnOnce(&Connection) -> Result<T, QueryError>,
     ) -> Result<T, QueryError> {
-        let idle = {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            idle.pop()
-        };
+        let file = self.file();
+        let idle = self.idle(file).connections.pop();
         let connection = match idle {
             Some(connection) => connection,
             None => self.connect()?,
@@ -127,7 +152,7 @@ impl Sqlite {
         // From here on it may be another reader's.
         tell(None);
         if outcome.is_ok() {
-            self.give_back(connection);
+            self.give_back(file, connection);
         }
         outcome
     }

@@ -43,6 +43,7 @@ impl Watch {
             database,
             news,
             connection: None,
+            file: None,
             version: None,
             known: HashMap::new(),
         };
@@ -73,6 +74,8 @@ struct Worker {
     database: Arc<Database>,
     news: Arc<News>,
     connection: Option<Connection>,
+    /// The file that it is to.
+    file: Option<(u64, u64)>,
     version: Option<i64>,
     /// A hash of what was last seen at each address that somebody listens to.
     known: HashMap<String, u64>,
@@ -112,6 +115,12 @@ impl Worker {
     }
 
     fn look(&mut self) -> rusqlite::Result<()> {
+        let file = self.database.sqlite.file();
+        if self.file != file {
+            self.connection = None;
+            self.version = None;
+            self.file = file;
+        }
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.database.sqlite.connect()?,

@@ -231,6 +231,10 @@ impl Root {
         let file = fs::openat(at.as_fd(), unfinished.as_str(), flags, mode)?;
         let write = || -> Result<(), RootError> {
             let mut file = File::from(file);
+            if how == Writing::Replace {
+                // Which the mask of the process may have narrowed.
+                fs::fchmod(&file, mode)?;
+            }
             file.write_all(bytes).map_err(RootError::Io)?;
             file.sync_all().map_err(RootError::Io)?;
             match how {

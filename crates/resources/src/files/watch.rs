@@ -33,8 +33,10 @@ const FULL_CHECK: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(200);
 /// Polling takes no more of a processor than one part in so many.
 const POLL_SHARE: u32 = 20;
-/// Shortest interval between two reports that there are other files.
+/// Shortest interval between two reports that there are other files; it doubles while files come and go all the time.
 const LISTED: Duration = Duration::from_millis(500);
+/// The longest.
+const MAX_LISTED: Duration = Duration::from_secs(10);
 /// Most paths that wait to be looked at; if there are more, everything is looked at.
 const MAX_WAITING: usize = 20_000;
 
@@ -110,6 +112,7 @@ impl Watch {
             poll: POLL,
             listed: began.checked_sub(LISTED).unwrap_or(began),
             list_due: None,
+            list_pause: LISTED,
         };
         worker.use_announcements(watcher);
         thread::Builder::new()
@@ -225,6 +228,7 @@ struct Worker {
     /// Times when files were last reported to have come or gone, and when they will be next.
     listed: Instant,
     list_due: Option<Instant>,
+    list_pause: Duration,
 }
 
 impl Worker {
@@ -275,6 +279,11 @@ impl Worker {
             }
             if self.list_due.is_some_and(|it| it <= Instant::now()) {
                 self.list_due = None;
+                let was_lately = self.listed.elapsed() < self.list_pause * 2;
+                self.list_pause = match was_lately {
+                    true => (self.list_pause * 2).min(MAX_LISTED),
+                    false => LISTED,
+                };
                 self.listed = Instant::now();
                 self.told.listed();
             }
@@ -375,7 +384,7 @@ impl Worker {
         }
         self.told.changed(&self.folder, changes);
         if changes.iter().any(|(_, it)| *it != Event::Updated) {
-            let due = (self.listed + LISTED).max(Instant::now());
+            let due = (self.listed + self.list_pause).max(Instant::now());
             self.list_due.get_or_insert(due);
         }
     }
