@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use operator::request::{
     ApprovalsCommand, CLIENT_CODES, ClientCommand, ClientConfig, DOCTOR_CODES, Doctor, EXIT_CODES,
-    GovernanceCommand, KeysCommand, LedgerCommand, PromptsCommand, ReportFormat, SessionsCommand,
-    Settings, ToolCall, UpstreamCommand, VaultCommand, View,
+    GovernanceCommand, KeysCommand, LedgerCommand, PromptsCommand, RegistryCommand, ReportFormat,
+    SessionsCommand, Settings, ToolCall, UpstreamCommand, VaultCommand, View,
 };
 use operator::terminal::ColorWhen;
 
@@ -132,6 +132,9 @@ pub(crate) enum Command {
     /// Looks at the other servers whose tools are offered, and changes which there are
     #[command(subcommand)]
     Upstream(UpstreamCommand),
+    /// Looks at servers that others publish, and adds them
+    #[command(subcommand)]
+    Registry(RegistryCommand),
     /// Keeps secrets that the configuration refers to in an encrypted file
     #[command(subcommand)]
     Vault(VaultCommand),

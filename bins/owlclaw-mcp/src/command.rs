@@ -144,6 +144,7 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
         Command::Upstream(command) => operator::upstream(command),
         Command::Client(command) => operator::client(command),
         Command::Keys(command) => operator::keys(command),
+        Command::Registry(command) => operator::registry(command),
         Command::Vault(command) => operator::vault(command),
         Command::Doctor(asked) => examine(asked),
         Command::ClientConfig(asked) => client_configuration(program, &asked),

@@ -154,6 +154,7 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     crate::sections::services::check(&config.services, origins, problems);
     crate::sections::databases::check(&config.resources.databases, origins, problems);
     crate::sections::files::check(&config.resources.files, origins, problems);
+    crate::sections::registry::check(&config.registry, origins, problems);
     crate::sections::results::check(&config.results, origins, problems);
     crate::sections::upstreams::check(config, origins, problems);
     crate::sections::alerts::check(&config.alerts, origins, problems);

@@ -175,6 +175,13 @@ impl Environment {
         self
     }
 
+    /// The home directory of the user, if it is known.
+    #[must_use]
+    pub fn home(&self) -> Option<std::path::PathBuf> {
+        let home = self.get("HOME").filter(|it| !it.is_empty());
+        home.map(std::path::PathBuf::from)
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
         self.variables.get(name).map(OsString::as_os_str)
     }

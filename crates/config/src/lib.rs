@@ -56,6 +56,7 @@ pub use self::sections::identity::{
 };
 pub use self::sections::limits::Limits;
 pub use self::sections::record::{Archive, Checkpoint, Detectors, Durability, Ledger, Redaction};
+pub use self::sections::registry::Registry;
 pub use self::sections::results::{Host, OutputSchema, ResultLimit, Results};
 pub use self::sections::secret::Secret;
 pub use self::sections::services::{Mode, OpenApi, Operations, RetryRule, Services};
@@ -394,6 +395,7 @@ fn merge(
             let paths = paths.chain(&mut config.prompts.dir);
             let paths = paths.chain(&mut config.results.directory);
             let paths = paths.chain(&mut config.gateway.directory);
+            let paths = paths.chain(&mut config.registry.directory);
             for path in paths.chain(&mut config.tasks.path) {
                 *path = environment::absolute(base, &path);
             }

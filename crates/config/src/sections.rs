@@ -14,6 +14,7 @@ pub(crate) mod governance;
 pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod record;
+pub(crate) mod registry;
 pub(crate) mod results;
 pub(crate) mod secret;
 pub(crate) mod services;
@@ -43,6 +44,7 @@ use self::governance::Governance;
 use self::identity::Identity;
 use self::limits::Limits;
 use self::record::{Ledger, Redaction};
+use self::registry::Registry;
 use self::results::Results;
 use self::services::Services;
 use self::shutdown::Shutdown;
@@ -90,6 +92,8 @@ pub struct Config {
     pub upstreams_files: Vec<PathBuf>,
     /// The form in which upstreams are offered.
     pub gateway: Gateway,
+    /// The catalogue of published servers that operators have taken in.
+    pub registry: Registry,
     /// Calls that go on after they were answered.
     pub tasks: Tasks,
     /// Listing and reading of skills, files and databases.

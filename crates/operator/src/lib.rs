@@ -7,6 +7,7 @@ mod calling;
 mod client;
 mod client_config;
 mod doctor;
+mod edit;
 mod exact;
 mod inspect;
 mod keys;
@@ -14,6 +15,7 @@ mod listing;
 mod operator;
 mod output;
 mod prompts;
+mod registry;
 #[allow(
     missing_docs,
     reason = "the command line shows comments of these types as its help"
@@ -51,6 +53,7 @@ pub use output::{
     print_json, source, try_load, usable,
 };
 pub use prompts::prompts;
+pub use registry::registry;
 pub use sessions::sessions;
 pub use upstream::upstream;
 pub use vault::vault;

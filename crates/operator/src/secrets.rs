@@ -24,6 +24,8 @@ pub(crate) struct Secrets {
     vault: Option<BTreeMap<Name, Secret>>,
     /// Names of secrets that are to come into the vault, with the places that they stood in.
     moved: Vec<(Name, String)>,
+    /// Names of secrets of the vault that are referred to and have no value yet.
+    awaited: Vec<String>,
 }
 
 /// A name for a variable.
@@ -53,6 +55,11 @@ fn is_secret_name(name: &str) -> bool {
         "COOKIE",
     ];
     parts.iter().any(|it| name.contains(it)) || name.split('_').any(|it| it == "PAT" || it == "PWD")
+}
+
+/// True if a value of this name is mostly a secret, or looks like one.
+pub(crate) fn is_secret(name: &str, value: &str) -> bool {
+    is_secret_name(name) || looks_secret(value)
 }
 
 /// True if a value looks like a secret, whatever it is called.
@@ -113,6 +120,26 @@ impl Secrets {
             return Some(reference);
         }
         None
+    }
+
+    /// A reference to a secret that a published server asks for under `name`, and its value if there is one. The secret has
+    /// a name of this upstream's alone: a stranger's choice of a name must not lead to a secret of another server.
+    pub(crate) fn published(&mut self, upstream: &str, name: &str, value: Option<&str>) -> String {
+        let own = format!("{upstream}_{name}");
+        let place = format!("upstreams.{upstream} ({name})");
+        let kept = value.and_then(|value| self.in_vault(value, &own, &place));
+        kept.unwrap_or_else(|| {
+            let own = as_variable(&own);
+            if !self.awaited.contains(&own) {
+                self.awaited.push(own.clone());
+            }
+            format!("${{vault:{own}}}")
+        })
+    }
+
+    /// Names of secrets that are referred to and have no value yet.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = &str> {
+        self.awaited.iter().map(String::as_str)
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Needed> {

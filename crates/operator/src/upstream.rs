@@ -2,10 +2,11 @@
 //! changes of the configuration file.
 
 mod credential;
-mod edit;
 mod pins;
 mod shown;
 
+use std::io::Read as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::check_url;
+use crate::edit;
 use crate::inspect::ServerNames;
 use crate::output::{Stop, load_for, print, print_json};
 use crate::request::{ListFormat, One, ReportFormat, RunningServer, UpstreamCommand};
@@ -90,9 +92,24 @@ pub fn upstream(command: UpstreamCommand) -> Result<ExitCode, Stop> {
             file,
             only,
             vault,
+            published,
             manner,
-        } => edit::import(settings, &file, &only, vault, manner),
+        } => match is_bundle(&file) {
+            true => crate::registry::import_bundle(settings, &file, published, manner),
+            false if !published.is_empty() => Err(Stop::Wrong(
+                "--as, --set, --signed-by and --yes are for bundles (.mcpb), and this is none"
+                    .into(),
+            )),
+            false => edit::import(settings, &file, &only, vault, manner),
+        },
     }
+}
+
+/// True for an archive of zip, as bundles are.
+fn is_bundle(path: &Path) -> bool {
+    let mut beginning = [0; 2];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut beginning));
+    read.is_ok() && beginning == *b"PK"
 }
 
 /// The configuration, and a server that may run with it.

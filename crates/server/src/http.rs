@@ -24,6 +24,7 @@ use super::health;
 use super::identity::Identification;
 use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_http, read_sessions, read_websockets};
+use super::registry::Shelf;
 use super::resources;
 use super::store::ServedMcpServer;
 use super::websocket::WebSocketUpgrade;
@@ -54,6 +55,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
             .cloned()
             .collect(),
         administration,
+        shelf: Shelf::of(&server.config),
     };
     let lifecycle = &server.lifecycle;
     let mut options = HttpOptions {
@@ -240,6 +242,8 @@ struct Routes {
     watchers: HashSet<String>,
     /// Operator routes, where they are on.
     administration: Option<Administration>,
+    /// Catalogue of published servers, where it is served.
+    shelf: Option<Arc<Shelf>>,
 }
 
 impl SideRoutes for Routes {
@@ -262,6 +266,12 @@ impl SideRoutes for Routes {
                 let administration = self.administration.as_ref()?;
                 return Some(Box::pin(async move {
                     side(unsaid(administration.handle(request).await))
+                }));
+            }
+            path if registry::api::is_path(path) => {
+                let shelf = Arc::clone(self.shelf.as_ref()?);
+                return Some(Box::pin(async move {
+                    side(unsaid(shelf.handle(request).await))
                 }));
             }
             path if let Some(response) = self.no_issuer(&parts.method, path) => {

@@ -53,6 +53,7 @@ mod policy;
 mod prompts;
 mod quotas;
 mod redaction;
+mod registry;
 mod resources;
 mod results;
 mod rules;

@@ -8,6 +8,7 @@ mod doctor;
 mod inspect;
 mod keys;
 mod prompts;
+mod registry;
 mod sessions;
 mod upstream;
 mod vault;
@@ -28,6 +29,7 @@ pub use inspect::{
 };
 pub use keys::{KeyPlace, KeysCommand};
 pub use prompts::PromptsCommand;
+pub use registry::{Export, Published, RegistryCommand};
 pub use sessions::{RunningServer, SessionsCommand, Which};
 pub use upstream::{
     Add, Approve, CredentialCommand, Hold, Manner, One, OwnCredential, UpstreamCommand,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::registry::Published;
 use super::{EXIT_CODES, ListFormat, ReportFormat, RunningServer, Settings};
 
 #[derive(Debug, Subcommand)]
@@ -100,12 +101,12 @@ pub enum UpstreamCommand {
         #[command(flatten)]
         manner: Manner,
     },
-    /// Adds the servers of a host's file: Claude Desktop, VS Code, Cursor, Kiro and others
+    /// Adds the servers of a host's file (Claude Desktop, VS Code, Cursor, Kiro and others), or that of a bundle (.mcpb)
     #[command(after_help = IMPORT_HELP)]
     Import {
         #[command(flatten)]
         settings: Settings,
-        /// The file, such as ~/.cursor/mcp.json or .vscode/mcp.json
+        /// The file, such as ~/.cursor/mcp.json, .vscode/mcp.json or weather.mcpb
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Only these
@@ -114,6 +115,8 @@ pub enum UpstreamCommand {
         /// Put the secrets of the file into the vault, and references to them into the configuration
         #[arg(long)]
         vault: bool,
+        #[command(flatten)]
+        published: Published,
         #[command(flatten)]
         manner: Manner,
     },
@@ -161,6 +164,7 @@ Exit codes:
 const IMPORT_HELP: &str = "\
 Secrets that stand in the host's file are not copied: the configuration gets ${NAME} in their place, and
 the names are listed. Entries that cannot be used, and names that are taken, are told and left out.
+What a bundle would run is shown first; it is unpacked and written once that is confirmed (--yes).
 
 Exit codes:
   0  success

@@ -19,7 +19,7 @@ use crate::rewrite::rewrite;
 use crate::secrets::{self, Secrets};
 
 /// The configuration file, as it is.
-struct File {
+pub(crate) struct File {
     /// Name, as the operator has written it.
     name: String,
     /// The path, without links.
@@ -33,7 +33,7 @@ fn failed(error: impl Into<Failure>) -> Stop {
 }
 
 impl File {
-    fn of(settings: Settings) -> Result<Self, Stop> {
+    pub(crate) fn of(settings: Settings) -> Result<Self, Stop> {
         let named = settings.into_overrides().config;
         let name = named.unwrap_or_else(|| PathBuf::from(config::DEFAULT_FILE));
         let shown = name.display().to_string();
@@ -57,10 +57,16 @@ impl File {
 
     /// The configuration that `text` in the place of the file would be.
     fn read(&self, text: &str, environment: &Environment) -> Result<Config, Rejected> {
-        let texts = [Text {
+        self.read_all(&[text], environment)
+    }
+
+    /// The same of several texts, each over the one before.
+    fn read_all(&self, texts: &[&str], environment: &Environment) -> Result<Config, Rejected> {
+        let text = |text: &&str| Text {
             name: self.name.clone(),
-            text: text.to_owned(),
-        }];
+            text: (*text).to_owned(),
+        };
+        let texts: Vec<_> = texts.iter().map(text).collect();
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         config::load_texts(&texts, environment, directory).map(|it| it.config)
     }
@@ -76,9 +82,13 @@ impl File {
         let before = self.read(&self.text, environment).map_err(Stop::Rejected)?;
         let after = self.read(text, environment).map_err(Stop::Rejected)?;
         let wanted = json!({ "mcp_server": { "upstreams": added } }).to_string();
-        let wanted = self.read(&wanted, environment).map_err(Stop::Rejected)?;
-        let mut expected = before.clone();
-        expected.upstreams.extend(wanted.upstreams);
+        // Over the file, whose vault its references are about.
+        let texts: &[&str] = match added.is_empty() {
+            true => &[&self.text],
+            false => &[&self.text, &wanted],
+        };
+        let wanted = self.read_all(texts, environment);
+        let mut expected = wanted.map_err(Stop::Rejected)?;
         if let Some(name) = removed {
             expected.upstreams.remove(name);
         }
@@ -108,7 +118,7 @@ impl File {
 }
 
 /// Adds an upstream.
-pub(super) fn add(add: Add) -> Result<ExitCode, Stop> {
+pub(crate) fn add(add: Add) -> Result<ExitCode, Stop> {
     let file = File::of(add.settings())?;
     let mut secrets = Secrets::default();
     let mut entry = Map::new();
@@ -162,11 +172,11 @@ pub(super) fn add(add: Add) -> Result<ExitCode, Stop> {
         }
     }
     let entries = vec![(add.name.clone(), Value::Object(entry))];
-    put_in(&file, entries, &secrets, Vec::new(), add.manner)
+    put_in(&file, entries, &secrets, Vec::new(), add.manner, None)
 }
 
 /// Adds the servers of a host's file.
-pub(super) fn import(
+pub(crate) fn import(
     settings: Settings,
     path: &Path,
     only: &[String],
@@ -235,11 +245,11 @@ pub(super) fn import(
         // Before the file has references to them. One that is not used does no harm.
         crate::vault::keep(&place, &secrets)?;
     }
-    put_in(&file, entries, &secrets, told, manner)
+    put_in(&file, entries, &secrets, told, manner, None)
 }
 
 /// A name that an upstream can have.
-fn legal_name(name: &str) -> String {
+pub(crate) fn legal_name(name: &str) -> String {
     let legal = |it: char| match it {
         it if it.is_ascii_alphanumeric() || "_.-".contains(it) => it,
         _ => '-',
@@ -312,13 +322,14 @@ fn of_spec(name: &str, spec: &UpstreamSpec, secrets: &mut Secrets) -> Result<Val
     Ok(Value::Object(entry))
 }
 
-/// Writes entries to the file, or shows what would be written.
-fn put_in(
+/// Writes entries to the file, or shows what would be written; `servers` is what is known of them besides, for programs.
+pub(crate) fn put_in(
     file: &File,
     entries: Vec<(String, Value)>,
     secrets: &Secrets,
     told: Vec<String>,
     manner: Manner,
+    servers: Option<Vec<Value>>,
 ) -> Result<ExitCode, Stop> {
     let mut environment = Environment::of_process();
     for variable in secrets.unset() {
@@ -364,7 +375,7 @@ fn put_in(
         .moved()
         .map(|(name, _, place)| json!({ "name": name.as_str(), "stood_in": place }));
     let moved: Vec<Value> = moved.collect();
-    let report = json!({
+    let mut report = json!({
         "file": file.path,
         "written": is_written,
         "is_new": file.is_new,
@@ -373,6 +384,9 @@ fn put_in(
         "variables": variables,
         "told": told,
     });
+    if let Some(servers) = servers {
+        report["servers"] = servers.into();
+    }
     match manner.format {
         ReportFormat::Json => print_json(&report),
         ReportFormat::Text => print(&added_text(file, &entries, secrets, &told, is_written)),
@@ -486,7 +500,7 @@ fn is_there(program: &str) -> bool {
 }
 
 /// Takes an upstream out of the file.
-pub(super) fn remove(settings: Settings, name: &str, manner: Manner) -> Result<ExitCode, Stop> {
+pub(crate) fn remove(settings: Settings, name: &str, manner: Manner) -> Result<ExitCode, Stop> {
     let file = File::of(settings)?;
     let environment = Environment::of_process();
     let before = file

@@ -1,0 +1,330 @@
+//! A published server as a command or an address, with what an operator is shown before either is used.
+
+use std::path::PathBuf;
+
+use crate::input::{Answers, Asked, Asking, Words};
+use crate::reading::shown;
+use crate::runtime;
+use crate::server_json::{Package, Remote, ServerJson, Transport};
+
+/// A way to reach a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Launch {
+    /// A program of this machine.
+    Program {
+        /// Program.
+        program: String,
+        /// Arguments of it.
+        arguments: Vec<Words>,
+        /// Variables of its environment.
+        environment: Vec<(String, Words)>,
+        /// Directory that it runs in.
+        directory: Option<PathBuf>,
+    },
+    /// An address.
+    Address {
+        /// Address.
+        url: Words,
+        /// Headers of each request.
+        headers: Vec<(String, Words)>,
+        /// True for HTTP with SSE.
+        is_sse: bool,
+    },
+    /// A bundle that must be fetched first.
+    Bundle {
+        /// Address of the file.
+        url: String,
+        /// SHA-256 that the file must have.
+        sha256: String,
+    },
+}
+
+/// A plan to run a server, for an operator to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Command or address.
+    pub launch: Launch,
+    /// Part of the entry that it is made of, such as `packages[0] (npm)`.
+    pub from: String,
+    /// Values that the operator may give.
+    pub asked: Vec<Asked>,
+    /// Names of values that must be given before it can be used.
+    pub missing: Vec<String>,
+    /// Reasons why it cannot be used, whatever is given.
+    pub refused: Vec<String>,
+    /// Remarks that an operator should read first.
+    pub warnings: Vec<String>,
+    /// SHA-256 of the package that cannot be compared, since its runtime fetches it by itself.
+    pub unchecked_sha256: Option<String>,
+}
+
+/// Wish for one of the ways that an entry has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// The first that can be used: packages, and then remotes.
+    First,
+    /// The first package of this kind, or `remote`.
+    Kind(String),
+}
+
+/// An entry that has no way which can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct NoWay(pub Vec<String>);
+
+/// The plan for an entry.
+///
+/// # Errors
+///
+/// [`NoWay`] with a reason for each of its ways, if none can be used.
+pub fn plan(server: &ServerJson, way: &Way, answers: &Answers) -> Result<Plan, NoWay> {
+    let mut reasons = Vec::new();
+    let mut first_refused = None;
+    let wanted = |kind: &str| match way {
+        Way::First => true,
+        Way::Kind(wanted) => wanted == kind,
+    };
+    for (at, package) in server.packages.iter().enumerate() {
+        if !wanted(&package.kind) {
+            continue;
+        }
+        let from = format!("packages[{at}] ({})", shown(&package.kind));
+        match of_package(package, &from, answers) {
+            Ok(plan) if plan.refused.is_empty() => return Ok(plan),
+            Ok(plan) => {
+                first_refused.get_or_insert(plan);
+            }
+            Err(why) => reasons.push(format!("{from}: {why}")),
+        }
+    }
+    for (at, remote) in server.remotes.iter().enumerate() {
+        if wanted("remote") {
+            let plan = of_remote(remote, format!("remotes[{at}]"), answers);
+            if plan.refused.is_empty() {
+                return Ok(plan);
+            }
+            first_refused.get_or_insert(plan);
+        }
+    }
+    if let Some(plan) = first_refused {
+        return Ok(plan);
+    }
+    if reasons.is_empty() {
+        let has = ways(server).join(", ");
+        reasons.push(match (way, has.is_empty()) {
+            (_, true) => {
+                "it has neither packages nor remotes: nothing says how to run it".to_owned()
+            }
+            (Way::Kind(kind), false) => format!("it has no `{}`; it has {has}", shown(kind)),
+            (Way::First, false) => "none of its packages and remotes can be used".to_owned(),
+        });
+    }
+    Err(NoWay(reasons))
+}
+
+/// Kinds of the ways that an entry has.
+#[must_use]
+pub fn ways(server: &ServerJson) -> Vec<String> {
+    let mut ways: Vec<String> = server.packages.iter().map(|it| shown(&it.kind)).collect();
+    ways.extend(server.remotes.iter().map(|_| "remote".to_owned()));
+    ways.dedup();
+    ways
+}
+
+fn of_package(package: &Package, from: &str, answers: &Answers) -> Result<Plan, String> {
+    if package.transport != Transport::Stdio {
+        return Err(
+            "it serves HTTP by itself: start it yourself, and add its address with `upstream add --url`".to_owned(),
+        );
+    }
+    if package.kind == "mcpb" {
+        return of_bundle(package, from);
+    }
+    let runtime = runtime::of(package)?;
+    let mut asking = Asking::new(answers);
+    let (mut refused, mut warnings) = (Vec::new(), Vec::new());
+    let mut environment = Vec::new();
+    for (name, variable) in &package.environment {
+        if let Some(why) = steers(name) {
+            refused.push(format!("the variable `{name}` {why}"));
+        }
+        if let Some(words) = asking.value(name, variable) {
+            environment.push((name.clone(), words));
+        }
+    }
+    let of_runtime = words(&package.runtime_arguments, &mut asking, true);
+    runtime.judge(&of_runtime, &mut refused, &mut warnings);
+    let of_server = words(&package.arguments, &mut asking, false);
+    let names: Vec<_> = environment.iter().map(|(name, _)| name.as_str()).collect();
+    let arguments = runtime.arguments(package, of_runtime, of_server, &names)?;
+    warnings.extend(runtime.warnings(package));
+    let unchecked_sha256 = package.sha256.clone();
+    Ok(finished(
+        Launch::Program {
+            program: runtime.program.to_owned(),
+            arguments,
+            environment,
+            directory: None,
+        },
+        from,
+        asking,
+        (refused, warnings),
+        unchecked_sha256,
+    ))
+}
+
+fn of_bundle(package: &Package, from: &str) -> Result<Plan, String> {
+    let url = &package.identifier;
+    if !url.starts_with("https://") || url.contains(['@', ' ', '"', '\\']) {
+        return Err("a bundle is fetched by `https://` alone".to_owned());
+    }
+    let sha256 = package
+        .sha256
+        .clone()
+        .ok_or("it has no `fileSha256`, without which a bundle cannot be told from another one")?;
+    Ok(Plan {
+        launch: Launch::Bundle {
+            url: url.clone(),
+            sha256,
+        },
+        from: from.to_owned(),
+        asked: Vec::new(),
+        missing: Vec::new(),
+        refused: Vec::new(),
+        warnings: Vec::new(),
+        unchecked_sha256: None,
+    })
+}
+
+fn of_remote(remote: &Remote, from: String, answers: &Answers) -> Plan {
+    let mut asking = Asking::new(answers);
+    let (mut refused, mut warnings) = (Vec::new(), Vec::new());
+    let url = asking.value("url", &remote.url).unwrap_or_default();
+    let address = url.plain();
+    let is_open = address.starts_with("http://");
+    if !is_open && !address.starts_with("https://") && asking.missing().is_empty() {
+        refused.push(format!("`{}` is no address of HTTP", shown(&address)));
+    }
+    let host = address.split_once("://").map_or("", |(_, rest)| rest);
+    let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+    if host.contains('@') {
+        refused.push("its address has a user or a password".to_owned());
+    }
+    if is_open
+        && !["localhost", "127.0.0.1", "[::1]"]
+            .iter()
+            .any(|it| host.starts_with(it))
+    {
+        warnings.push("requests to it are not encrypted (`http://`)".to_owned());
+    }
+    let mut headers = Vec::new();
+    for (name, variable) in &remote.headers {
+        if let Some(words) = asking.value(name, variable) {
+            headers.push((name.clone(), words));
+        }
+    }
+    let launch = Launch::Address {
+        url,
+        headers,
+        is_sse: remote.is_sse,
+    };
+    finished(launch, &from, asking, (refused, warnings), None)
+}
+
+pub(crate) fn finished(
+    launch: Launch,
+    from: &str,
+    asking: Asking<'_>,
+    (mut refused, warnings): (Vec<String>, Vec<String>),
+    unchecked_sha256: Option<String>,
+) -> Plan {
+    refused.extend(asking.wrong.iter().cloned());
+    for name in asking.strangers() {
+        let known: Vec<_> = asking.asked.iter().map(|it| it.name.as_str()).collect();
+        let known = match known.is_empty() {
+            true => "it asks for nothing".to_owned(),
+            false => format!("it asks for {}", known.join(", ")),
+        };
+        refused.push(format!("`{}` is not asked for: {known}", shown(&name)));
+    }
+    Plan {
+        launch,
+        from: from.to_owned(),
+        missing: asking.missing(),
+        asked: asking.asked,
+        refused,
+        warnings,
+        unchecked_sha256,
+    }
+}
+
+/// Arguments in their order, each a word of its own.
+fn words(
+    arguments: &[crate::server_json::Argument],
+    asking: &mut Asking<'_>,
+    of_runtime: bool,
+) -> Vec<Words> {
+    let mut words = Vec::new();
+    for argument in arguments {
+        let Some(flag) = &argument.flag else {
+            words.extend(asking.values(&argument.key, &argument.value, argument.is_repeated));
+            continue;
+        };
+        if argument.is_bare && of_runtime {
+            words.push(Words::theirs(flag.clone()));
+            continue;
+        }
+        for value in asking.values(&argument.key, &argument.value, argument.is_repeated) {
+            if flag.starts_with("--") || flag.ends_with('=') {
+                let between = if flag.ends_with('=') { "" } else { "=" };
+                let mut all = Words::theirs(format!("{flag}{between}"));
+                all.0.extend(value.0);
+                words.push(all);
+            } else {
+                words.push(Words::theirs(flag.clone()));
+                words.push(value);
+            }
+        }
+    }
+    words
+}
+
+/// Reason why a variable cannot be set by a stranger: it decides which code is loaded, or from where.
+pub(crate) fn steers(name: &str) -> Option<&'static str> {
+    const NAMES: [&str; 18] = [
+        "BASH_ENV",
+        "CLASSPATH",
+        "ENV",
+        "HOME",
+        "IFS",
+        "JAVA_TOOL_OPTIONS",
+        "NODE_EXTRA_CA_CERTS",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "PATH",
+        "PERL5OPT",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "RUBYOPT",
+        "SHELL",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "TMPDIR",
+    ];
+    const BEGINNINGS: [&str; 8] = [
+        "BUN_",
+        "DOCKER_",
+        "DOTNET_",
+        "DYLD_",
+        "LD_",
+        "NPM_CONFIG_",
+        "PIP_",
+        "UV_",
+    ];
+    let upper = name.to_ascii_uppercase();
+    let is_named = NAMES.contains(&upper.as_str());
+    let begins = BEGINNINGS.iter().any(|it| upper.starts_with(it));
+    (is_named || begins).then_some(
+        "decides which code is run, or where it comes from: set it yourself with `upstream add`, if it is meant",
+    )
+}
