@@ -4,9 +4,10 @@ use crate::{Gateway, GatewayOptions, HostFile, Status, UpstreamSpec, hosts};
 use adapter_skills::SkillCatalog;
 use adapter_tools::{Content, ResourceBody, Tool, ToolCx, ToolError, ToolOutput};
 use futures_util::future::BoxFuture;
+use mcp_client::UnknownServer;
 use mcp_server::ToolSource;
 use serde_json::{Map, Value};
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 /// Characters of a result that an agent is shown, if its registry says no other number.
 pub const MAX_RESULT_CHARS: usize = 5_000;
@@ -73,6 +74,18 @@ impl ToolDef {
             max_result_chars: MAX_RESULT_CHARS,
             tool,
         }
+    }
+
+    /// As the Chat Completions interface of OpenAI takes it. Its name is [`mcp_client::model_name`].
+    #[must_use]
+    pub fn openai(&self) -> Value {
+        mcp_client::openai_tool(&self.name, &self.description, &self.input_schema)
+    }
+
+    /// As the Messages interface of Anthropic takes it, likewise.
+    #[must_use]
+    pub fn anthropic(&self) -> Value {
+        mcp_client::anthropic_tool(&self.name, &self.description, &self.input_schema)
     }
 
     /// Calls it, and has the result as text. A result that says it is an error is one.
@@ -223,6 +236,33 @@ impl McpManager {
         }
         self.gateway = Some(gateway);
         registered
+    }
+
+    /// Tools of these servers alone (founding document 003, §8).
+    ///
+    /// # Errors
+    ///
+    /// The name of a server that there is not.
+    pub fn tools_of(&self, servers: &[&str]) -> Result<Vec<ToolDef>, UnknownServer> {
+        let unknown = |name: &&str| UnknownServer((*name).to_owned());
+        let Some(gateway) = &self.gateway else {
+            return servers
+                .first()
+                .map_or(Ok(Vec::new()), |it| Err(unknown(it)));
+        };
+        let known = gateway.status();
+        let mut wanted = BTreeSet::new();
+        for server in servers {
+            if known.iter().all(|it| it.name != *server) {
+                return Err(unknown(server));
+            }
+            let names = gateway.tools_named(server).into_iter();
+            wanted.extend(names.filter_map(|(_, offered)| offered));
+        }
+        let found = gateway.tools(&SkillCatalog::default());
+        let (set, _) = adapter_tools::ToolSet::collect(found.tools);
+        let tools = set.iter().filter(|it| wanted.contains(it.name()));
+        Ok(tools.map(|it| ToolDef::of(it.clone())).collect())
     }
 
     /// Closes all connections.

@@ -1091,6 +1091,15 @@ async fn a_manager_registers_the_tools_of_the_servers_that_are_there() {
         .unwrap();
     let failed = fail.call(serde_json::Map::new()).await.unwrap_err();
     assert!(failed.to_string().contains("it failed"), "{failed}");
+    // By the names of servers, and in the form that models are given.
+    let of_one = manager.tools_of(&["one"]).unwrap();
+    assert_eq!(of_one.len(), 23);
+    assert!(of_one.iter().all(|it| it.name.starts_with("mcp_one_")));
+    let unknown = manager.tools_of(&["one", "onne"]).unwrap_err();
+    assert_eq!(unknown.to_string(), "there is no tool of a server `onne`");
+    let echo = of_one.iter().find(|it| it.name == "mcp_one_echo").unwrap();
+    assert_eq!(echo.openai()["function"]["parameters"], echo.input_schema);
+    assert_eq!(echo.anthropic()["name"], "mcp_one_echo");
     // A name that is taken is not taken away.
     assert_eq!(manager.initialize(&mut registry).await, 0);
     manager.shutdown().await;

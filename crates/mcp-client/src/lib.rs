@@ -54,7 +54,7 @@ pub use crate::{
     error::Error,
     handlers::{Handlers, NoHandlers, OnlyRoots},
     options::{CallOptions, OnTask, Options, Progress, Speak},
-    toolbox::Toolbox,
+    toolbox::{Toolbox, UnknownServer, anthropic_tool, model_name, openai_tool, server_of},
     wire::{
         child::{ChildProgram, INHERITED},
         shared::Agreed,

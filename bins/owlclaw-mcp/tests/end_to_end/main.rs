@@ -6,6 +6,7 @@
 mod support;
 
 mod access;
+mod adapters;
 mod alerts;
 mod applications;
 mod approvals_command;
@@ -44,6 +45,7 @@ mod metrics;
 mod plain_reads;
 mod prompts;
 mod redaction;
+mod registry;
 mod restart;
 mod results;
 mod rules;
