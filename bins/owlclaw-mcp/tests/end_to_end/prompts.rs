@@ -545,7 +545,7 @@ async fn prompts_and_resources_of_an_application_say_what_does_not_fit() {
         (json!({"genre": "crime"}), "/genre: expected one of 'novel'"),
         (
             json!({"genre": "novel", "amount": "two"}),
-            "/amount: is no int",
+            "/amount: expected integer",
         ),
         (
             json!({"genre": "novel", "number": "2"}),

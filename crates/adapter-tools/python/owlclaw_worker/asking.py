@@ -11,7 +11,7 @@ import enum
 import threading
 import typing
 
-from . import constraints, convert, hints, protocol, schema
+from . import constraints, convert, hints, judge, protocol, schema
 
 __all__ = [
     "AcceptedElicitation",
@@ -193,7 +193,7 @@ class Questions:
 
 
 def form(response_type):
-    """The schema of a form, and what makes an answer of its content."""
+    """The schema of a form, and what makes an answer of its content, which a client may have filled with anything."""
     if response_type is None:
         return {"type": "object", "properties": {}}, lambda content: content
     if isinstance(response_type, (list, dict)):
@@ -209,22 +209,41 @@ def form(response_type):
     definitions = {**generator.definitions, **made.pop("$defs", {})}
     read = convert.converter(response_type)
     if is_record:
-        made = _resolved(made, definitions)
+        whole = made = _resolved(made, definitions)
         properties = {name: _field(name, one, definitions) for name, one in made.get("properties", {}).items()}
         wanted = {"type": "object", "properties": properties}
         if made.get("required"):
             wanted["required"] = list(made["required"])
-        return wanted, lambda content: content if read is None else read(content, "")
+
+        def of_record(content):
+            content = _judged(whole, definitions, content)
+            return content if read is None else read(content, "")
+
+        return wanted, of_record
+    whole = {"type": "object", "properties": {"value": made}, "required": ["value"]}
     value = _field("value", made, definitions)
     value.setdefault("title", "Value")
     wanted = {"type": "object", "properties": {"value": value}, "required": ["value"]}
 
     def of_value(content):
-        if "value" not in content:
-            raise constraints.InvalidArgument("/value", "is missing")
-        return content["value"] if read is None else read(content["value"], "/value")
+        value = _judged(whole, definitions, content)["value"]
+        return value if read is None else read(value, "/value")
 
     return wanted, of_value
+
+
+def _judged(whole, definitions, content):
+    """The content of an answer as a handler's arguments are let through: by the schema, and without null for what may
+    be left out and cannot be null.
+    """
+    properties, required = whole.get("properties", {}), whole.get("required", ())
+    kept = {
+        name: one
+        for name, one in content.items()
+        if one is not None or name in required or name not in properties or judge.fits(properties[name], definitions, None)
+    }
+    judge.check(whole, definitions, kept, "")
+    return kept
 
 
 def _choice(options):
@@ -234,21 +253,12 @@ def _choice(options):
     if isinstance(offered, dict):
         titled = [{"const": name, "title": str((about or {}).get("title", name))} for name, about in offered.items()]
         value = {"anyOf": titled} if is_multiple else {"type": "string", "oneOf": titled}
-        names = list(offered)
     else:
-        names = [str(name) for name in offered]
-        value = {"type": "string", "enum": names}
+        value = {"type": "string", "enum": [str(name) for name in offered]}
     if is_multiple:
         value = {"type": "array", "items": value}
     wanted = {"type": "object", "properties": {"value": {**value, "title": "Value"}}, "required": ["value"]}
-
-    def read(content):
-        chosen = content.get("value")
-        if any(one not in names for one in (chosen if is_multiple and isinstance(chosen, list) else [chosen])):
-            raise constraints.InvalidArgument("/value", "is none of %s" % ", ".join(map(repr, names)))
-        return chosen
-
-    return wanted, read
+    return wanted, lambda content: _judged(wanted, {}, content)["value"]
 
 
 def _resolved(made, definitions):

@@ -13,7 +13,7 @@ import re
 import typing
 import urllib.parse
 
-from . import around, constraints, content, hints, protocol, streams
+from . import around, constraints, content, hints, judge, protocol, schema, streams
 from .call import Handler
 from .convert import takes_written
 from .docstring import parse as parse_docstring
@@ -245,40 +245,43 @@ class Lifespan:
 
 
 class _FromTexts(Handler):
-    """A handler whose arguments come as texts."""
+    """A handler whose arguments come as texts, and which no schema has been published for: they are judged here by the
+    schema of its hints, as the server judges the arguments of tools.
+    """
 
     def __init__(self, name, function):
         super().__init__(name, function)
         self._wants_text = {one.name: _takes_text(one.hint) for one in self.signature.parameters}
-        self._checks = {one.name: _scalar(one.hint) for one in self.signature.parameters}
+        self._required = [one.name for one in self.signature.parameters if one.default is hints.MISSING and one.factory is None]
+        wanted = schema.input_schema(self.signature, {})
+        self._schemas, self._definitions = wanted["properties"], wanted.get("$defs", {})
         self._written = {name for name, convert in self._converters if takes_written(convert)}
         # The numbers are in the texts.
         self.takes_written = False
 
     def bind(self, arguments, context, written=None):
-        given = {}
-        for name, value in arguments.items():
-            if isinstance(value, str) and not self._wants_text.get(name, True):
-                try:
-                    value = json.loads(value, parse_float=protocol.Written if name in self._written else None)
-                except ValueError:
-                    pass  # A date, say. What it is not, its type says.
-            wanted = self._checks.get(name)
-            if wanted is not None:
-                is_right = isinstance(value, (int, float) if wanted is float else wanted)
-                if not is_right or (wanted is not bool and isinstance(value, bool)):
-                    raise constraints.InvalidArgument("/" + name, "is no %s" % wanted.__name__)
-            given[name] = value
+        for name in self._required:
+            if name not in arguments:
+                raise constraints.InvalidArgument("/" + name, "is missing")
+        given = {name: self._read(name, value) for name, value in arguments.items()}
         return super().bind(given, context)
 
-
-def _scalar(hint):
-    """The class of a number or a truth value that a hint stands for; no schema has checked it."""
-    try:
-        hint = hints.peel(hint)[0]
-    except Exception:  # Hints are the application's objects.
-        return None
-    return hint if hint in (int, float, bool) else None
+    def _read(self, name, value):
+        wanted = self._schemas.get(name, True)
+        readings = [value]
+        if isinstance(value, str):
+            try:
+                read = json.loads(value, parse_float=protocol.Written if name in self._written else None)
+            except ValueError:
+                pass  # A date, say.
+            else:
+                # A text that is JSON as well is what its hint says first.
+                readings.insert(1 if self._wants_text.get(name, True) else 0, read)
+        for reading in readings:
+            if judge.fits(wanted, self._definitions, reading):
+                return reading
+        # What is said is about what was meant: a number that is too large is no text that should be a number.
+        judge.check(wanted, self._definitions, readings[0], "/" + name)
 
 
 def _takes_text(hint):

@@ -184,7 +184,13 @@ def encode_value(value):
         return _encode_exactly(value)
     if len(body) > MAX_DEPTH and (_may_be_too_deep(body) or _LONG_NUMBER in body.translate(_ONE_DIGIT)):
         return _encode_exactly(value)
+    if _KEY_OF_NO_STRING.search(body) is not None:
+        # The encoder writes the keys 1 and "1" alike, and both.
+        return _encode_exactly(value)
     return body
+
+
+_KEY_OF_NO_STRING = re.compile(rb'[{,]"(?:-?[0-9][0-9.e+-]*|true|false|null)":')
 
 
 def _encode_exactly(value):

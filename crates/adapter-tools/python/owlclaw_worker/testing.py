@@ -19,7 +19,7 @@ import typing
 
 import owlclaw_worker
 
-from . import around, constraints, content, describe, load, offers, protocol, streams
+from . import around, constraints, content, describe, judge, load, offers, protocol, streams
 from .call import Handler
 
 __all__ = ["Client", "Result"]
@@ -224,7 +224,7 @@ class Client:
 
 
 def _checked(schema, arguments):
-    """The arguments as the server lets them through. Without the package jsonschema only names are looked at."""
+    """The arguments as the server lets them through. Without the package jsonschema formats are not looked at."""
     properties, required = schema.get("properties", {}), schema.get("required", ())
     # Null for what may be left out and cannot be null counts as left out.
     kept = {
@@ -242,6 +242,7 @@ def _checked(schema, arguments):
     try:
         import jsonschema
     except ImportError:
+        judge.check(schema, schema.get("$defs", {}), kept, "")
         return kept
     for error in jsonschema.Draft202012Validator(schema).iter_errors(kept):
         raise constraints.InvalidArgument("".join("/%s" % part for part in error.absolute_path), error.message)

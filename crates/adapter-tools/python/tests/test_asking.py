@@ -29,6 +29,23 @@ async def greet(ctx: Context):
     said = await ctx.elicit("Who?", Person)
     return [said.action, repr(getattr(said, "data", None)), len(RUNS), ctx.request_id]
 
+@dataclasses.dataclass
+class Order:
+    n: int
+    ok: bool
+    size: typing.Literal["s", "l"] = "s"
+    note: typing.Optional[str] = None
+
+@app.handler("typed")
+async def typed(ctx: Context, kind: str):
+    wanted = {
+        "bool": bool, "int": int, "float": float, "str": str, "literal": typing.Literal["a", "b"], "number": typing.Literal[1, 2],
+        "optional": typing.Optional[int], "order": Order, "one": ["a", "b"], "several": [["a", "b"]], "color": Color,
+        "titled": [{"a": {"title": "A"}}],
+    }[kind]
+    said = await ctx.elicit("a?", wanted)
+    return repr(said.data)
+
 @app.handler("together")
 async def together(ctx: Context):
     one, two = await asyncio.gather(ctx.elicit("a?", int), ctx.list_roots())
@@ -119,6 +136,58 @@ class Asking(unittest.TestCase):
         self.worker.send(answers(3, {key: {"action": "accept", "content": {"age": "old"}}}))
         error = self.worker.answer(3)
         self.assertEqual((error["kind"], error["exception"]), ("raised", "ValueError"))
+
+    def test_answers_are_of_the_type_that_was_asked_for(self):
+        wrong = {
+            "bool": ["no", "false", 1, 0, None, [True]],
+            "int": ["3", 3.5, None, [1], True],
+            "float": ["1.5", None, False],
+            "str": [1, None, ["a"]],
+            "literal": ["zzz", None, ["a"]],
+            "number": [3, "1", True],
+            "optional": ["3", 3.5],
+            "one": ["zzz", ["a"], None],
+            "several": ["a", ["zzz"], [["a"]], None],
+            "titled": ["a", ["zzz"]],
+            "color": ["green", 1],
+        }
+        for kind, values in wrong.items():
+            for value in values:
+                self.refused(kind, {"value": value}, "for: /value")
+            if kind != "optional":
+                self.refused(kind, {}, "/value")
+        for content, place in (
+            ({"n": "1", "ok": True}, "/n: expected integer"),
+            ({"n": 1, "ok": "no"}, "/ok: expected boolean"),
+            ({"n": 1, "ok": True, "size": "xl"}, "/size: expected one of"),
+            ({"n": 1, "ok": True, "note": 5}, "/note: expected string"),
+            ({"n": 1}, "/ok: is missing"),
+        ):
+            self.refused("order", content, place)
+        for kind, value, data in (
+            ("bool", False, "False"),
+            ("int", 3.0, "3"),
+            ("literal", "b", "'b'"),
+            ("optional", None, "None"),
+            ("several", ["a", "b"], "['a', 'b']"),
+            ("titled", ["a"], "['a']"),
+            ("color", "blue", "<Color.BLUE: 'blue'>"),
+        ):
+            self.assertEqual(self.said(kind, {"value": value})["value"], data)
+        content = {"n": 1, "ok": False, "size": None, "note": None}
+        self.assertEqual(self.said("order", content)["value"], "Order(n=1, ok=False, size='s', note=None)")
+
+    def said(self, kind, content):
+        self.worker.send(call_frame(20, "typed", {"kind": kind}))
+        (key,) = self.worker.frame()["questions"]
+        self.worker.send(answers(20, {key: {"action": "accept", "content": content}}))
+        return self.worker.answer(20)
+
+    def refused(self, kind, content, place):
+        with self.subTest(kind=kind, content=content):
+            error = self.said(kind, content)
+            self.assertEqual((error["type"], error.get("exception")), ("error", "ValueError"), error)
+            self.assertIn(place, error["message"])
 
     def test_questions_of_tasks_are_asked_together(self):
         questions = self.asked(4, "together")

@@ -5,7 +5,7 @@ import unittest
 from support import WorkerProcess
 
 APP = """
-import contextlib, dataclasses, datetime, typing
+import contextlib, dataclasses, datetime, enum, typing
 from owlclaw_worker import Context, FastMCP, Image, Message, ToolResult
 
 @contextlib.asynccontextmanager
@@ -65,6 +65,23 @@ def codes(value):
 async def users(value, known):
     return ["%s%d" % (value, n) for n in range(150)]
 
+class Tone(enum.Enum):
+    FORMAL = "formal"
+
+def typed(
+    tone: typing.Literal["formal", "friendly"] = "formal", count: typing.Optional[int] = None, tags: typing.List[str] = (),
+    level: typing.Literal[1, 2] = 1, kind: Tone = Tone.FORMAL, day: typing.Optional[datetime.date] = None,
+    free: typing.Any = None, either: typing.Union[int, datetime.date] = 0, sizes: typing.Dict[str, int] = {},
+):
+    return repr([tone, count, tags, level, kind.name, day and day.isoformat(), free, str(either), sizes])
+
+mcp.prompt("typed")(typed)
+mcp.resource("typed://x{?tone,count,tags,level,kind,day,free,either,sizes}")(typed)
+
+@mcp.prompt
+def mail(to: typing.Optional[str]):
+    return "to %s" % to
+
 sub = FastMCP("sub")
 
 @sub.tool
@@ -114,7 +131,8 @@ class Offers(unittest.TestCase):
         self.assertNotIn("title", tools["add"])
         resources = {one["uri"]: one for one in self.ready["resources"]}
         self.assertEqual(
-            sorted(resources), ["data://config", "data://in/sub", "data://picture", "users://{user}/orders{?limit}"]
+            sorted(uri for uri in resources if not uri.startswith("typed:")),
+            ["data://config", "data://in/sub", "data://picture", "users://{user}/orders{?limit}"],
         )
         self.assertEqual(resources["data://config"]["description"], "The settings.")
         self.assertEqual(
@@ -122,7 +140,7 @@ class Offers(unittest.TestCase):
             [True, "Orders", ["x"], True],
         )
         prompts = {one["name"]: one for one in self.ready["prompts"]}
-        self.assertEqual(sorted(prompts), ["chat", "in_asked", "review"])
+        self.assertEqual(sorted(prompts), ["chat", "in_asked", "mail", "review", "typed"])
         self.assertEqual(prompts["review"]["description"], "Reviews code.")
         self.assertEqual(
             prompts["review"]["arguments"],
@@ -159,6 +177,37 @@ class Offers(unittest.TestCase):
         value = self.ask("prompt", 2, "chat", {"topic": "x"})["value"]
         self.assertEqual([one["role"] for one in value["messages"]], ["user", "assistant", "user"])
         self.assertEqual(value["messages"][2]["content"], {"type": "image", "data": "MQ==", "mimeType": "image/png"})
+
+    def test_arguments_that_come_as_texts_are_judged_as_those_of_tools(self):
+        kinds = (("prompt", "typed"), ("resource", "typed://x{?tone,count,tags,level,kind,day,free,either,sizes}"))
+        for kind, name in kinds:
+            for argument, text in (
+                ("tone", "rude"),
+                ("count", "many"),
+                ("count", "1.5"),
+                ("count", "true"),
+                ("tags", "a"),
+                ("tags", "[1]"),
+                ("tags", '{"a":1}'),
+                ("level", "3"),
+                ("kind", "rude"),
+                ("day", "soon"),
+                ("either", "x"),
+                ("sizes", '{"a":"1"}'),
+            ):
+                error = self.ask(kind, 1, name, {argument: text})
+                self.assertEqual(error.get("kind"), "invalid_arguments", (kind, argument, text, error))
+                self.assertIn("/%s" % argument, error["message"])
+            given = {
+                "tone": "friendly", "count": "3", "tags": '["1","b"]', "level": "2", "kind": "formal", "day": "2026-01-02",
+                "free": "5", "either": "5", "sizes": '{"a":1}',
+            }
+            value = self.ask(kind, 2, name, given)["value"]
+            said = value["messages"][0]["content"]["text"] if kind == "prompt" else value["contents"][0]["text"]
+            self.assertEqual(
+                said, "['friendly', 3, ['1', 'b'], 2, 'FORMAL', '2026-01-02', '5', '5', {'a': 1}]"
+            )
+        self.assertIn("/to: is missing", self.ask("prompt", 3, "mail", {})["message"])
 
     def test_arguments_are_completed(self):
         def asked(name, value):

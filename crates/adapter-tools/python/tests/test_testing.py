@@ -109,7 +109,7 @@ class Testing(unittest.TestCase):
             client.read("data://a")
         said = client.prompt("ask", {"topic": "tea", "times": "2"})
         self.assertEqual([one["content"]["text"] for one in said], ["tea", "tea"])
-        with self.assertRaisesRegex(Exception, "/times: is no int"):
+        with self.assertRaisesRegex(Exception, "/times: expected integer"):
             client.prompt("ask", {"topic": "tea", "times": "x"})
         self.assertEqual(client.complete("ask", "topic", "c"), ["coffee"])
         self.assertEqual(client.complete("ask", "times", "c"), [])

@@ -131,6 +131,9 @@ class Values(unittest.TestCase):
             ({(1, 2): 3}, "the value has a key of type tuple; keys are strings"),
             ({"big": 10**300}, "/big is an integer of 300 digits or more"),
             ({"big": 10**5000}, "/big is an integer of 300 digits or more"),
+            ({1: "a", "1": "b"}, "the value has two keys that are both written '1'"),
+            ([{"x": {True: 1, "true": 2}}], "/0/x has two keys that are both written 'true'"),
+            ({1.5: 1, "1.5": 2}, "the value has two keys that are both written '1.5'"),
             ({Color.RED: 1, "red": 2}, "the value has two keys that are both written 'red'"),
         ]
         for value, message in rows:

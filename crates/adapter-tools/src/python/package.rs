@@ -28,6 +28,7 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_worker/forkable.py",
     "owlclaw_worker/hints.py",
     "owlclaw_worker/introduce.py",
+    "owlclaw_worker/judge.py",
     "owlclaw_worker/launcher.py",
     "owlclaw_worker/llm_costs.py",
     "owlclaw_worker/load.py",

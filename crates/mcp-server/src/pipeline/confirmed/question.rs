@@ -72,7 +72,8 @@ pub(crate) fn said(answers: &Answers) -> Option<Said> {
     Some(match answers.elicited(KEY)? {
         // Accepting a form is sending it; what it says is in its one field.
         Elicited::Accepted(content) => match content.get("confirm") {
-            Some(Value::Bool(true)) => Said::Yes,
+            // More than was asked for is an answer to something else.
+            Some(Value::Bool(true)) if content.len() == 1 => Said::Yes,
             _ => Said::NotYes,
         },
         Elicited::Declined => Said::No,
@@ -135,6 +136,10 @@ mod tests {
             ),
             (
                 r#"{"action":"accept","content":{"confirm":1}}"#,
+                Some(Said::NotYes),
+            ),
+            (
+                r#"{"action":"accept","content":{"confirm":true,"x":1}}"#,
                 Some(Said::NotYes),
             ),
             (
