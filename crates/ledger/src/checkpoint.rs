@@ -14,7 +14,7 @@ mod key;
 mod schedule;
 mod seal;
 
-pub(crate) use self::file::{Lines, last};
+pub(crate) use self::file::{Lines, append_first, last};
 pub use self::{
     continuity::{Continuity, ContinuityError, check_continuity},
     key::{KeyError, PublicKey, SigningKey},

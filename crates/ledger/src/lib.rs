@@ -97,6 +97,7 @@ pub use crate::{
             ArchiveError, ArchiveOptions, ArchiveStep, Archived, Archiver, DEFAULT_SEGMENT_ENTRIES,
             Hold, HoldFilter, Holds, MIN_AGE,
         },
+        backup::{BackupError, Restored, backup, backup_checkpoint, restore},
         offline_approvals::{OfflineApprovals, OfflineApprovalsError},
         reader::LedgerReader,
         schema::OpenError,

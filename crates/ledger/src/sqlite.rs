@@ -1,6 +1,7 @@
 //! A ledger in an SQLite file, with the index that readers use.
 
 pub(crate) mod archive;
+pub(crate) mod backup;
 pub(crate) mod index;
 pub(crate) mod offline_approvals;
 pub(crate) mod reader;

@@ -66,6 +66,7 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             settings,
             keys,
             checkpoints,
+            require_sealed,
             format,
         } => {
             let config = load_for(settings, NEEDED)?.config;
@@ -78,6 +79,7 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
                     print(&text)?;
                     Ok(match (is_sound, is_sealed) {
                         (true, true) => ExitCode::SUCCESS,
+                        (true, false) if require_sealed => FAILED.into(),
                         (true, false) => UNSEALED.into(),
                         (false, _) => FAILED.into(),
                     })
@@ -119,6 +121,25 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             let by = by.filter(|_| delete);
             let archived = inspect::archive(&config, (before, keep), by.as_deref(), format);
             print(&archived.map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Backup {
+            settings,
+            output,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            print(&inspect::backup(&config, &output, format).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Restore {
+            settings,
+            backup,
+            by,
+            reason,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            let accepted = by.as_deref().zip(reason.as_deref());
+            print(&inspect::restore(&config, &backup, accepted, format).map_err(Stop::Failed)?)
         }
         LedgerCommand::Hold {
             settings,

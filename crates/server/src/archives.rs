@@ -1,18 +1,18 @@
 //! Archives of the ledger: written on command, or by a thread of the server once an hour.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use ledger::{ArchiveOptions, Archived, Archiver, SigningKey};
+use ledger::{ArchiveOptions, Archived, Archiver, BackupError, Checkpoint, PublicKey, SigningKey};
 use mcp_server::{Component, ComponentState, system_clock};
 
 use crate::{Failure, with_causes};
 use config::Config;
 
 /// Name in `/health` of the component for archives that the server writes by itself.
-const ARCHIVE: &str = "ledger_archive";
+pub(super) const COMPONENT: &str = "ledger_archive";
 
 /// Time between two looks for entries that are old enough.
 const EVERY: Duration = Duration::from_secs(60 * 60);
@@ -42,9 +42,7 @@ pub struct ArchiveReport {
 ///
 /// When the ledger is in PostgreSQL, cannot be opened, or is being archived.
 pub fn open_archiver(config: &Config) -> Result<Archiver, Failure> {
-    if config.ledger.url.is_some() {
-        return Err("a ledger in PostgreSQL has no archives; ledger.url is set".into());
-    }
+    in_a_file(config)?;
     let key = match &config.ledger.checkpoint.key {
         Some(path) => Some(Arc::new(SigningKey::load(path)?)),
         None => None,
@@ -81,6 +79,69 @@ pub fn archive(
         }
     }
     Ok(report)
+}
+
+/// Copies the ledger of a configuration to a new file, also beside a server; returns the checkpoint of the copy's end.
+///
+/// # Errors
+///
+/// When the ledger is in PostgreSQL, cannot be read, or the file cannot be written.
+pub fn backup(config: &Config, to: &Path) -> Result<Checkpoint, Failure> {
+    in_a_file(config)?;
+    let key = match &config.ledger.checkpoint.key {
+        Some(path) => Some(SigningKey::load(path)?),
+        None => None,
+    };
+    let path = &config.ledger.path;
+    Ok(ledger::backup(path, to, key.as_ref(), system_clock())?)
+}
+
+/// Puts a backup in the place of the ledger of a configuration, which must not be there. `accepted` is who goes on
+/// with a backup that the file of checkpoints contradicts, and why: it goes on record, and the file is set aside,
+/// to where is returned besides.
+///
+/// # Errors
+///
+/// When the backup cannot be used, or the file of checkpoints contradicts it and nobody accepts that.
+pub async fn restore(
+    config: &Config,
+    from: &Path,
+    accepted: Option<(&str, &str)>,
+) -> Result<(Checkpoint, Option<PathBuf>), Failure> {
+    in_a_file(config)?;
+    let public = config
+        .ledger
+        .checkpoint
+        .key
+        .as_deref()
+        .map(SigningKey::public_path);
+    let keys = public.iter().map(|path| PublicKey::load(path));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let checkpoints = config.ledger.checkpoints_file();
+    let path = &config.ledger.path;
+    let restored = ledger::restore(from, path, &checkpoints, &keys, accepted.is_some());
+    let restored = restored.map_err(|error| match error {
+        BackupError::Contradicted(_) => Failure::from(format!(
+            "{}. If the ledger is to be gone on with from this backup all the same, say who accepts that: \
+             --by NAME --reason TEXT, which is put on record",
+            with_causes(&error)
+        )),
+        error => error.into(),
+    })?;
+    let aside = match accepted.filter(|_| restored.contradicted.is_some()) {
+        Some((by, reason)) => crate::accept_rollback(config, by, reason).await?.1,
+        None => None,
+    };
+    Ok((restored.checkpoint, aside))
+}
+
+fn in_a_file(config: &Config) -> Result<(), Failure> {
+    match config.ledger.url {
+        None => Ok(()),
+        Some(_) => Err(
+            "this is for a ledger in a file, and ledger.url names a database: use the tools of PostgreSQL".into(),
+        ),
+    }
 }
 
 /// Archives by the settings, beside the server that it is part of.
@@ -142,7 +203,7 @@ impl Archiving {
         Component::new(move || {
             let failed = shared.state().failed.clone();
             ComponentState {
-                name: ARCHIVE,
+                name: COMPONENT,
                 ok: failed.is_none(),
                 detail: failed,
             }

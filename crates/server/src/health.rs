@@ -6,11 +6,14 @@ use mcp_server::Health;
 use serde_json::json;
 use transport_http::PlainResponse;
 
-use super::{application, identity, prompts, rules, sessions, standing, store, tls};
+use super::{
+    application, archives, identity, prompts, rules, sessions, standing, store, tls,
+};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 13] = [
+const SPARED: [&str; 14] = [
     application::CODE,
+    archives::COMPONENT,
     identity::COMPONENT,
     identity::KEYS,
     prompts::COMPONENT,
@@ -33,7 +36,8 @@ const SPARED: [&str; 13] = [
 /// certificates and for files of keys; and an issuer that is down is down for all servers, whose
 /// other clients would be turned away with its own. New clients that are refused because too many
 /// are counted must not keep those who are counted from being served.
-/// An upstream that cannot be reached takes no other tool along, and a directory that is gone no other resource.
+/// An upstream that cannot be reached takes no other tool along, a directory that is gone no other resource, and what
+/// cannot be archived no call.
 pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainResponse {
     let status = if is_draining || !is_fit(health) {
         StatusCode::SERVICE_UNAVAILABLE

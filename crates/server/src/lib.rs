@@ -71,7 +71,7 @@ mod upstreams;
 mod websocket;
 
 pub use application::interpreter;
-pub use archives::{ArchiveReport, archive, open_archiver};
+pub use archives::{ArchiveReport, archive, backup, open_archiver, restore};
 pub use build::Server;
 pub use builder::Builder;
 pub use call::{call, principal_named};

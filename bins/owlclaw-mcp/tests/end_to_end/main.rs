@@ -11,6 +11,7 @@ mod alerts;
 mod applications;
 mod approvals_command;
 mod apps;
+mod archives;
 mod bad_input;
 mod cancellation;
 mod client;

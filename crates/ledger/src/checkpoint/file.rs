@@ -41,6 +41,11 @@ pub(super) fn append(path: &Path, checkpoint: &Checkpoint, after: Option<u64>) -
     file.sync_data()
 }
 
+/// Makes a file that begins with this checkpoint.
+pub(crate) fn append_first(path: &Path, checkpoint: &Checkpoint) -> io::Result<()> {
+    append(path, checkpoint, None)
+}
+
 /// The last checkpoint of a file.
 pub(crate) fn last(path: &Path) -> io::Result<Option<Checkpoint>> {
     let mut lines = Lines::open(path)?;

@@ -1,9 +1,12 @@
 //! Archives of the ledger, and holds that keep them.
 
-use ledger::{Hold, HoldFilter, Holds, ReadLedger as _, system_now_us};
+use std::path::Path;
+
+use ledger::{Hold, HoldFilter, Holds, ReadLedger as _, backup_checkpoint, system_now_us};
 use serde_json::{Value, json};
 
 use super::export::bar;
+use super::rows::hex;
 use super::sheet::{Row, Sheet, pretty, row};
 use super::verify::one_line;
 use crate::request::when::shown;
@@ -62,6 +65,63 @@ pub(crate) fn archive(
             lines.extend(written.map(|path| format!("segment      {path}")));
             let deleted = report.deleted.iter();
             lines.extend(deleted.map(|file| format!("deleted      {file}")));
+            lines.join("\n")
+        }
+    })
+}
+
+/// `ledger backup`.
+pub(crate) fn backup(config: &Config, to: &Path, format: ReportFormat) -> Result<String, Failure> {
+    let checkpoint = server::backup(config, to)?;
+    let sealed = backup_checkpoint(to);
+    Ok(match format {
+        ReportFormat::Json => pretty(&json!({
+            "backup": to,
+            "checkpoint": sealed,
+            "last_sequence": checkpoint.sequence,
+            "head": hex(&checkpoint.hash),
+            "signed": checkpoint.signature.is_some(),
+        })),
+        ReportFormat::Text => format!(
+            "backup       {}, which ends with entry {}\ncheckpoint   {}",
+            to.display(),
+            checkpoint.sequence,
+            sealed.display()
+        ),
+    })
+}
+
+/// `ledger restore`.
+pub(crate) fn restore(
+    config: &Config,
+    from: &Path,
+    accepted: Option<(&str, &str)>,
+    format: ReportFormat,
+) -> Result<String, Failure> {
+    if let Some((by, reason)) = accepted {
+        one_line("--by", by)?;
+        one_line("--reason", reason)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let accepted = accepted.map(|(by, reason)| (by.trim(), reason.trim()));
+    let (checkpoint, aside) = runtime.block_on(server::restore(config, from, accepted))?;
+    let path = &config.ledger.path;
+    Ok(match format {
+        ReportFormat::Json => pretty(&json!({
+            "ledger": path,
+            "last_sequence": checkpoint.sequence,
+            "head": hex(&checkpoint.hash),
+            "set_aside": aside,
+        })),
+        ReportFormat::Text => {
+            let mut lines = vec![format!(
+                "restored     {}, which ends with entry {}",
+                path.display(),
+                checkpoint.sequence
+            )];
+            lines.extend(aside.map(|aside| format!("set aside    {}", aside.display())));
             lines.join("\n")
         }
     })

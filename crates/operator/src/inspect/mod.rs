@@ -22,7 +22,7 @@ use server::Failure;
 
 pub use approvals::{approvals, os_user};
 pub(crate) use approvals::{decide, list as list_approvals, show as show_approval};
-pub(crate) use archive::{archive, hold, holds, lift_hold};
+pub(crate) use archive::{archive, backup, hold, holds, lift_hold, restore};
 pub(crate) use explain::explain;
 pub use explain::explanation;
 pub(crate) use export::export;

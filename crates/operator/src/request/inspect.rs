@@ -70,6 +70,9 @@ pub enum LedgerCommand {
         /// The file of checkpoints [default: ledger.checkpoint.file, else the one beside the ledger]
         #[arg(long, value_name = "PATH")]
         checkpoints: Option<PathBuf>,
+        /// Take a ledger that is not sealed to its end for damaged: exit code 1 in place of 3
+        #[arg(long)]
+        require_sealed: bool,
         /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
@@ -115,6 +118,37 @@ pub enum LedgerCommand {
         /// Name of the person who deletes; it goes on record
         #[arg(long, value_name = "NAME", requires = "delete")]
         by: Option<String>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: super::ReportFormat,
+    },
+    /// Copies the ledger to a new file, also beside a server that runs, and its checkpoint to FILE.checkpoint
+    #[command(after_help = super::EXIT_CODES)]
+    Backup {
+        #[command(flatten)]
+        settings: Settings,
+        /// File to make; an existing file is left as it is
+        #[arg(value_name = "FILE")]
+        output: PathBuf,
+        /// Output format
+        #[arg(long, value_enum, default_value_t)]
+        format: super::ReportFormat,
+    },
+    /// Puts a backup in the place of a ledger that is not there, and tells the file of checkpoints of its end
+    #[command(after_help = super::EXIT_CODES)]
+    Restore {
+        #[command(flatten)]
+        settings: Settings,
+        /// The backup; FILE.checkpoint must be beside it
+        #[arg(value_name = "FILE")]
+        backup: PathBuf,
+        /// Name of the person who goes on with a backup that lacks entries which the file of checkpoints seals; it goes on
+        /// record
+        #[arg(long, value_name = "NAME", requires = "reason")]
+        by: Option<String>,
+        /// Reason; it goes on record
+        #[arg(long, value_name = "TEXT", requires = "by")]
+        reason: Option<String>,
         /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,

@@ -104,6 +104,12 @@ impl LedgerReader {
         self
     }
 
+    /// The last entry that was archived, 0 if none was, and its hash.
+    pub(crate) fn archived(&mut self) -> Result<(u64, Digest), QueryError> {
+        let (_, view) = self.look(|_| Ok(()))?;
+        Ok((view.through(), view.state.hash))
+    }
+
     /// Use since `since_us`, as [`ReadLedger::usage_between`] has it.
     ///
     /// # Errors

@@ -1,0 +1,250 @@
+//! Archives of the ledger by command, beside a server that goes on serving.
+
+use ledger::{
+    CallId, Durability, End, Kind, Outcome, Recorder, RecorderOptions, SqliteLedger, Start,
+    system_now_us,
+};
+use serde_json::{Value, json};
+use testkit::{Conversation, MODERN};
+
+use crate::support::{END, Said, Site, call, run};
+
+const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+/// Calls of a hundred days ago, and of ten.
+const OLD: u64 = 1_500;
+const RECENT: u64 = 300;
+
+/// A site whose ledger has been written for a long time.
+async fn aged() -> Site {
+    let site = Site::new(json!({"ledger": {"archive": {
+        "after_days": 80, "delete_after_days": 90, "segment_entries": 1_000,
+    }}}));
+    let store = SqliteLedger::open(site.path("ledger.db"), Durability::Relaxed).unwrap();
+    let options = RecorderOptions {
+        durability: Durability::Relaxed,
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::spawn(store, options).unwrap();
+    for (calls, days) in [(OLD, 100), (RECENT, 10)] {
+        let from_us = system_now_us() - days * DAY_US;
+        for number in 0..calls {
+            let at_us = from_us + number * 60_000_000;
+            let client = format!("client-{}", number % 3);
+            let start = Start::new(CallId::new(at_us), at_us, &client, Kind::Tool, "tool/pay");
+            let open = recorder.begin(&start).await.unwrap();
+            let end = End {
+                cost_micros: 1_000 + number,
+                ..End::new(Outcome::Succeeded)
+            };
+            // It is stored with what comes next.
+            drop(open.finish(&end));
+            if number % 50 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    recorder.close().await.unwrap();
+    site
+}
+
+async fn say(site: &Site, words: &[&str]) -> Said {
+    run(site.command(words)).await
+}
+
+async fn told(site: &Site, words: &[&str]) -> Value {
+    let said = say(site, &[words, &["--format", "json"]].concat()).await;
+    assert_eq!(said.code, Some(0), "{words:?}: {}", said.messages);
+    serde_json::from_str(&said.output).unwrap()
+}
+
+#[tokio::test]
+async fn a_ledger_is_archived_beside_a_server_and_every_command_finds_what_it_had() {
+    let site = aged().await;
+    let server = site.http().await;
+    let mut client = server.client().with_header("x-mcp-client-id", "ana");
+    client.open(MODERN).await;
+    let sums = ["governance", "stats", "--since", "120d", "--tool", "pay"];
+    let before = told(&site, &sums).await;
+    assert_eq!(before[0]["calls"], OLD / 3 + RECENT / 3, "{before}");
+
+    let archived = told(&site, &["ledger", "archive", "--keep", "80"]).await;
+    assert_eq!(archived["entries"], 2 * OLD, "{archived}");
+    let segments = archived["segments"].as_array().unwrap();
+    assert!(2 < segments.len(), "{archived}");
+    assert!(
+        site.path("ledger.db-archive")
+            .join("ledger-000001.segment")
+            .exists()
+    );
+    let again = say(&site, &["ledger", "archive"]).await;
+    assert!(
+        again.output.starts_with("archived     0 entries"),
+        "{}",
+        again.output
+    );
+
+    // The server has lost nothing of what it needs, and goes on.
+    let answer = client
+        .request("tools/call", call("append", json!({"mark": "rent"})))
+        .await;
+    assert!(answer.response["result"].is_object(), "{}", answer.response);
+    assert!(site.read("executed").contains("rent"));
+    assert_eq!(told(&site, &sums).await, before);
+    let found = told(
+        &site,
+        &[
+            "ledger", "query", "--client", "client-1", "--until", "90d", "--limit", "7",
+        ],
+    )
+    .await;
+    assert_eq!(found.as_array().unwrap().len(), 7);
+    let id = found[6]["call"].as_str().unwrap();
+    let shown = told(&site, &["ledger", "show", id]).await;
+    assert_eq!(
+        (&shown["call"], &shown["outcome"]),
+        (&json!(id), &json!("succeeded"))
+    );
+    let exported = say(&site, &["ledger", "export", "--tool", "pay"]).await;
+    assert_eq!(exported.output.lines().count() as u64, OLD + RECENT);
+
+    // A hold keeps what it concerns, and no more.
+    let until = found[0]["time"].as_str().unwrap();
+    let hold = ["ledger", "hold", "--client", "client-1", "--until", until];
+    let set = say(
+        &site,
+        &[&hold[..], &["--by", "ana", "--reason", "case 7"]].concat(),
+    )
+    .await;
+    assert_eq!(
+        set.output.trim(),
+        "held         by hold 1",
+        "{}",
+        set.messages
+    );
+    assert_eq!(
+        told(&site, &["ledger", "holds"]).await[0]["reason"],
+        "case 7"
+    );
+    let delete = ["ledger", "archive", "--delete", "--by", "ana"];
+    let kept = told(&site, &delete).await["deleted"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert!(kept < segments.len(), "{kept} of {}", segments.len());
+    let lifted = say(
+        &site,
+        &[
+            "ledger",
+            "lift-hold",
+            "1",
+            "--by",
+            "ana",
+            "--reason",
+            "closed",
+        ],
+    )
+    .await;
+    assert_eq!(
+        lifted.output.trim(),
+        "lifted       hold 1",
+        "{}",
+        lifted.messages
+    );
+    let rest = told(&site, &delete).await["deleted"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(kept + rest, segments.len());
+    assert_eq!(told(&site, &sums).await, before, "sums stay");
+
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+    let verified = say(&site, &["ledger", "verify"]).await;
+    assert_eq!(
+        verified.code,
+        Some(0),
+        "{}{}",
+        verified.output,
+        verified.messages
+    );
+    let deleted = format!("deleted      {} entries", 2 * OLD);
+    assert!(verified.output.contains(&deleted), "{}", verified.output);
+    let notes = site.notes().into_iter().filter(|kind| kind == "retention");
+    assert_eq!(notes.count(), 2 * segments.len() + 2);
+
+    let young = say(&site, &["ledger", "archive", "--before", "1d"]).await;
+    assert_eq!(young.code, Some(1));
+    assert!(
+        young.messages.contains("younger than two days"),
+        "{}",
+        young.messages
+    );
+}
+
+#[tokio::test]
+async fn a_backup_made_beside_a_server_is_restored_and_an_older_one_needs_somebody_who_accepts_it()
+{
+    let site = aged().await;
+    let server = site.http().await;
+    let mut client = server.client().with_header("x-mcp-client-id", "ana");
+    client.open(MODERN).await;
+    let monday = told(&site, &["ledger", "backup", "monday"]).await;
+    client
+        .request("tools/call", call("append", json!({"mark": "rent"})))
+        .await;
+    let tuesday = told(&site, &["ledger", "backup", "tuesday"]).await;
+    assert!(monday["last_sequence"].as_u64() < tuesday["last_sequence"].as_u64());
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+
+    let there = say(&site, &["ledger", "restore", "tuesday"]).await;
+    assert_eq!(there.code, Some(1));
+    assert!(
+        there.messages.contains("is there already"),
+        "{}",
+        there.messages
+    );
+    let new = Site::new(json!({}));
+    for file in [
+        "monday",
+        "monday.checkpoint",
+        "tuesday",
+        "tuesday.checkpoint",
+    ] {
+        std::fs::copy(site.path(file), new.path(file)).unwrap();
+    }
+    let restored = told(&new, &["ledger", "restore", "tuesday"]).await;
+    assert_eq!(restored["head"], tuesday["head"]);
+    assert_eq!(new.outcomes("append"), ["succeeded"]);
+    let server = new.http().await;
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+
+    for file in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
+        let _ = std::fs::remove_file(new.path(file));
+    }
+    let older = say(&new, &["ledger", "restore", "monday"]).await;
+    assert_eq!(older.code, Some(1));
+    assert!(
+        older.messages.contains("--by NAME --reason TEXT"),
+        "{}",
+        older.messages
+    );
+    assert!(!new.path("ledger.db").exists());
+    let accepted = [
+        "ledger",
+        "restore",
+        "monday",
+        "--by",
+        "ana",
+        "--reason",
+        "Tuesday is lost",
+    ];
+    let accepted = told(&new, &accepted).await;
+    assert!(accepted["set_aside"].is_string(), "{accepted}");
+    assert_eq!(new.notes()[..2], ["checkpoint", "rollback_accepted"]);
+    let server = new.http().await;
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+    assert_eq!(say(&new, &["ledger", "verify"]).await.code, Some(0));
+}
