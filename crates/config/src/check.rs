@@ -119,6 +119,22 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let hint = "set `ledger.archive.after_days` to less";
         problems.push(error(key, message).hint(hint));
     }
+    let witness = &ledger.witness;
+    if let Some(url) = &witness.url {
+        const SCHEMES: &[&str] = &["https", "http"];
+        let key = "ledger.witness.url";
+        let error = |message: String| error(key, message).without_line();
+        if !url.may_begin_with(&["https://", "http://"]) {
+            let message = format!("`{key}` must begin with https:// or http://");
+            problems.push(error(message).hint("write `https://witness.example/ledger`"));
+        } else if let Some(why) = url.url_fault(SCHEMES) {
+            problems.push(error(format!("`{key}` cannot be used: {why}")));
+        }
+    } else if witness.token.is_some() {
+        let key = "ledger.witness.token";
+        let message = format!("`{key}` is for a witness, and there is no `ledger.witness.url`");
+        problems.push(error(key, message).hint("set `ledger.witness.url`, or leave the token out"));
+    }
     if let Some(url) = &ledger.url {
         // The line may hold a password.
         let error = |key: &str, message: String| error(key, message).without_line();

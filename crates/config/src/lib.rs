@@ -55,7 +55,9 @@ pub use self::sections::identity::{
     Algorithm, ApiKeys, ClientCertificates, Identity, Introspection, Jwt, NameIn, StdioIdentity,
 };
 pub use self::sections::limits::Limits;
-pub use self::sections::record::{Archive, Checkpoint, Detectors, Durability, Ledger, Redaction};
+pub use self::sections::record::{
+    Archive, Checkpoint, Detectors, Durability, Ledger, Redaction, Witness,
+};
 pub use self::sections::registry::Registry;
 pub use self::sections::results::{Host, OutputSchema, ResultLimit, Results};
 pub use self::sections::secret::Secret;

@@ -16,7 +16,7 @@ mod seal;
 
 pub(crate) use self::file::{Lines, append_first, last};
 pub use self::{
-    continuity::{Continuity, ContinuityError, check_continuity},
+    continuity::{Continuity, ContinuityError, check_continuity, check_witness},
     key::{KeyError, PublicKey, SigningKey},
     schedule::{
         CheckpointOptions, Checkpoints, DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL,

@@ -51,7 +51,7 @@ pub use crate::{
     checkpoint::{
         Checkpoint, CheckpointOptions, Checkpoints, Continuity, ContinuityError,
         DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL, KeyError, PublicKey, Signature,
-        SignatureError, SigningKey, check_continuity,
+        SignatureError, SigningKey, check_continuity, check_witness,
     },
     postgres::{
         DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresLedger, PostgresOfflineApprovals,

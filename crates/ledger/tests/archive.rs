@@ -792,7 +792,10 @@ fn segments_are_deleted_when_they_are_old_enough_unless_a_hold_keeps_them() {
     let deleted = delete(&mut archiver, 1);
     assert_eq!(deleted.len(), segments.len() - 1);
     assert!(!deleted.contains(&"ledger-000002.segment".to_owned()));
-    assert_eq!(fixture.reader().segments().unwrap(), std::slice::from_ref(&held));
+    assert_eq!(
+        fixture.reader().segments().unwrap(),
+        std::slice::from_ref(&held)
+    );
     drop(archiver);
     fixture.assert_sound();
     let check = |expected_gone: bool| {

@@ -30,6 +30,7 @@ use super::standing::{self, Standing};
 
 use super::store::{self, ServedMcpServer, Stores};
 use super::tls::Certificates;
+use super::witness::Witness;
 use super::{application, notes, offering, policy, redaction, results, upstreams};
 use crate::Failure;
 use crate::logging::{self, LevelHandle};
@@ -57,6 +58,8 @@ pub struct Server {
     _keeping: Option<Keeping>,
     /// Archives the ledger until it is dropped, if it is to be archived by itself.
     _archiving: Option<Archiving>,
+    /// Task that tells the witness of checkpoints, if there is one.
+    witness: Option<Witness>,
     /// Exporter of traces, if one is configured.
     telemetry: Option<Arc<telemetry::Telemetry>>,
     pub(super) certificates: Option<Arc<Certificates>>,
@@ -127,7 +130,11 @@ impl Server {
         let policy = Arc::new(policy::policy(&config, &catalog, &offer)?);
         let settled = Mutex::new(offering::capabilities(&offer));
         let is_first_start = !config.ledger.path.exists();
-        let Stores { recorder, quotas } = store::open(&config, &policy).await?;
+        let Stores {
+            recorder,
+            quotas,
+            witness,
+        } = store::open(&config, &policy).await?;
         for found in crate::exposed(&config) {
             let (problem, hint) = (found.message, found.hint);
             tracing::warn!(problem, hint, "the ledger is not for its owner alone");
@@ -148,6 +155,7 @@ impl Server {
             store::quota_component(Arc::clone(&quotas)),
         ];
         components.extend(store::crowd_component(Arc::clone(&quotas)));
+        components.extend(witness.as_ref().map(Witness::component));
         components.extend(archiving.as_ref().map(Archiving::component));
         let alerts = super::alerts::start(&config, &in_code.info.version)?;
         components.extend(alerts.clone().map(super::alerts::component));
@@ -221,6 +229,7 @@ impl Server {
             identification,
             _keeping: keeping,
             _archiving: archiving,
+            witness,
             certificates,
             standing,
             filters,
@@ -287,6 +296,9 @@ impl Server {
         let closed = self.mcp.recorder().close().await;
         if let Err(error) = &closed {
             tracing::error!(%error, "the ledger could not be closed cleanly");
+        }
+        if let Some(witness) = &self.witness {
+            witness.close().await;
         }
         self.quotas.close().await;
         if let Some(sessions) = &self.sessions {

@@ -7,11 +7,11 @@ use serde_json::json;
 use transport_http::PlainResponse;
 
 use super::{
-    application, archives, identity, prompts, rules, sessions, standing, store, tls,
+    application, archives, identity, prompts, rules, sessions, standing, store, tls, witness,
 };
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 14] = [
+const SPARED: [&str; 15] = [
     application::CODE,
     archives::COMPONENT,
     identity::COMPONENT,
@@ -26,6 +26,7 @@ const SPARED: [&str; 14] = [
     ::resources::COMPONENT,
     ::resources::DATABASES_COMPONENT,
     ::resources::SEARCH_COMPONENT,
+    witness::COMPONENT,
 ];
 
 /// Answer about the server's health, in full only for an authorized reader.
@@ -37,7 +38,7 @@ const SPARED: [&str; 14] = [
 /// other clients would be turned away with its own. New clients that are refused because too many
 /// are counted must not keep those who are counted from being served.
 /// An upstream that cannot be reached takes no other tool along, a directory that is gone no other resource, and what
-/// cannot be archived no call.
+/// cannot be archived or witnessed no call.
 pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainResponse {
     let status = if is_draining || !is_fit(health) {
         StatusCode::SERVICE_UNAVAILABLE

@@ -69,6 +69,7 @@ mod telemetry;
 mod tls;
 mod upstreams;
 mod websocket;
+mod witness;
 
 pub use application::interpreter;
 pub use archives::{ArchiveReport, archive, backup, open_archiver, restore};

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use governance::{MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
-    CheckpointOptions, Checkpoints, Continuity, ContinuityError, Durability, LedgerReader,
+    CheckpointOptions, Checkpoints, Continuity, ContinuityError, Digest, Durability, LedgerReader,
     LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
     ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger, check_continuity,
+    check_witness,
 };
 use mcp_server::{Component, ComponentState, McpServer, system_clock};
 use quota_postgres::{Comparison, PostgresQuota, QuotaOptions, TimeSource, UseRecord};
@@ -17,6 +18,7 @@ use serde_json::json;
 
 use super::ledger_use::{LedgerUse, kind_of, recorded_use, used};
 use super::quotas::Quotas;
+use super::witness::{self, Witness};
 use crate::Failure;
 use config::Config;
 
@@ -31,6 +33,8 @@ const UNLOCKING: Duration = Duration::from_millis(500);
 pub(super) struct Stores {
     pub(super) recorder: Recorder,
     pub(super) quotas: Quotas,
+    /// Task that tells the witness of checkpoints, if there is one.
+    pub(super) witness: Option<Witness>,
 }
 
 /// Another server has the ledger.
@@ -50,7 +54,11 @@ pub(super) struct LedgerInUse {
      on with all the same: `owlclaw-mcp ledger accept-rollback --by NAME --reason TEXT`, which is \
      put on record"
 )]
-struct NotContinued(ContinuityError);
+struct NotContinued(
+    ContinuityError,
+    /// Hash of the checkpoint of the witness that contradicts it, if the witness does.
+    Option<Digest>,
+);
 
 /// Opens both stores. `policy` decides which use on record in the ledger is counted.
 pub(super) async fn open(config: &Config, policy: &Arc<Policy>) -> Result<Stores, Failure> {
@@ -58,10 +66,12 @@ pub(super) async fn open(config: &Config, policy: &Arc<Policy>) -> Result<Stores
         return open_database(config, policy, &url).await;
     }
     let quotas = MemoryQuota::new(config.governance.max_clients);
-    let recorder = open_file(config, policy, &quotas)?;
+    let witness = Witness::begin(config)?;
+    let recorder = open_file(config, policy, &quotas, witness.as_ref())?;
     Ok(Stores {
         recorder,
         quotas: Quotas::memory(quotas),
+        witness,
     })
 }
 
@@ -159,19 +169,30 @@ pub(super) fn crowd_component(quotas: Arc<Quotas>) -> Option<Component> {
 ///
 /// When a server must not continue the ledger.
 pub fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
-    let Some(file) = checkpoints_file(config) else {
+    let witnessed = witness::last(config)?;
+    let file = checkpoints_file(config);
+    if file.is_none() && witnessed.is_none() {
         return Ok(None);
-    };
+    }
     let mut reader = match config.ledger.url.is_none() && !config.ledger.path.exists() {
         true => None,
         false => Some(open_reader(config)?),
     };
-    let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
-    let checked = check_continuity(ledger, &file).map_err(|error| match error {
+    let wrong = |error, witness| match error {
         // These say nothing of what was done to it.
         ContinuityError::File { .. } | ContinuityError::Ledger(_) => Failure::from(error),
-        error => NotContinued(error).into(),
-    })?;
+        error => NotContinued(error, witness).into(),
+    };
+    if let Some((checkpoint, place)) = &witnessed {
+        let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
+        check_witness(ledger, checkpoint, place)
+            .map_err(|error| wrong(error, Some(checkpoint.hash)))?;
+    }
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
+    let checked = check_continuity(ledger, &file).map_err(|error| wrong(error, None))?;
     if let Some(from) = &checked.moved_from {
         tracing::warn!(
             from = %from.display(),
@@ -202,11 +223,7 @@ pub async fn accept_rollback(
     by: &str,
     reason: &str,
 ) -> Result<(String, Option<PathBuf>), Failure> {
-    let checked = match checkpoints_file(config) {
-        Some(file) => continuity_error(config, file).await?,
-        None => None,
-    };
-    let Some((file, error)) = checked else {
+    let Some(NotContinued(error, witness)) = continuity_error(config).await? else {
         return Err(
             "the ledger goes on from where its checkpoints say that it was: there is \
                     nothing to accept"
@@ -228,13 +245,18 @@ pub async fn accept_rollback(
         }
     };
     let now_us = system_clock();
-    let aside = file.exists().then(|| {
+    let file = checkpoints_file(config);
+    let aside = file.as_ref().filter(|file| file.exists()).map(|file| {
         let mut name = file.as_os_str().to_owned();
         name.push(format!(".{}", now_us / 1_000_000));
         PathBuf::from(name)
     });
     let what = error.to_string();
-    let detail = json!({ "reason": reason, "what": what, "file": file, "set_aside": aside });
+    let mut detail = json!({ "reason": reason, "what": what, "file": file, "set_aside": aside });
+    if let Some(hash) = witness {
+        // By this the next start knows that it was accepted.
+        detail["witness"] = hex(&hash).into();
+    }
     let note = Note {
         actor: by,
         detail: &detail.to_string(),
@@ -243,25 +265,26 @@ pub async fn accept_rollback(
     recorder.note(&note).await?;
     recorder.close().await?;
     // Last: as long as it is there, nobody goes on without a word.
-    if let Some(aside) = &aside {
-        std::fs::rename(&file, aside)
+    if let (Some(file), Some(aside)) = (&file, &aside) {
+        std::fs::rename(file, aside)
             .map_err(|error| format!("{} cannot be set aside: {error}", file.display()))?;
     }
     Ok((what, aside))
 }
 
-/// The contradiction between a ledger and this file of its checkpoints, if there is one.
-async fn continuity_error(
-    config: &Config,
-    file: PathBuf,
-) -> Result<Option<(PathBuf, ContinuityError)>, Failure> {
+/// The contradiction between a ledger and its checkpoints elsewhere, if there is one.
+async fn continuity_error(config: &Config) -> Result<Option<NotContinued>, Failure> {
     let config = config.clone();
     let checked = tokio::task::spawn_blocking(move || continuity(&config)).await?;
     match checked.map_err(|failure| failure.downcast::<NotContinued>()) {
         Ok(_) => Ok(None),
-        Err(Ok(wrong)) => Ok(Some((file, wrong.0))),
+        Err(Ok(wrong)) => Ok(Some(*wrong)),
         Err(Err(failure)) => Err(failure),
     }
+}
+
+fn hex(hash: &Digest) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Interval of the checkpoints of one server; several that share a ledger make checkpoints
@@ -293,15 +316,23 @@ async fn open_database(
     // Of the counters and the ledger, which are in one database, the ledger is what cannot be changed.
     let uses = Arc::clone(&record) as Arc<dyn UseRecord>;
     let quotas = PostgresQuota::open_with_record(url, QuotaOptions::default(), uses).await?;
-    let recorder = Recorder::spawn_with_hook(store, options(config), checkpoints(config, true)?)?;
+    let witness = Witness::begin(config)?;
+    let checkpoints = checkpoints(config, true, witness.as_ref())?;
+    let recorder = Recorder::spawn_with_hook(store, options(config), checkpoints)?;
     record.note_with(recorder.clone());
     Ok(Stores {
         recorder,
         quotas: Quotas::postgres(quotas, Some(record)),
+        witness,
     })
 }
 
-fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Recorder, Failure> {
+fn open_file(
+    config: &Config,
+    policy: &Policy,
+    quota: &MemoryQuota,
+    witness: Option<&Witness>,
+) -> Result<Recorder, Failure> {
     let path = &config.ledger.path;
     if !path.exists() {
         continuity(config)?;
@@ -329,7 +360,7 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
         );
     }
     seed(&mut LedgerReader::open(path)?, policy, quota)?;
-    let checkpoints = checkpoints(config, false)?;
+    let checkpoints = checkpoints(config, false, witness)?;
     Ok(Recorder::spawn_with_hook(
         store,
         options(config),
@@ -339,9 +370,14 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
 
 /// Checkpoints of the ledger: when they are written, and with which key. `shared` states that other
 /// servers append to it.
-fn checkpoints(config: &Config, shared: bool) -> Result<Checkpoints, Failure> {
+fn checkpoints(
+    config: &Config,
+    shared: bool,
+    witness: Option<&Witness>,
+) -> Result<Checkpoints, Failure> {
     Ok(Checkpoints::new(CheckpointOptions {
         file: checkpoints_file(config),
+        witness: witness.map(Witness::checkpoints),
         ..unfiled(config, shared)?
     }))
 }
@@ -360,6 +396,7 @@ fn unfiled(config: &Config, shared: bool) -> Result<CheckpointOptions, Failure> 
         key,
         shared,
         max_unwritten: options(config).max_unwritten,
+        witness: None,
     })
 }
 

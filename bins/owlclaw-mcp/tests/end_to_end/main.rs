@@ -65,4 +65,5 @@ mod tools_call;
 mod traces;
 mod upstream_commands;
 mod websocket;
+mod witness;
 mod workers;

@@ -30,6 +30,8 @@ pub struct Ledger {
     pub checkpoint: Checkpoint,
     /// Files that the oldest entries are moved to.
     pub archive: Archive,
+    /// Another machine that is told each checkpoint.
+    pub witness: Witness,
 }
 
 impl Ledger {
@@ -62,6 +64,30 @@ impl Default for Ledger {
             read_only_exempt: false,
             checkpoint: Checkpoint::default(),
             archive: Archive::default(),
+            witness: Witness::default(),
+        }
+    }
+}
+
+/// Another machine that is told each checkpoint, and asked for the last one before a ledger is gone on with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Witness {
+    /// The address that each checkpoint is posted to as JSON, and that answers GET with the last one, or with 204 or
+    /// 404 if it has none: `https://…`. Plain `http://` is for addresses on this machine.
+    pub url: Option<Secret>,
+    /// Sent with each request, as `Authorization: Bearer …`.
+    pub token: Option<Secret>,
+    /// Refuse to start while the witness cannot be asked. Otherwise that is logged.
+    pub required: bool,
+}
+
+impl Default for Witness {
+    fn default() -> Self {
+        Self {
+            url: None,
+            token: None,
+            required: true,
         }
     }
 }

@@ -6,8 +6,8 @@
 
 use super::{Checkpoint, Filed, file};
 use crate::{
-    query::{NoteFilter, QueryError, ReadLedger},
-    record::note::NoteKind,
+    query::{NoteFilter, NoteRecord, QueryError, ReadLedger},
+    record::{codec::hex, note::NoteKind},
 };
 use std::{
     io,
@@ -141,6 +141,48 @@ pub fn check_continuity(
             moved_from: filed.map(|it| it.file.into()),
         }),
     }
+}
+
+/// Compares a ledger with a checkpoint of it that is kept at `place`, before it is continued. `ledger` is `None`
+/// where there is none yet. A contradiction that was accepted is none: a note of the kind `rollback_accepted` has the
+/// checkpoint's hash in its detail, as `witness`.
+///
+/// # Errors
+///
+/// [`ContinuityError`] when it must not be continued.
+pub fn check_witness(
+    ledger: Option<&mut dyn ReadLedger>,
+    checkpoint: &Checkpoint,
+    place: &Path,
+) -> Result<(), ContinuityError> {
+    let (sealed, file) = (checkpoint.sequence, place.to_owned());
+    let Some(ledger) = ledger else {
+        let last = 0;
+        return Err(ContinuityError::RolledBack { file, last, sealed });
+    };
+    let last = ledger.extent()?.last_sequence;
+    if ledger.hash_after(sealed)? == Some(checkpoint.hash) || is_accepted(ledger, checkpoint)? {
+        return Ok(());
+    }
+    Err(match last < sealed {
+        true => ContinuityError::RolledBack { file, last, sealed },
+        false => ContinuityError::Differs { file, sealed },
+    })
+}
+
+fn is_accepted(ledger: &mut dyn ReadLedger, checkpoint: &Checkpoint) -> Result<bool, QueryError> {
+    let kind = NoteKind::ROLLBACK_ACCEPTED;
+    let filter = NoteFilter {
+        kind: Some(kind.as_str()),
+        ..NoteFilter::default()
+    };
+    let hash = hex(&checkpoint.hash);
+    let accepts = |note: &NoteRecord| {
+        let detail: serde_json::Value =
+            serde_json::from_str(&note.noted.detail.text).unwrap_or_default();
+        detail["witness"].as_str() == Some(&hash)
+    };
+    Ok(ledger.notes(usize::MAX, filter)?.iter().any(accepts))
 }
 
 /// The line of the file that the last checkpoint among the entries names.

@@ -10,6 +10,7 @@ use crate::{
     store::Tail,
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::watch;
 
 /// Entries after which there is a checkpoint unless told otherwise.
 pub const DEFAULT_CHECKPOINT_ENTRIES: u64 = 10_000;
@@ -38,6 +39,8 @@ pub struct CheckpointOptions {
     /// Most calls that may be open or unwritten at once:
     /// [`crate::recorder::RecorderOptions::max_unwritten`].
     pub max_unwritten: usize,
+    /// Gets each checkpoint once it is in the ledger, for a witness elsewhere.
+    pub witness: Option<watch::Sender<Option<Checkpoint>>>,
 }
 
 /// Seals a ledger when it is time: a [`CommitHook`] for [`crate::recorder::Recorder::spawn_with_hook`].
@@ -65,6 +68,7 @@ impl Default for CheckpointOptions {
             key: None,
             shared: false,
             max_unwritten: DEFAULT_MAX_UNWRITTEN,
+            witness: None,
         }
     }
 }
@@ -136,9 +140,13 @@ impl Checkpoints {
     /// which no caller waited for would leave it behind as the proof of a deletion.
     fn write_down(&mut self, tail: &Tail) {
         let is_stored = |it: &mut Checkpoint| it.sequence.saturating_add(2) <= tail.next_sequence;
-        if let Some(checkpoint) = self.unfiled.take_if(is_stored)
-            && let Some(path) = &self.options.file
-        {
+        let Some(checkpoint) = self.unfiled.take_if(is_stored) else {
+            return;
+        };
+        if let Some(witness) = &self.options.witness {
+            witness.send_replace(Some(checkpoint.clone()));
+        }
+        if let Some(path) = &self.options.file {
             match file::append(path, &checkpoint, self.written) {
                 Ok(()) => {
                     self.trouble = None;
