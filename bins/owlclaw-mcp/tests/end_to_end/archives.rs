@@ -64,7 +64,14 @@ async fn a_ledger_is_archived_beside_a_server_and_every_command_finds_what_it_ha
     let mut server = site.http().await;
     let mut client = server.client().with_header("x-mcp-client-id", "ana");
     client.open(MODERN).await;
-    let sums = ["governance", "stats", "--since", "120d", "--tool", "pay"];
+    let sums = [
+        "governance",
+        "stats",
+        "--since",
+        "2020-01-01",
+        "--tool",
+        "pay",
+    ];
     let before = told(&site, &sums).await;
     assert_eq!(before[0]["calls"], OLD / 3 + RECENT / 3, "{before}");
 
