@@ -370,6 +370,49 @@ async fn a_call_whose_upstream_dies_is_lost_and_the_next_one_finds_another() {
 }
 
 #[tokio::test]
+async fn a_bad_answer_ends_no_call_but_its_own_and_is_shown_to_no_other_client() {
+    let site = Site::new();
+    let (_server, url) = site.http().await;
+    let child = Site::new();
+    let gateway = site.gateway(vec![
+        spec("child", child.upstream.path()),
+        url_spec("http", &url),
+    ]);
+    gateway.first_look(GENEROUS).await;
+    for (upstream, begun, bad) in [
+        ("child", child.path("begun"), &["no number", "no text"][..]),
+        (
+            "http",
+            site.path("begun"),
+            &["no number", "no text", "503"][..],
+        ),
+    ] {
+        let (slow, shape) = (
+            format!("mcp_{upstream}_slow"),
+            format!("mcp_{upstream}_shape"),
+        );
+        let other = call(&gateway, &slow, json!({"n": 3}));
+        let all_bad = async {
+            until("it runs", || begun.exists()).await;
+            for what in bad {
+                let lost = call(&gateway, &shape, json!({"text": what})).await;
+                let Err(ToolError::Lost { message, detail }) = lost else {
+                    panic!("{upstream}, {what}: {lost:?}")
+                };
+                let is_lost = message.contains("the connection was lost");
+                assert_eq!(is_lost, *what == "503", "{upstream}, {what}: {message}");
+                let status = format!("{:?} {:?} {detail}", gateway.status(), gateway.health());
+                assert!(!status.contains("Jane"), "{upstream}, {what}: {status}");
+                assert_eq!(state(&gateway, upstream) == State::Ready, !is_lost);
+            }
+        };
+        let (answer, ()) = tokio::join!(other, all_bad);
+        assert_eq!(text(&answer.unwrap()), "done", "{upstream}");
+    }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
 async fn one_attempt_is_made_for_many_and_all_share_one_child() {
     let site = Site::new();
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);

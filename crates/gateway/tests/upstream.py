@@ -136,6 +136,10 @@ def call(params, out):
         with open(path("count"), "a") as file:
             file.write("x")
         os._exit(3)
+    if name == "shape" and arguments.get("text") == "no number":
+        return {"content": [], "structuredContent": {"of": "Jane Roe", "n": float("nan")}}
+    if name == "shape" and arguments.get("text") == "no text":
+        return {"content": [{"type": "text", "text": 7, "of": "Jane Roe"}]}
     if name == "shape":
         return {**(text("two") if arguments.get("text") else {}), "structuredContent": [1, 2]}
     if name == "hang_up":
@@ -465,6 +469,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.plain(202)
         if "id" not in message:
             return self.plain(202)
+        if method == "tools/call" and (message["params"].get("arguments") or {}).get("text") == "503":
+            return self.plain(503, b"busy")
         self.send_response(200)
         for name, value in headers:
             self.send_header(name, value)

@@ -639,13 +639,15 @@ impl Item<'_> {
                 upstream.leave(cx, &flight.live);
                 ToolError::failed(format!("upstream `{name}`: {text}"))
             }
+            // Of no use is this answer; the connection is, to others.
+            Error::Protocol(_) | Error::Result(_) => {
+                upstream.answered();
+                self.lost("its answer cannot be used", &text)
+            }
             _ => {
                 upstream.failed(&text, false);
                 upstream.leave(cx, &flight.live);
-                self.lost(
-                    "the connection was lost, or the answer cannot be used",
-                    &text,
-                )
+                self.lost("the connection was lost", &text)
             }
         }
     }

@@ -26,7 +26,7 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
 };
 
 /// Pause before the second of two attempts that fail, which doubles each time.
@@ -69,6 +69,13 @@ impl Live {
 
     fn is_listed(&self) -> bool {
         self.is_listed.load(Ordering::Acquire)
+    }
+
+    /// Waits until no call is under way, or the connection has ended.
+    async fn drained(&self) {
+        while self.is_open() && self.desk.calls() != 0 {
+            sleep(LOOK).await;
+        }
     }
 }
 
@@ -602,7 +609,7 @@ impl Actor {
         }
     }
 
-    /// Closes the connection in the background.
+    /// Takes the connection out of use, and closes it in the background when its calls have ended.
     fn drop_live(&mut self) {
         self.looking = None;
         self.subscribing = None;
@@ -614,8 +621,10 @@ impl Actor {
             if let Some(upstream) = self.upstream.upgrade() {
                 upstream.left(&live);
             }
-            let connection = live.connection.clone();
-            tokio::spawn(connection.close());
+            tokio::spawn(async move {
+                live.drained().await;
+                live.connection.clone().close().await;
+            });
         }
         for waiter in self.lookers.drain(..).chain(self.waiting.drain(..)) {
             let _ = waiter.send(Err(Down {

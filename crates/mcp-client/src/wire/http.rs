@@ -189,7 +189,7 @@ impl HttpLink {
             Err(error) if is_json => Err(error),
             Err(_) => Err(Error::Protocol(format!(
                 "it sent what is no message: {}",
-                shared.quoted(&body)
+                shared.described(&body)
             ))),
         }
     }
@@ -477,7 +477,7 @@ fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error
     let bad = || {
         Error::Protocol(format!(
             "it sent what is no answer: {}",
-            shared.quoted(body)
+            shared.described(body)
         ))
     };
     let payload = decode(&unmarked(body), shared.bounds.limits()).map_err(|_| bad())?;

@@ -372,7 +372,7 @@ impl Shared {
                 let open = our_id(&id).and_then(|id| state.open.remove(&id));
                 drop(state);
                 if let Some(answer) = open.and_then(|open| open.answer) {
-                    let what = self.quoted(frame);
+                    let what = self.described(frame);
                     // The parser's reason may quote the answer.
                     let reason = self.without_secrets(error).message;
                     let why = format!("its answer is no message ({reason}): {what}");
@@ -387,7 +387,7 @@ impl Shared {
         let mut state = self.state();
         state.rubbish += 1;
         if state.first_rubbish.is_none() {
-            state.first_rubbish = Some(self.quoted(frame));
+            state.first_rubbish = Some(self.described(frame));
         }
         match self.bounds.max_rubbish < state.rubbish {
             true => Err(Error::bound("max_rubbish", self.bounds.max_rubbish)),
@@ -485,6 +485,15 @@ impl Shared {
         let text = self.hidden(&text).map_or(text, Cow::Owned);
         let printable = |it: char| if it.is_control() { ' ' } else { it };
         text.chars().take(MAX_QUOTED).map(printable).collect()
+    }
+
+    /// A text of the server's that is no message, for an error: quoted, unless it may be an answer. What a request was
+    /// answered is for its sender alone, and errors are read by others.
+    pub(crate) fn described(&self, text: &[u8]) -> String {
+        match text.trim_ascii_start().first() {
+            Some(b'{' | b'[') => format!("{} bytes that begin as JSON does", text.len()),
+            _ => self.quoted(text),
+        }
     }
 
     fn notification(&self, notification: &Notification) -> Result<(), Error> {
