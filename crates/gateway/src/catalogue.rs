@@ -1,7 +1,7 @@
 use crate::{
     pins::{self, ChangeKind, Listed, PinKind, Pins, Verdict},
     store::{Store, with_causes},
-    text::cleaned,
+    text::Cleaner,
 };
 use mcp_client::{Agreed, Connection, Error};
 use mcp_protocol::{
@@ -521,14 +521,9 @@ impl Catalogue {
             let others = judged.resources.into_iter().filter(|it| !is_page(&it.uri));
             judged.resources = others.chain(it.resources).collect();
         }
-        for resource in &mut judged.resources {
-            let texts = [&mut resource.title, &mut resource.description];
-            for text in texts.into_iter().flatten() {
-                if let Some(clean) = cleaned(text) {
-                    *text = clean;
-                }
-            }
-        }
+        let mut cleaner = Cleaner::new(true);
+        let resources = judged.resources.iter_mut();
+        resources.for_each(|it| cleaner.listed(it));
         judged.held = held;
         judged.left_out = left_out;
         Ok(judged)

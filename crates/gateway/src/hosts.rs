@@ -328,6 +328,12 @@ fn spec(
         Some(_) => return Err("`timeout` is no number of seconds from 1 to 86400".to_owned()),
     }
     spec.allow = patterns(entry, &ALLOWING)?;
+    if let Some(key) = ALLOWING
+        .iter()
+        .find(|it| entry.get(**it).is_some_and(is_empty))
+    {
+        return Err(format!("`{key}` is empty, so that no tool may be used"));
+    }
     spec.deny = patterns(entry, &DENYING)?;
     for key in entry.keys().filter(|it| !KNOWN.contains(&it.as_str())) {
         let lower = key.to_ascii_lowercase();
@@ -340,9 +346,17 @@ fn spec(
             "`{name}.{key}` is not known here, and has no effect"
         ));
     }
-    let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
-    spec.enabled = flag("enabled").unwrap_or(true) && !flag("disabled").unwrap_or(false);
+    let flag = |key: &str| match entry.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        Some(_) => Err(format!("`{key}` is neither true nor false")),
+    };
+    spec.enabled = flag("enabled")?.unwrap_or(true) && !flag("disabled")?.unwrap_or(false);
     Ok(spec)
+}
+
+fn is_empty(list: &Value) -> bool {
+    list.as_array().is_some_and(Vec::is_empty)
 }
 
 /// Names of tools that members of an entry list, as patterns.
@@ -555,6 +569,9 @@ mod tests {
         for (bad, named) in [
             (r#"{"command": "x", "toolFilter": {}}"#, "toolFilter"),
             (r#"{"command": "x", "disabledTools": "y"}"#, "disabledTools"),
+            (r#"{"command": "x", "disabled": "true"}"#, "disabled"),
+            (r#"{"command": "x", "enabled": 0}"#, "enabled"),
+            (r#"{"command": "x", "includeTools": []}"#, "includeTools"),
             (r#"{"command": "x", "includeTools": [7]}"#, "includeTools"),
             (r#"{"command": "x", "url": "https://h/mcp"}"#, "`url`"),
         ] {

@@ -1,6 +1,9 @@
 //! Texts of upstreams without what nobody sees, and what terminals and models may act on all the same.
 
-use mcp_protocol::RawJson;
+use mcp_protocol::{
+    RawJson,
+    model::{Resource, ResultMeta},
+};
 use serde_json::Value;
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -51,6 +54,19 @@ impl Cleaner {
         if let Some(clean) = self.cleaned_json(json.as_str()) {
             *json = RawJson::from_serialized(clean.into_bytes());
         }
+    }
+
+    /// Cleans the texts of an item of a list of resources; its name stays.
+    pub(crate) fn listed(&mut self, resource: &mut Resource) {
+        self.maybe(&mut resource.title);
+        self.maybe(&mut resource.description);
+        self.maybe(&mut resource.mime_type);
+        self.meta(&mut resource.meta);
+    }
+
+    /// Cleans the texts of metadata.
+    pub(crate) fn meta(&mut self, meta: &mut ResultMeta) {
+        meta.values_mut().for_each(|it| self.json(it));
     }
 
     fn cleaned_json(&mut self, json: &str) -> Option<String> {

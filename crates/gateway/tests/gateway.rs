@@ -849,6 +849,32 @@ async fn a_question_that_its_caller_cannot_answer_is_refused() {
 }
 
 #[tokio::test]
+async fn a_question_under_a_key_of_the_gateways_own_is_not_passed_on() {
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    let Reach::Child { environment, .. } = &mut spec.reach else {
+        unreachable!()
+    };
+    environment.push(("REVISION".to_owned(), "2026-07-28".to_owned()));
+    environment.push(("KEY".to_owned(), "io.owlclaw/confirm".to_owned()));
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let cx = ToolCx::new("ana", "1").with_answers(ALL, None);
+    let Err(ToolError::Failed(failure)) = call_as(&gateway, cx, "mcp_up_ask", json!({})).await
+    else {
+        panic!()
+    };
+    assert!(
+        failure
+            .message
+            .contains("under the key `io.owlclaw/confirm`"),
+        "{}",
+        failure.message
+    );
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
 async fn a_modern_upstream_that_asks_what_was_not_declared_is_not_passed_on() {
     let site = Site::new();
     let mut spec = spec("up", site.upstream.path());

@@ -225,7 +225,8 @@ def call(params, out):
                  "params": {"progressToken": token, "progress": 1, "message": dirty}})
         return {"content": [{"type": "text", "text": dirty},
                             {"type": "resource_link", "uri": "file:///a.txt", "name": dirty, "description": dirty},
-                            {"type": "resource", "resource": {"uri": "file:///a.txt", "text": dirty}}],
+                            {"type": "resource", "resource": {"uri": "file:///a.txt", "text": dirty, "mimeType": dirty}}],
+                "_meta": {"example.com/said": [dirty]},
                 "structuredContent": {"deep": [dirty], "n": 12345678901234567890.5}}
     if name in grown:
         return text("new")
@@ -255,7 +256,7 @@ def ask(method, params, of_call, out):
             if not is_declared and "n" not in of_call.get("arguments", {}):
                 return "the client has not declared " + capability
             raise NeedsInput({"resultType": "input_required", "requestState": "kept",
-                              "inputRequests": {"q": {"method": method, "params": params}}})
+                              "inputRequests": {os.environ.get("KEY", "q"): {"method": method, "params": params}}})
         return answered if of_call.get("requestState") == "kept" else "no state"
     asked = "q-" + uuid.uuid4().hex
     ready[asked] = queue.Queue()

@@ -245,6 +245,24 @@ fn forms(value: &str, into: &mut BTreeSet<String>) {
     if bytes.len() < MIN_ENCODED_BYTES {
         return;
     }
+    for upper in [false, true] {
+        let case = |digits: String| match upper {
+            true => digits.to_uppercase(),
+            false => digits,
+        };
+        into.insert(
+            bytes
+                .iter()
+                .map(|it| format!("%{}", case(format!("{it:02x}"))))
+                .collect(),
+        );
+        let units = value.encode_utf16();
+        into.insert(
+            units
+                .map(|it| format!("\\u{}", case(format!("{it:04x}"))))
+                .collect(),
+        );
+    }
     let mut digits = String::new();
     for byte in bytes {
         let _ = write!(digits, "{byte:02x}");
@@ -294,7 +312,19 @@ mod tests {
         know([value]);
         let percent = "k%229%2F%20%C3%A9%5C%2Bcanary~forms%3D1";
         let hexadecimal: String = value.bytes().map(|it| format!("{it:02x}")).collect();
-        for said in [value, percent, &percent.to_lowercase(), &hexadecimal] {
+        let all_percent: String = value.bytes().map(|it| format!("%{it:02X}")).collect();
+        let all_escaped: String = value
+            .encode_utf16()
+            .map(|it| format!("\\u{it:04x}"))
+            .collect();
+        for said in [
+            value,
+            percent,
+            &percent.to_lowercase(),
+            &hexadecimal,
+            &all_percent,
+            &all_escaped,
+        ] {
             let text = format!("before {said} after");
             assert_eq!(without_known(&text), format!("before {KNOWN} after"));
         }

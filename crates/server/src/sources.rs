@@ -23,6 +23,7 @@ use crate::commands::Commands;
 use crate::files;
 use crate::prompts::{InForce, PromptFiles};
 use crate::services::{Bindings, Services};
+use crate::upstreams::unmatched_patterns;
 
 /// All sources of tools, ready to be called.
 pub(super) struct Sources {
@@ -178,12 +179,7 @@ impl Sources {
 
     /// Patterns of upstreams that match nothing which those list now.
     pub(super) fn unmatched_of_upstreams(&self) -> impl Iterator<Item = UnmatchedFilter> {
-        let found = self.gateway.unmatched_patterns().into_iter();
-        found.map(|(upstream, list, pattern, names)| UnmatchedFilter {
-            key: format!("upstreams.{upstream}.{list}"),
-            pattern,
-            names,
-        })
+        unmatched_patterns(&self.gateway)
     }
 
     /// All tools, source by source, and definitions that cannot be offered. Of two tools with one name the

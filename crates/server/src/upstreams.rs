@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adapter_tools::RiskClass;
-use config::{Config, Environment, Loaded, OnOffer, Problem, TemplatePart, UpstreamCredentials};
+use config::{
+    Config, Environment, Loaded, OnOffer, Problem, TemplatePart, UnmatchedFilter,
+    UpstreamCredentials,
+};
 use gateway::{
     Bindings, Credentials, Gateway, GatewayOptions, HostFile, NameTemplate, Reach, Template,
     Tokens, UpstreamSpec,
@@ -156,7 +159,17 @@ pub fn declared_upstreams(config: &Config) -> Result<Declared, Failure> {
     })
 }
 
-/// The rules that begin like names of tools of upstreams that are known, and match nothing there; rules about an
+/// Patterns of upstreams that match nothing which those list now.
+pub(super) fn unmatched_patterns(gateway: &Gateway) -> impl Iterator<Item = UnmatchedFilter> {
+    let found = gateway.unmatched_patterns().into_iter();
+    found.map(|(upstream, list, pattern, names)| UnmatchedFilter {
+        key: format!("upstreams.{upstream}.{list}"),
+        pattern,
+        names,
+    })
+}
+
+/// Patterns of upstreams that match nothing which is known of those, and the rules that begin like names of tools of upstreams that are known, and match nothing there; rules about an
 /// upstream that was never heard of are not among them. Nothing is connected.
 ///
 /// # Errors
@@ -176,6 +189,7 @@ pub fn unmatched_upstream_rules(loaded: &Loaded) -> Result<Vec<Problem>, Failure
         let names = offered.filter_map(|(_, name)| name);
         let known = OnOffer {
             tools: names.map(|it| (it.clone(), it)).collect(),
+            unmatched_filters: unmatched_patterns(&gateway).collect(),
             unheard: gateway.beginnings(false),
             overlaps: gateway.overlaps(),
             ..OnOffer::default()

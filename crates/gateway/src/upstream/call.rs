@@ -194,15 +194,18 @@ impl Item<'_> {
                     .structured_content
                     .iter_mut()
                     .for_each(|it| cleaner.json(it));
+                cleaner.meta(&mut result.meta);
             }
             Answer::GetPrompt(result) => {
                 cleaner.maybe(&mut result.description);
                 let contents = result.messages.iter_mut().map(|it| &mut it.content);
                 contents.for_each(|it| clean(it, &mut cleaner));
+                cleaner.meta(&mut result.meta);
             }
             Answer::ReadResource(result) if !is_page(self.name) => {
-                let texts = result.contents.iter_mut().map(|it| &mut it.text);
-                texts.for_each(|it| cleaner.maybe(it));
+                let contents = result.contents.iter_mut();
+                contents.for_each(|it| clean_contents(it, &mut cleaner));
+                cleaner.meta(&mut result.meta);
             }
             _ => {}
         }
@@ -531,6 +534,14 @@ impl Item<'_> {
                         undeclared.method(),
                     )));
                 }
+                // Answered under such a key, a question of the upstream would be taken for one of ours.
+                if let Some(key) = requests.keys().find(|it| it.starts_with(OURS)) {
+                    return Err(ToolError::failed(format!(
+                        "upstream `{}` asks under the key `{}`, which is the gateway's",
+                        self.upstream.spec.name,
+                        text::clean(key),
+                    )));
+                }
                 let questions = requests.into_iter().map(|(key, it)| (key, question(it)));
                 Err(ToolError::NeedsInput(Needed {
                     questions: questions.collect(),
@@ -781,15 +792,34 @@ fn undeclared(required: &ClientCapabilities, askable: Askable) -> Option<Questio
 /// Cleans the texts of a block of content.
 fn clean(content: &mut model::Content, cleaner: &mut Cleaner) {
     match content {
-        model::Content::Text { text, .. } => cleaner.text(text),
+        model::Content::Text { text, meta, .. } => {
+            cleaner.text(text);
+            cleaner.meta(meta);
+        }
+        model::Content::Image {
+            mime_type, meta, ..
+        }
+        | model::Content::Audio {
+            mime_type, meta, ..
+        } => {
+            cleaner.text(mime_type);
+            cleaner.meta(meta);
+        }
         model::Content::ResourceLink(link) => {
             cleaner.text(&mut link.name);
-            cleaner.maybe(&mut link.title);
-            cleaner.maybe(&mut link.description);
+            cleaner.listed(link);
         }
-        model::Content::Resource { resource, .. } => cleaner.maybe(&mut resource.text),
-        _ => {}
+        model::Content::Resource { resource, meta, .. } => {
+            clean_contents(resource, cleaner);
+            cleaner.meta(meta);
+        }
     }
+}
+
+fn clean_contents(contents: &mut model::ResourceContents, cleaner: &mut Cleaner) {
+    cleaner.maybe(&mut contents.text);
+    cleaner.maybe(&mut contents.mime_type);
+    contents.meta.iter_mut().for_each(|it| cleaner.json(it));
 }
 
 /// The answer of an upstream as that of a tool. Addresses of its resources are those under which they are

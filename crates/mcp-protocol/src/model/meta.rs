@@ -418,6 +418,11 @@ impl ResultMeta {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
         self.0.iter().map(|(key, value)| (&**key, value))
     }
+
+    /// The values of the entries.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut RawJson> {
+        self.0.iter_mut().map(|(_, value)| value)
+    }
 }
 
 impl Serialize for ResultMeta {
