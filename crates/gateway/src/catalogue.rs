@@ -1,5 +1,6 @@
 use crate::{
-    pins::{self, ChangeKind, Listed, PinKind, Pins, Verdict},
+    UpstreamSpec, definition,
+    pins::{Listed, PinKind, Pins, Verdict},
     store::{Store, with_causes},
     text::Cleaner,
 };
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     io,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -85,23 +86,46 @@ struct Stored {
     left_out: Vec<Unfit>,
 }
 
-/// Keeps the first item of each name, and tells of the others.
+/// Most bytes of a title or description. The longest of published servers have a fifth of it, and all are read by models of
+/// all clients.
+const MAX_TEXT: usize = 16 << 10;
+/// Most bytes of a schema.
+const MAX_SCHEMA: usize = 256 << 10;
+
+/// Reason for which an item is of no use, if one of these is too long.
+fn too_long(texts: [&Option<String>; 2], schemas: [Option<&RawJson>; 2]) -> Option<String> {
+    let texts = texts.into_iter().flatten();
+    let texts = texts.map(|it| ("title or description", it.len(), MAX_TEXT));
+    let schemas = schemas.into_iter().flatten();
+    let schemas = schemas.map(|it| ("schema", it.as_str().len(), MAX_SCHEMA));
+    let (what, bytes, most) = texts.chain(schemas).find(|it| it.2 < it.1)?;
+    Some(format!("its {what} has {bytes} bytes, of at most {most}"))
+}
+
+/// Keeps the first item of each name, if it has one and is not too long, and tells of the others.
 fn first_of_each<T>(
     items: &mut Vec<T>,
     kind: &str,
     name: impl Fn(&T) -> &str,
+    too_long: impl Fn(&T) -> Option<String>,
     left_out: &mut Vec<Unfit>,
 ) {
     let mut seen = HashSet::new();
     items.retain(|it| {
         let name = name(it);
-        let is_first = seen.insert(name.to_owned());
-        if !is_first {
-            let why = "an item before it in the list has the same name".to_owned();
+        let why = match () {
+            () if name.is_empty() => Some("its name is empty".to_owned()),
+            () if !seen.insert(name.to_owned()) => {
+                Some("an item before it in the list has the same name".to_owned())
+            }
+            () => too_long(it),
+        };
+        if let Some(why) = &why {
             let name = Some(name.chars().take(100).collect());
+            let why = why.clone();
             left_out.push(Unfit::of(kind, &LeftOut { name, at: 0, why }));
         }
-        is_first
+        why.is_none()
     });
 }
 
@@ -205,10 +229,23 @@ impl Catalogue {
             left_out,
             ..
         } = &mut catalogue;
-        first_of_each(tools, "tool", |it| &it.name, left_out);
-        first_of_each(prompts, "prompt", |it| &it.name, left_out);
-        first_of_each(resources, "resource", |it| &it.uri, left_out);
-        first_of_each(templates, "template", |it| &it.uri_template, left_out);
+        let of_tool = |it: &Tool| {
+            let schemas = [Some(&it.input_schema), it.output_schema.as_ref()];
+            too_long([&it.title, &it.description], schemas)
+        };
+        first_of_each(tools, "tool", |it| &it.name, of_tool, left_out);
+        let of_prompt = |it: &Prompt| too_long([&it.title, &it.description], [None; 2]);
+        first_of_each(prompts, "prompt", |it| &it.name, of_prompt, left_out);
+        let of_resource = |it: &Resource| too_long([&it.title, &it.description], [None; 2]);
+        first_of_each(resources, "resource", |it| &it.uri, of_resource, left_out);
+        let of_template = |it: &ResourceTemplate| too_long([&it.title, &it.description], [None; 2]);
+        first_of_each(
+            templates,
+            "template",
+            |it| &it.uri_template,
+            of_template,
+            left_out,
+        );
         let problem = problem.map(|it| redaction::without_known(&it).into_owned());
         (catalogue.without_secrets(), problem)
     }
@@ -473,14 +510,9 @@ impl Catalogue {
     /// # Errors
     ///
     /// When the lists cannot be written or read, so that none of it can be offered.
-    pub(crate) fn judged(
-        &self,
-        pins: &mut Pins,
-        upstream: &str,
-        accepted: &BTreeSet<ChangeKind>,
-    ) -> Result<Self, String> {
+    pub(crate) fn judged(&self, pins: &mut Pins, spec: &UpstreamSpec) -> Result<Self, String> {
         let listed = self.definitions().map_err(|it| it.to_string())?;
-        let verdicts = pins.judge(upstream, accepted, &listed);
+        let verdicts = pins.judge(&spec.name, spec, &listed);
         let mut held = BTreeMap::new();
         let mut lists: BTreeMap<PinKind, Vec<Value>> = BTreeMap::new();
         for (it, verdict) in listed.into_iter().zip(verdicts) {
@@ -491,7 +523,7 @@ impl Catalogue {
                     pinned
                 }
             };
-            let definition = definition.map(pins::cleaned_definition);
+            let definition = definition.map(definition::cleaned_definition);
             lists.entry(it.kind).or_default().extend(definition);
         }
         let mut judged = self.clone();

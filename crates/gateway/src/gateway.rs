@@ -710,9 +710,7 @@ impl ToolSource for Gateway {
     fn health(&self) -> Option<ComponentState> {
         let status = self.status();
         let held = self.0.upstreams().into_values().filter_map(|it| {
-            let judged = locked(&it.judged);
-            let count = judged.as_ref().map(|(_, it)| it.held.len())?;
-            let name = &it.spec.name;
+            let (count, name) = (it.held_count(), &it.spec.name);
             let count = count + locked(&self.0.pins).held_pages(name);
             let see = "see `owlclaw-mcp upstream diff`";
             (count != 0).then(|| format!("{name}: {count} definitions are held, {see} {name}"))

@@ -32,6 +32,7 @@
 
 mod catalogue;
 mod credentials;
+mod definition;
 mod gateway;
 pub mod hosts;
 mod manager;

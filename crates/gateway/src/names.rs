@@ -3,6 +3,7 @@
 //! A name is found in a table and never split: `mcp_a_b_c` may be `b_c` of `a`, or `c` of `a_b`. Who has a
 //! name keeps it, over restarts too, since rules are about it; who comes later gets a suffix.
 
+use crate::text::is_unseen;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{collections::BTreeMap, fmt::Write};
@@ -223,7 +224,7 @@ pub fn offered_uri(key: &str, uri: &str) -> String {
 }
 
 /// True if a URI is the one plain spelling of what it names: lower case in scheme and host, no user, no default port,
-/// no `.`, `..` or empty segment, no backslash or control character, no percent-encoding of what needs none, of a slash
+/// no `.`, `..` or empty segment, no backslash, control character or character that nobody sees, no percent-encoding of what needs none, of a slash
 /// or in lower case (RFC 3986, 6.2.2 and 6.2.3), and no fragment, which is not part of the name. A file has no host and
 /// no query, and an absolute path (RFC 8089).
 pub(crate) fn is_plain(uri: &str) -> bool {
@@ -256,7 +257,25 @@ pub(crate) fn is_plain(uri: &str) -> bool {
         && is_lower(authority)
         && (path.is_empty() || path.split('/').all(is_step))
         && !uri.contains(|it: char| it.is_control() || it.is_whitespace() || it == '\\')
+        && !decoded(uri).contains(is_unseen)
         && uri.split('%').skip(1).all(is_needed)
+}
+
+/// A URI without percent-encoding.
+fn decoded(uri: &str) -> String {
+    let mut parts = uri.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2);
+        match digits.and_then(|it| u8::from_str_radix(it, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend(&part.as_bytes()[2..]);
+            }
+            None => bytes.extend(part.as_bytes()),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// True if the encoded byte at the beginning of `after`, which follows a `%`, needs to be encoded.
@@ -422,6 +441,12 @@ mod tests {
             "file:///a\\b",
             "file:///a%5Cb",
             "file:///a\u{1}",
+            "file:///\u{200b}a",
+            "file:///a\u{ad}b",
+            "file:///\u{202e}a",
+            "file:///a\u{200d}b",
+            "file:///a\u{fe0f}",
+            "file:///%E2%80%8Ba",
             "file:///a%00",
             "file:///a%",
             "https://Example.org/",

@@ -5,10 +5,10 @@
 //! one, and calls are refused, until an operator has seen the difference and approves it.
 
 use crate::{
+    UpstreamSpec,
+    definition::{Likeness, changes, compare, digest, ordered},
     store::{Store, with_causes},
-    text::cleaned,
 };
-use redaction::canonical_digest;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -170,9 +170,12 @@ pub struct HeldDefinition {
     pub since: u64,
     /// Kinds of changes.
     pub changes: BTreeSet<ChangeKind>,
-    /// Name of the item that it is the same as, if it is a renamed one.
+    /// Kind and name of the item that it takes the place of, if it is a renamed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_as: Option<String>,
+    /// Predicate that says what that item was guarded by, if this is the reason, and not that the two are alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<String>,
     #[serde(default)]
     is_noted: bool,
 }
@@ -259,6 +262,9 @@ pub enum PinError {
     /// There is nothing to approve.
     #[error("{0}")]
     NothingHeld(String),
+    /// The digits are too few to name a definition.
+    #[error("`{0}` are too few digits of a digest: give {MIN_DIGEST} or more of what `owlclaw-mcp upstream diff` shows")]
+    Short(String),
     /// The digest is that of no definition that is held.
     #[error(
         "what is held of `{name}` of `{upstream}` has the digest {digest}, which the given one does not begin; look at \
@@ -301,6 +307,31 @@ pub(crate) struct Listed {
     pub(crate) kind: PinKind,
     pub(crate) name: String,
     pub(crate) definition: Value,
+}
+
+/// Settings of an upstream by which its definitions are judged.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// Kinds of changes that are accepted.
+    accepted: &'a BTreeSet<ChangeKind>,
+    /// The upstream, whose rules name items.
+    spec: Option<&'a UpstreamSpec>,
+}
+
+impl<'a> From<&'a BTreeSet<ChangeKind>> for Terms<'a> {
+    fn from(accepted: &'a BTreeSet<ChangeKind>) -> Self {
+        let spec = None;
+        Self { accepted, spec }
+    }
+}
+
+impl<'a> From<&'a UpstreamSpec> for Terms<'a> {
+    fn from(spec: &'a UpstreamSpec) -> Self {
+        Self {
+            accepted: &spec.accept_changes,
+            spec: Some(spec),
+        }
+    }
 }
 
 /// Verdict on a definition.
@@ -358,8 +389,8 @@ impl Pins {
     ///
     /// # Errors
     ///
-    /// [`PinError`]: `NothingHeld` names what there is, and `Another` says that the item was changed again since it
-    /// was looked at.
+    /// [`PinError`]: `NothingHeld` names what there is, `Another` says that the item was changed again since it
+    /// was looked at, and `Short` that the digest has too few digits.
     pub fn approve(
         &mut self,
         upstream: &str,
@@ -387,8 +418,11 @@ impl Pins {
                     Approved::All if pin.stopped.is_some() => continue,
                     Approved::All => {}
                     Approved::Item { name, .. } if !is_named(key, name) => continue,
+                    Approved::Item { digest, .. } if digest.len() < MIN_DIGEST => {
+                        return Err(PinError::Short(digest.to_owned()));
+                    }
                     Approved::Item { name, digest } => {
-                        if digest.len() < MIN_DIGEST || !waiting.starts_with(digest) {
+                        if !waiting.starts_with(digest) {
                             return Err(PinError::Another {
                                 name: name.to_owned(),
                                 upstream: upstream.to_owned(),
@@ -457,16 +491,17 @@ impl Pins {
 
     /// Compares what an upstream lists, all of it or one page, with the pins, pins what is seen for the first time, and
     /// holds what has changed otherwise than `accepted`.
-    pub(crate) fn judge(
+    pub(crate) fn judge<'a>(
         &mut self,
         upstream: &str,
-        accepted: &BTreeSet<ChangeKind>,
+        terms: impl Into<Terms<'a>>,
         listed: &[Listed],
     ) -> Vec<Verdict> {
+        let terms = terms.into();
         let judged = self.change(|file| {
             let is_first = !file.upstreams.contains_key(upstream);
             let pins = file.upstreams.entry(upstream.to_owned()).or_default();
-            judge(pins, is_first, accepted, listed)
+            judge(pins, is_first, terms, listed)
         });
         judged.unwrap_or_else(|error| {
             // What cannot be compared is not to be believed.
@@ -578,46 +613,56 @@ fn now() -> u64 {
 fn judge(
     pins: &mut OfUpstream,
     is_first: bool,
-    accepted: &BTreeSet<ChangeKind>,
+    terms: Terms<'_>,
     listed: &[Listed],
 ) -> Vec<Verdict> {
     let key_of = |it: &Listed| format!("{}/{}", it.kind.as_str(), it.name);
     let present: BTreeSet<String> = listed.iter().map(key_of).collect();
     // A page that is read says nothing of what is listed.
     let is_page = matches!(listed, [it] if it.kind == PinKind::Page);
+    let mut went = BTreeSet::new();
     for (key, pin) in pins.iter_mut().filter(|_| !is_page) {
         let listed = key.strip_prefix("page/");
         let listed = listed.map(|uri| format!("{}/{uri}", PinKind::Resource.as_str()));
-        pin.is_gone = !present.contains(listed.as_ref().unwrap_or(key));
+        let is_gone = !present.contains(listed.as_ref().unwrap_or(key));
+        if is_gone && !pin.is_gone {
+            went.insert(key.clone());
+        }
+        pin.is_gone = is_gone;
     }
     if is_full(pins) {
         // What was never offered frees nothing by being forgotten: it is new again when it comes back.
         pins.retain(|_, pin| pin.definition.is_some() || !pin.is_gone);
     }
     let is_full = is_full(pins);
-    // Definitions whose item is gone, by what they are without their name.
-    let gone: BTreeMap<(&str, String), String> = pins
-        .iter()
-        .filter(|(key, _)| !present.contains(*key))
-        .filter_map(|(key, pin)| {
-            let kind = key.split_once('/')?.0;
-            let nameless = nameless(pin.definition.as_ref()?)?;
-            Some(((kind, nameless), key.clone()))
-        })
-        .collect();
-    let renamed: Vec<Option<String>> = listed
-        .iter()
-        .map(|it| {
-            let pin = pins.get(&key_of(it));
-            let is_new = !is_first && pin.is_none_or(|it| it.definition.is_none());
-            let nameless = nameless(&it.definition).filter(|_| is_new)?;
-            gone.get(&(it.kind.as_str(), nameless)).cloned()
-        })
-        .collect();
+    let is_new = |it: &&Listed| {
+        let pin = pins.get(&key_of(it));
+        !is_first && pin.is_none_or(|it| it.definition.is_none())
+    };
+    let renamed: BTreeMap<String, Former> = match listed.iter().any(|it| is_new(&it)) {
+        true => {
+            let gone = Gone::among(pins, &went);
+            let new = listed.iter().filter(is_new);
+            new.filter_map(|it| Some((key_of(it), gone.former(it, terms.spec)?)))
+                .collect()
+        }
+        false => BTreeMap::new(),
+    };
     let mut verdicts = Vec::with_capacity(listed.len());
-    for (it, same_as) in listed.iter().zip(renamed) {
+    for it in listed {
         let digest = digest(&it.definition);
         let pin = pins.get(&key_of(it));
+        let mut former = renamed.get(&key_of(it)).cloned();
+        if let Some(pin) = pin.filter(|it| it.definition.is_none())
+            && let Some(held) = pin.held.as_ref().filter(|it| it.digest == digest)
+        {
+            // It stays held when the list is looked at again, whatever has gone since.
+            former = former.or_else(|| {
+                let key = held.same_as.clone()?;
+                let guard = held.guard.clone();
+                Some(Former { key, guard })
+            });
+        }
         if pin.is_none() && is_full && !is_first {
             let why = format!(
                 "it is new, and {MAX_GONE} items that were pinned are gone: the upstream has other names each time. \
@@ -627,7 +672,7 @@ fn judge(
             continue;
         }
         let pinned = pin.and_then(|pin| Some((pin.definition.as_ref()?, pin.digest.as_ref()?)));
-        let changes = match (pinned, &same_as) {
+        let changes = match (pinned, &former) {
             (Some((_, pinned)), _) if *pinned == digest => BTreeSet::new(),
             (Some((before, _)), _) => changes(before, &it.definition),
             (None, Some(_)) => [ChangeKind::Renamed].into(),
@@ -638,14 +683,15 @@ fn judge(
         let before = pin.cloned();
         let before_stop = pin.and_then(|it| it.stopped.clone());
         let is_pinned = pinned.is_some();
-        let (pin, verdict) = if changes.is_subset(accepted) {
+        let (pin, verdict) = if changes.is_subset(terms.accepted) {
             let new = Pin {
                 definition: Some(it.definition.clone()),
                 digest: Some(digest),
                 since: now(),
                 held: None,
                 stopped: None,
-                approved: (is_pinned && !changes.is_empty()).then(|| PinApproval {
+                // Told, so that it is on record when it came; what is seen first is the beginning of the record.
+                approved: (!changes.is_empty()).then(|| PinApproval {
                     by: "configuration".to_owned(),
                     reason: format!("accept_changes: {}", words(&changes)),
                     at: now(),
@@ -656,13 +702,28 @@ fn judge(
             match before {
                 // As it was, or as it is again.
                 Some(pin) if changes.is_empty() && is_pinned => {
-                    (Pin { held: None, ..pin }, Verdict::Good)
+                    // An earlier version may have made the digest otherwise.
+                    let (digest, held) = (Some(digest), None);
+                    (
+                        Pin {
+                            digest,
+                            held,
+                            ..pin
+                        },
+                        Verdict::Good,
+                    )
                 }
                 _ => (new, Verdict::Good),
             }
         } else {
-            let mut why = match &same_as {
-                Some(old) => format!("it is `{old}` under another name"),
+            let mut why = match &former {
+                Some(Former { key, guard: None }) => format!("it is `{key}` under another name"),
+                Some(Former {
+                    key,
+                    guard: Some(guard),
+                }) => {
+                    format!("it is new, and came as `{key}` went, which {guard}")
+                }
                 None if is_pinned => format!("its definition has changed: {}", words(&changes)),
                 None => "it is new".to_owned(),
             };
@@ -675,7 +736,8 @@ fn judge(
                     digest,
                     since: now(),
                     changes,
-                    same_as,
+                    guard: former.as_ref().and_then(|it| it.guard.clone()),
+                    same_as: former.map(|it| it.key),
                     is_noted: false,
                 });
             let pin = Pin {
@@ -710,6 +772,74 @@ fn judge(
     verdicts
 }
 
+/// Item whose place a new one has taken.
+#[derive(Clone, Debug)]
+struct Former {
+    key: String,
+    /// What it was guarded by, if that is the reason.
+    guard: Option<String>,
+}
+
+/// Pins whose items are gone.
+struct Gone<'a> {
+    /// What each said, and what of it was held.
+    all: Vec<(&'a str, Likeness)>,
+    /// Those that were there until this change.
+    went: Vec<(&'a str, &'a Pin)>,
+}
+
+impl<'a> Gone<'a> {
+    fn among(pins: &'a OfUpstream, went: &BTreeSet<String>) -> Self {
+        let gone = pins.iter().filter(|(_, pin)| pin.is_gone);
+        let said = |(key, pin): (&'a String, &'a Pin)| {
+            let held = pin.held.as_ref().map(|it| &it.definition);
+            let definitions = pin.definition.iter().chain(held);
+            definitions.map(|it| (key.as_str(), Likeness::of(it)))
+        };
+        Self {
+            all: gone.flat_map(said).collect(),
+            went: pins
+                .iter()
+                .filter(|(key, _)| went.contains(*key))
+                .map(|(key, pin)| (key.as_str(), pin))
+                .collect(),
+        }
+    }
+
+    /// The item that a new one may be under another name: one that it is like, or else one that went as it came, and that
+    /// an operator holds, or a rule names that leaves the new one free.
+    fn former(&self, new: &Listed, spec: Option<&UpstreamSpec>) -> Option<Former> {
+        let name_of = |key: &'a str| {
+            let (kind, name) = key.split_once('/')?;
+            (kind == new.kind.as_str() && name != new.name).then_some(name)
+        };
+        let likeness = Likeness::of(&new.definition);
+        let same = self.all.iter().filter(|(key, _)| name_of(key).is_some());
+        let mut same = same.filter(|(_, it)| it.is_like(&likeness));
+        if let Some((key, _)) = same.next() {
+            let (key, guard) = ((*key).to_owned(), None);
+            return Some(Former { key, guard });
+        }
+        self.went.iter().find_map(|(key, pin)| {
+            let name = name_of(key)?;
+            // What was never offered guards nothing.
+            let is_held = pin.stopped.is_some() || (pin.held.is_some() && pin.definition.is_some());
+            let guard = match is_held {
+                true => Some("is held".to_owned()),
+                false => spec.and_then(|it| {
+                    let rule = it.frees(new.kind, name, &new.name)?;
+                    Some(format!("`upstreams.{}.{rule}` names", it.name))
+                }),
+            };
+            let key = (*key).to_owned();
+            guard.map(|guard| Former {
+                key,
+                guard: Some(guard),
+            })
+        })
+    }
+}
+
 /// True if a name, or kind and name as in `tool/echo`, is that of a pin.
 fn is_named(key: &str, name: &str) -> bool {
     key == name || key.split_once('/').is_some_and(|it| it.1 == name)
@@ -725,84 +855,6 @@ fn words(changes: &BTreeSet<ChangeKind>) -> String {
     names.join(", ")
 }
 
-/// SHA-256 of what a definition says, in hexadecimal digits.
-fn digest(definition: &Value) -> String {
-    let text = ordered(definition).to_string();
-    hex(&canonical_digest(&text).unwrap_or_default())
-}
-
-/// Hexadecimal digits of bytes.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        use fmt::Write as _;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// Digest of a definition without its name; `None` of one that says nothing about itself.
-fn nameless(definition: &Value) -> Option<String> {
-    let mut members = definition.as_object()?.clone();
-    members
-        .get("description")?
-        .as_str()
-        .filter(|it| !it.is_empty())?;
-    for name in ["name", "title", "uriTemplate", "uri"] {
-        members.remove(name);
-    }
-    Some(digest(&Value::Object(members)))
-}
-
-/// The same definition, with what has no order in JSON Schema in the order of its texts.
-fn ordered(value: &Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let member = |(name, value): (&String, &Value)| {
-                let mut value = ordered(value);
-                if let ("required" | "enum" | "type", Value::Array(items)) = (&**name, &mut value)
-                    && items.iter().all(Value::is_string)
-                {
-                    items.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
-                }
-                (name.clone(), value)
-            };
-            Value::Object(members.iter().map(member).collect())
-        }
-        Value::Array(items) => Value::Array(items.iter().map(ordered).collect()),
-        other => other.clone(),
-    }
-}
-
-/// Kinds of the changes from one definition to another.
-fn changes(before: &Value, after: &Value) -> BTreeSet<ChangeKind> {
-    let kind = |difference: Difference| {
-        let mut steps = difference.at.split('/').skip(1);
-        let top = steps.next().unwrap_or_default();
-        let last = difference.at.rsplit('/').next().unwrap_or_default();
-        let is_text = |value: &Option<Value>| value.as_ref().is_none_or(Value::is_string);
-        let are_texts = is_text(&difference.before) && is_text(&difference.after);
-        match top {
-            "name" | "title" | "description" | "arguments" | "uriTemplate" | "uri" | "mimeType" => {
-                ChangeKind::Words
-            }
-            // A property may have that name, and is no text then.
-            "inputSchema" | "outputSchema"
-                if matches!(last, "title" | "description") && are_texts =>
-            {
-                ChangeKind::Words
-            }
-            "inputSchema" => ChangeKind::Input,
-            "outputSchema" => ChangeKind::Output,
-            "annotations" => ChangeKind::Annotations,
-            "icons" => ChangeKind::Icons,
-            _ => ChangeKind::Meta,
-        }
-    };
-    let mut found = Vec::new();
-    compare("", &ordered(before), &ordered(after), &mut found);
-    found.into_iter().map(kind).collect()
-}
-
 /// Differences of a held definition from the pinned one, place by place.
 #[must_use]
 pub fn differences(pin: &Pin) -> Vec<Difference> {
@@ -815,59 +867,11 @@ pub fn differences(pin: &Pin) -> Vec<Difference> {
     found
 }
 
-fn compare(at: &str, before: &Value, after: &Value, found: &mut Vec<Difference>) {
-    match (before, after) {
-        (Value::Object(one), Value::Object(other)) => {
-            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-            for name in names {
-                let step = name.replace('~', "~0").replace('/', "~1");
-                let at = format!("{at}/{step}");
-                match (one.get(name), other.get(name)) {
-                    (Some(one), Some(other)) => compare(&at, one, other, found),
-                    (one, other) => found.push(Difference {
-                        at,
-                        before: one.cloned(),
-                        after: other.cloned(),
-                    }),
-                }
-            }
-        }
-        (one, other) if one == other => {}
-        (one, other) => found.push(Difference {
-            at: at.to_owned(),
-            before: Some(one.clone()),
-            after: Some(other.clone()),
-        }),
-    }
-}
-
-/// The same definition with its texts cleaned.
-pub(crate) fn cleaned_definition(mut definition: Value) -> Value {
-    fn clean(value: &mut Value) {
-        match value {
-            Value::String(text) => {
-                if let Some(clean) = cleaned(text) {
-                    *text = clean;
-                }
-            }
-            Value::Array(items) => items.iter_mut().for_each(clean),
-            Value::Object(members) => members
-                .iter_mut()
-                // Values that clients send back, as they are.
-                .filter(|(name, _)| {
-                    !matches!(&***name, "name" | "uriTemplate" | "uri" | "enum" | "const")
-                })
-                .for_each(|(_, value)| clean(value)),
-            _ => {}
-        }
-    }
-    clean(&mut definition);
-    definition
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Reach, definition::cleaned_definition, text::cleaned};
+    use adapter_tools::RiskClass;
     use serde_json::json;
 
     #[test]
@@ -1187,6 +1191,166 @@ mod tests {
     }
 
     #[test]
+    fn a_twin_is_known_by_what_is_offered_of_it_whatever_is_added_that_nobody_sees() {
+        let pay = json!({
+            "name": "pay", "description": "Pays money.",
+            "inputSchema": {"type": "object", "properties": {"amount": {"type": "number"}}},
+        });
+        let keep = json!({"name": "keep", "description": "Keeps a note.", "inputSchema": {"type": "object"}});
+        let twin = |description: &str| {
+            let mut twin = pay.clone();
+            twin["name"] = json!("pay7");
+            twin["description"] = json!(description);
+            // Another parameter, so that the description alone tells.
+            twin["inputSchema"]["properties"]["note"] = json!({"type": "string"});
+            twin
+        };
+        let mut twins: Vec<Value> = [
+            "Pays\u{200b} money.",
+            "Pays money.\u{202e}",
+            "Pays\u{1b}[0m money.",
+            "Pays money. ",
+            "pays  money",
+            "Pays mo\u{200c}ney.",
+        ]
+        .map(twin)
+        .into();
+        let mut hinted = twin("Pays money.");
+        hinted["annotations"] = json!({"readOnlyHint": true});
+        twins.push(hinted);
+        // The parameters are the same, and the words are not.
+        let mut reworded = pay.clone();
+        reworded["name"] = json!("send");
+        reworded["description"] = json!("Sends a sum to somebody.");
+        reworded["inputSchema"]["properties"]["amount"]["description"] = json!("Sum");
+        twins.push(reworded);
+        let new = BTreeSet::from([ChangeKind::New]);
+        for twin in twins {
+            let mut pins = Pins::new(None);
+            pins.judge("up", &new, &[listed(pay.clone()), listed(keep.clone())]);
+            let after = [listed(twin.clone()), listed(keep.clone())];
+            for _ in 0..2 {
+                let verdicts = pins.judge("up", &new, &after);
+                assert!(
+                    matches!(&verdicts[0], Verdict::Held { pinned: None, why } if why.contains("`tool/pay` under another name")),
+                    "{twin}: {verdicts:?}"
+                );
+                assert_eq!(verdicts[1], Verdict::Good);
+            }
+        }
+        // What differs is new, and on record as that.
+        let mut pins = Pins::new(None);
+        pins.judge("up", &new, &[listed(pay), listed(keep.clone())]);
+        let other = json!({
+            "name": "weather", "description": "Tells the weather of a town.",
+            "inputSchema": {"type": "object", "properties": {"town": {"type": "string"}}},
+        });
+        let after = [listed(other), listed(keep)];
+        assert_eq!(pins.judge("up", &new, &after)[0], Verdict::Good);
+        assert!(matches!(&pins.take_events()[..], [PinEvent::Approved(it)]
+            if it.name == "weather" && it.pin.approved.as_ref().unwrap().by == "configuration"));
+    }
+
+    #[test]
+    fn what_comes_as_a_guarded_item_goes_is_held() {
+        let definition = |name: &str, words: &str| {
+            listed(json!({"name": name, "description": words, "inputSchema": {"type": "object"}}))
+        };
+        let reach = Reach::Child {
+            program: "x".to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: None,
+        };
+        let spec = |guard: fn(&mut UpstreamSpec)| {
+            let mut spec = UpstreamSpec::new("up", reach.clone());
+            guard(&mut spec);
+            spec
+        };
+        let pay = [definition("pay", "Pays money.")];
+        let other = [definition("transfer", "Moves what is owed to somebody.")];
+        let guards: [(&str, fn(&mut UpstreamSpec)); 3] = [
+            ("hold", |it| it.hold.push("pay".to_owned())),
+            ("deny", |it| it.deny.push("pay".to_owned())),
+            ("risks", |it| {
+                it.risks.push(("p*y".to_owned(), RiskClass::Financial))
+            }),
+        ];
+        for (key, guard) in guards {
+            let spec = spec(guard);
+            let mut pins = Pins::new(None);
+            pins.judge("up", &spec, &pay);
+            for _ in 0..2 {
+                let verdicts = pins.judge("up", &spec, &other);
+                assert!(
+                    matches!(&verdicts[0], Verdict::Held { pinned: None, why }
+                        if why.contains("came as `tool/pay` went") && why.contains(&format!("`upstreams.up.{key}` names"))),
+                    "{verdicts:?}"
+                );
+            }
+            // Beside what is guarded it is another item.
+            let mut pins = Pins::new(None);
+            pins.judge("up", &spec, &pay);
+            let both = [pay[0].clone(), other[0].clone()];
+            assert_eq!(pins.judge("up", &spec, &both)[1], Verdict::Good);
+        }
+        // A guard that goes on to fit is none against the new one, and without any it is free.
+        for guard in [
+            (|it| it.hold.push("*a*".to_owned())) as fn(&mut UpstreamSpec),
+            |it| it.risks.push(("pay".to_owned(), RiskClass::ReadOnly)),
+            |_| {},
+        ] {
+            let spec = spec(guard);
+            let mut pins = Pins::new(None);
+            pins.judge("up", &spec, &pay);
+            assert_eq!(pins.judge("up", &spec, &other), [Verdict::Good]);
+        }
+        let decision = PinApproval {
+            by: "ana".to_owned(),
+            reason: "seen".to_owned(),
+            at: 1,
+        };
+        let spec = spec(|_| {});
+        let mut pins = Pins::new(None);
+        pins.judge("up", &spec, &pay);
+        pins.hold("up", "pay", &decision).unwrap();
+        assert!(
+            matches!(&pins.judge("up", &spec, &other)[0], Verdict::Held { why, .. } if why.contains("is held"))
+        );
+        // An operator frees it.
+        let digest = digest(&other[0].definition);
+        let (name, digest) = ("transfer", &*digest);
+        pins.approve("up", Approved::Item { name, digest }, &decision)
+            .unwrap();
+        assert_eq!(pins.judge("up", &spec, &other), [Verdict::Good]);
+    }
+
+    #[test]
+    fn the_order_of_values_counts_and_pins_of_earlier_versions_stay() {
+        let with_default = |value: Value| {
+            let mut tool = with("/inputSchema/properties/amount/default", value);
+            tool["inputSchema"]["properties"]["required"] =
+                json!({"type": ["string", "null"], "enum": ["b", "a"]});
+            tool
+        };
+        let first = with_default(json!({"required": ["b", "a"]}));
+        let mut pins = Pins::new(None);
+        judge_one(&mut pins, first.clone());
+        let mut same = first.clone();
+        same["inputSchema"]["properties"]["required"] =
+            json!({"type": ["null", "string"], "enum": ["a", "b"]});
+        assert_eq!(judge_one(&mut pins, same), Verdict::Good);
+        let turned = with_default(json!({"required": ["a", "b"]}));
+        assert!(matches!(judge_one(&mut pins, turned), Verdict::Held { .. }));
+        // A digest that was made otherwise is replaced, since the definition is the same.
+        let of_up = pins.known.upstreams.get_mut("up").unwrap();
+        let pin = of_up.get_mut("tool/transfer").unwrap();
+        let made = std::mem::replace(&mut pin.digest, Some("0123456789abcdef".to_owned()));
+        assert_eq!(judge_one(&mut pins, first), Verdict::Good);
+        assert_eq!(pins.items().unwrap()[0].pin.digest, made);
+    }
+
+    #[test]
     fn pins_are_of_one_file_for_all_processes_and_a_broken_file_holds_everything() {
         let directory = tempfile::tempdir().unwrap();
         let open = || Pins::new(Some(directory.path().to_owned()));
@@ -1216,6 +1380,11 @@ mod tests {
                 .is_err()
         );
         assert!(command.approve("other", Approved::All, &approval).is_err());
+        let items = command.items().unwrap();
+        let held = &items[0].pin.held.as_ref().unwrap().digest;
+        let (name, digest) = ("transfer", &held[..MIN_DIGEST - 1]);
+        let short = command.approve("up", Approved::Item { name, digest }, &approval);
+        assert!(matches!(short, Err(PinError::Short(_))), "{short:?}");
         command.approve("up", Approved::All, &approval).unwrap();
         assert!(matches!(&server.take_events()[..],
             [PinEvent::Approved(it)] if it.pin.approved.as_ref().unwrap().by == "ana"));

@@ -1,4 +1,4 @@
-use crate::{ChangeKind, Credentials, credentials::Filled, names::digits};
+use crate::{ChangeKind, Credentials, PinKind, credentials::Filled, names::digits};
 use adapter_tools::RiskClass;
 use http::HeaderMap;
 use mcp_client::{Authorize, ChildProgram, Dial, HttpTransport, UrlDial};
@@ -231,6 +231,22 @@ impl UpstreamSpec {
             () if is_in(&self.deny) => Some("deny"),
             () if self.allow.is_empty() || is_in(&self.allow) => None,
             () => Some("allow"),
+        }
+    }
+
+    /// The key of the setting that guards against an item, and leaves it free under another name.
+    pub(crate) fn frees(&self, kind: PinKind, item: &str, new: &str) -> Option<&'static str> {
+        let is_tool = kind == PinKind::Tool;
+        let is_graver = || {
+            let is_named = self.risks.iter().any(|(it, _)| fits(it, item));
+            is_named && self.risk_of(new, None) < self.risk_of(item, None)
+        };
+        match () {
+            () if self.left_out_by(item) == Some("deny") && self.offers(new) => Some("deny"),
+            () if !is_tool => None,
+            () if self.holds(item).is_some() && self.holds(new).is_none() => Some("hold"),
+            () if is_graver() => Some("risks"),
+            () => None,
         }
     }
 

@@ -202,6 +202,11 @@ fn is_selector(character: char) -> bool {
     matches!(character, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
+/// True of a character that is not seen by itself, joiners and selectors of variants included.
+pub(crate) fn is_unseen(character: char) -> bool {
+    !is_seen(character) || is_selector(character) || matches!(character, '\u{200c}' | '\u{200d}')
+}
+
 fn is_seen(character: char) -> bool {
     !matches!(character,
         '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{9f}'

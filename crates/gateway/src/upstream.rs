@@ -15,8 +15,9 @@ use self::{
 use crate::{
     Credentials, Isolation, Reach, Tokens, UpstreamSpec, Uris,
     catalogue::Catalogue,
+    definition::hex,
     names::{offered_uri, original_uri, scheme_key},
-    pins::{Listed, PinKind, Pins, Verdict, hex},
+    pins::{Listed, PinKind, Pins, Verdict},
     store::Store,
 };
 use adapter_tools::{Askable, ToolCx, ToolError};
@@ -28,7 +29,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -188,6 +189,15 @@ fn now() -> u64 {
 /// Lists as they were read, and without what their pins hold.
 pub(crate) type Judged = Mutex<Option<(Arc<Catalogue>, Arc<Catalogue>)>>;
 
+/// Items that are not to be used, each with the reason.
+type Held = Arc<BTreeMap<String, String>>;
+
+/// Lists with more items held than they say, and what they were made of.
+struct WithHeld {
+    of: (Arc<Catalogue>, Held),
+    made: Arc<Catalogue>,
+}
+
 /// One upstream, with what is known of it.
 pub(crate) struct Upstream {
     pub(crate) spec: UpstreamSpec,
@@ -203,6 +213,10 @@ pub(crate) struct Upstream {
     /// The catalogue that was read, and what is offered of it.
     pub(crate) judged: Judged,
     pins: Arc<Mutex<Pins>>,
+    /// Items that are held by what they are on a connection for one client, each with the reason.
+    held_for_clients: Mutex<Held>,
+    /// What is offered, and the same with those held.
+    with_held: Mutex<Option<WithHeld>>,
     /// Secrets of clients, where each has its own.
     secrets: Option<Arc<ClientSecrets>>,
     /// Held while lists of one client are united with those of others.
@@ -261,6 +275,8 @@ impl Upstream {
             made: Mutex::default(),
             judged: Mutex::default(),
             pins,
+            held_for_clients: Mutex::default(),
+            with_held: Mutex::default(),
             secrets,
             uniting: Mutex::default(),
             authorizer: tokio::sync::Mutex::default(),
@@ -614,20 +630,74 @@ impl Upstream {
         }
     }
 
-    /// Lists of the upstream without what their pins hold, as far as they are known.
+    /// Lists of the upstream without what their pins hold, as far as they are known. What is another definition for one
+    /// client is held for all.
     pub(crate) fn offered(&self) -> Option<Arc<Catalogue>> {
-        Some(self.judge(&self.judged, self.catalogue()?))
+        let offered = self.judge(&self.judged, self.catalogue()?);
+        let of_clients = Arc::clone(&locked(&self.held_for_clients));
+        if of_clients.keys().all(|it| offered.held.contains_key(it)) {
+            return Some(offered);
+        }
+        let mut with_held = locked(&self.with_held);
+        if let Some(WithHeld { of, made }) = &*with_held
+            && Arc::ptr_eq(&of.0, &offered)
+            && Arc::ptr_eq(&of.1, &of_clients)
+        {
+            return Some(Arc::clone(made));
+        }
+        let mut made = (*offered).clone();
+        for (item, why) in &*of_clients {
+            let held = made.held.entry(item.clone());
+            held.or_insert_with(|| why.clone());
+        }
+        let made = Arc::new(made);
+        *with_held = Some(WithHeld {
+            of: (offered, of_clients),
+            made: Arc::clone(&made),
+        });
+        Some(made)
     }
 
-    /// Reason why an item is held, by what its lists say on this connection.
+    /// Reason why an item is held, by what its lists say on this connection, or on that of another client.
     pub(crate) fn holds(&self, live: &Live, kind: &str, name: &str) -> Option<String> {
-        let lists = match live.lists.load_full() {
-            Some(own) => self.judge(&live.judged, own),
-            None => self.offered()?,
-        };
-        match lists.held.is_empty() {
-            true => None,
-            false => lists.held.get(&format!("{kind}/{name}")).cloned(),
+        let own = live.lists.load_full();
+        let own = own.map(|own| self.judge(&live.judged, own));
+        let lists = [own, self.offered()];
+        let mut lists = lists.iter().flatten().filter(|it| !it.held.is_empty());
+        lists.find_map(|it| it.held.get(&format!("{kind}/{name}")).cloned())
+    }
+
+    /// Items that are not to be used.
+    pub(crate) fn held_count(&self) -> usize {
+        let judged = locked(&self.judged);
+        let held = judged.as_ref().map(|(_, it)| &it.held);
+        let of_clients = locked(&self.held_for_clients);
+        let more = of_clients
+            .keys()
+            .filter(|it| held.is_none_or(|held| !held.contains_key(*it)));
+        more.count() + held.map_or(0, BTreeMap::len)
+    }
+
+    /// Compares the lists of connections for one client each with the pins, and holds for all what is held for one.
+    /// Where each client has a credential of its own, what it sees differs by rights, and is held for it alone.
+    pub(crate) fn judge_for_clients(&self) {
+        if self.bindings().is_some() {
+            return;
+        }
+        let mut held = BTreeMap::new();
+        let own: Vec<_> = locked(&self.of_clients).values().cloned().collect();
+        for slot in own {
+            if let Some(live) = slot.live()
+                && let Some(lists) = live.lists.load_full()
+            {
+                held.extend(self.judge(&live.judged, lists).held.clone());
+            }
+        }
+        let mut known = locked(&self.held_for_clients);
+        if **known != held {
+            *known = Arc::new(held);
+            drop(known);
+            self.changes.send_modify(|version| *version += 1);
         }
     }
 
@@ -668,7 +738,7 @@ impl Upstream {
         let spec = &self.spec;
         let mut pins = locked(&self.pins);
         let before = pins.held_pages(&spec.name);
-        let verdicts = pins.judge(&spec.name, &spec.accept_changes, &[page]);
+        let verdicts = pins.judge(&spec.name, spec, &[page]);
         if before != pins.held_pages(&spec.name) {
             // For the record.
             self.changes.send_modify(|version| *version += 1);
@@ -682,9 +752,19 @@ impl Upstream {
     /// Compares lists with their pins when they are next looked at, since the pins have changed.
     pub(crate) fn judge_anew(&self) {
         *locked(&self.judged) = None;
-        for live in self.all_live() {
+        let own: Vec<_> = locked(&self.of_clients).values().cloned().collect();
+        for slot in own {
+            let Some(live) = slot.live() else { continue };
             *locked(&live.judged) = None;
+            let Some(lists) = live.lists.load_full() else {
+                continue;
+            };
+            if !self.judge(&live.judged, lists).held.is_empty() && live.desk.calls() == 0 {
+                // It may be of before the change that was approved; a new connection tells.
+                slot.leave(&live);
+            }
         }
+        self.judge_for_clients();
     }
 
     /// Lists without what their pins hold, compared once.
@@ -697,7 +777,7 @@ impl Upstream {
         }
         let spec = &self.spec;
         let mut pins = locked(&self.pins);
-        let offered = known.judged(&mut pins, &spec.name, &spec.accept_changes);
+        let offered = known.judged(&mut pins, spec);
         let offered = Arc::new(offered.unwrap_or_else(|error| {
             tracing::error!(
                 upstream = spec.name,

@@ -455,6 +455,72 @@ async fn a_client_of_its_own_has_a_child_of_its_own() {
 }
 
 #[tokio::test]
+async fn what_is_held_for_one_client_is_held_for_all() {
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    spec.isolation = Isolation::PerClient;
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let echo = async |client: &str| {
+        let cx = ToolCx::new(client, "1");
+        call_as(&gateway, cx, "mcp_up_echo", json!({"text": "x"})).await
+    };
+    echo("ana").await.unwrap();
+    assert!(gateway.health().unwrap().ok);
+    let changes = gateway.changes().unwrap();
+    // It says another thing now, and tells nobody of it.
+    fs::write(site.upstream.path().join("words"), "Sends it to eve.").unwrap();
+    let refused = echo("bob").await.unwrap_err().to_string();
+    assert!(refused.contains("words"), "{refused}");
+    // The connection of the other client is of before, and the definition is held for it as well.
+    let refused = echo("ana").await.unwrap_err().to_string();
+    assert!(refused.contains("words"), "{refused}");
+    assert!(changes.has_changed().unwrap());
+    let why = tool(&gateway, "mcp_up_echo").held().unwrap().to_string();
+    assert!(why.contains("upstream approve"), "{why}");
+    let health = gateway.health().unwrap();
+    assert!(!health.ok && health.detail.unwrap().contains("up: 1 definitions"));
+    call_as(&gateway, ToolCx::new("ana", "1"), "mcp_up_slow", json!({}))
+        .await
+        .unwrap();
+    // Once it is approved it is free for both, and who had another definition is connected anew.
+    let mut pins = Pins::new(Some(site.stored()));
+    let approval = PinApproval {
+        by: "ana".to_owned(),
+        reason: "seen".to_owned(),
+        at: 1,
+    };
+    pins.approve("up", Approved::All, &approval).unwrap();
+    gateway.recheck("up").await.unwrap();
+    gateway.pins_changed();
+    until("it is free", || {
+        tool(&gateway, "mcp_up_echo").held().is_none()
+    })
+    .await;
+    echo("bob").await.unwrap();
+    echo("ana").await.unwrap();
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn items_without_a_name_and_with_texts_that_are_too_long_are_left_out() {
+    let site = Site::new();
+    fs::write(site.upstream.path().join("odd"), "").unwrap();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    let left_out = gateway.status()[0].left_out.join("\n");
+    assert!(left_out.contains("its name is empty"), "{left_out}");
+    assert!(
+        left_out.contains("has 20000 bytes, of at most 16384"),
+        "{left_out}"
+    );
+    let names = tools(&gateway);
+    let is_odd = |it: &Tool| matches!(it.name(), "mcp_up_" | "mcp_up_wordy");
+    assert!(!names.iter().any(is_odd));
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
 async fn a_session_of_its_own_has_a_child_of_its_own_and_so_has_what_else_can_be_asked() {
     let site = Site::new();
     let mut spec = spec("up", site.upstream.path());

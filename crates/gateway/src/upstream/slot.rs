@@ -545,6 +545,8 @@ impl Actor {
                     let before = self.listed_before.replace(Arc::clone(&own));
                     upstream.listed_for_client(&own, before.as_deref(), problem);
                 }
+                // Before a call goes out on it.
+                upstream.judge_for_clients();
             }
             (Some(upstream), _) => upstream.listed(catalogue, problem),
             (None, _) => {}
@@ -620,6 +622,9 @@ impl Actor {
         if let Some(live) = self.live.swap(None) {
             if let Some(upstream) = self.upstream.upgrade() {
                 upstream.left(&live);
+                if self.owner.is_some() {
+                    upstream.judge_for_clients();
+                }
             }
             tokio::spawn(async move {
                 live.drained().await;

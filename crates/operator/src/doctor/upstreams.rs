@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use config::Config;
-use gateway::{Gateway, GatewayOptions, State, Status};
+use config::{Config, printable};
+use gateway::{Gateway, GatewayOptions, Pins, State, Status, UpstreamSpec};
 use server::Finding;
 
 const AREA: &str = "upstream";
@@ -25,10 +25,52 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let mut findings: Vec<_> = warnings
         .map(|it| Finding::warning(AREA, it.clone()))
         .collect();
-    let specs = declared.upstreams.into_iter().map(|it| it.spec);
-    match tried(specs.collect()) {
+    let specs: Vec<_> = declared.upstreams.into_iter().map(|it| it.spec).collect();
+    findings.extend(held(config, &specs));
+    match tried(specs) {
         Ok(status) => findings.extend(status.into_iter().map(finding)),
         Err(error) => findings.push(Finding::error(AREA, error.to_string())),
+    }
+    findings
+}
+
+/// What is held of upstreams that are on: definitions that wait for an operator, and tools that the configuration names.
+fn held(config: &Config, specs: &[UpstreamSpec]) -> Vec<Finding> {
+    let specs = specs.iter().filter(|it| it.enabled);
+    let pins = match Pins::new(Some(server::upstreams_directory(config))).items() {
+        Ok(pins) => pins,
+        // Without upstreams nobody asks for pins.
+        Err(_) if specs.clone().next().is_none() => return Vec::new(),
+        Err(error) => return vec![Finding::error(AREA, error.to_string())],
+    };
+    let mut findings = Vec::new();
+    for spec in specs {
+        let name = &spec.name;
+        let of_upstream = pins.iter().filter(|it| it.upstream == *name);
+        for item in of_upstream {
+            let (kind, own, pin) = (item.kind.as_str(), &item.name, &item.pin);
+            let why = match (&pin.stopped, &pin.held) {
+                (Some(by), _) => format!("{} holds it ({})", by.by, by.reason),
+                (None, Some(held)) => {
+                    let changes: Vec<_> = held.changes.iter().map(|it| it.as_str()).collect();
+                    format!("its definition waits for an operator ({})", changes.join(", "))
+                }
+                (None, None) => continue,
+            };
+            findings.push(
+                Finding::warning(AREA, printable(&format!("{name}: {kind} `{own}` is held: {why}"))).hint(format!(
+                    "`owlclaw-mcp upstream pins {name} --held` and `upstream diff {name}` show it, and `owlclaw-mcp \
+                     upstream approve {name} {kind}/{} --digest DIGITS --by NAME --reason TEXT` approves it",
+                    printable(own)
+                )),
+            );
+        }
+        let patterns: Vec<_> = spec.hold.iter().map(|it| format!("`{it}`")).collect();
+        if !patterns.is_empty() {
+            let patterns = patterns.join(", ");
+            let message = format!("{name}: `upstreams.{name}.hold` holds {patterns}");
+            findings.push(Finding::ok(AREA, printable(&message)));
+        }
     }
     findings
 }

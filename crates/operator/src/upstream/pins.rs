@@ -38,6 +38,12 @@ fn short(digest: Option<&String>) -> &str {
     digest.map_or("-", |it| it.get(..SHOWN_DIGITS).unwrap_or(it))
 }
 
+/// Digest of the definition that waits for an operator.
+fn awaited(item: &PinnedItem) -> Option<&String> {
+    let held = item.pin.held.as_ref().map(|it| &it.digest);
+    held.or(item.pin.stopped.as_ref().and(item.pin.digest.as_ref()))
+}
+
 fn is_named(item: &PinnedItem, name: &str) -> bool {
     item.name == name || name.split_once('/') == Some((item.kind.as_str(), &item.name))
 }
@@ -74,6 +80,7 @@ pub(super) fn list(
             it.name.clone(),
             state.to_owned(),
             short(it.pin.digest.as_ref()).to_owned(),
+            short(awaited(it)).to_owned(),
             it.pin
                 .approved
                 .as_ref()
@@ -87,6 +94,7 @@ pub(super) fn list(
         "NAME",
         "STATE",
         "DIGEST",
+        "TO APPROVE",
         "APPROVED BY",
         "CHANGES",
     ];

@@ -1,0 +1,236 @@
+//! Definitions as values: their canonical form, what two of them differ in, and if one may be another under a new name.
+
+use crate::{
+    pins::{ChangeKind, Difference},
+    text::cleaned,
+};
+use redaction::canonical_digest;
+use serde_json::Value;
+use std::{collections::BTreeSet, fmt};
+
+/// SHA-256 of what a definition says, in hexadecimal digits.
+pub(crate) fn digest(definition: &Value) -> String {
+    let text = ordered(definition).to_string();
+    hex(&canonical_digest(&text).unwrap_or_default())
+}
+
+/// Hexadecimal digits of bytes.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        use fmt::Write as _;
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The same definition, with what has no order in JSON Schema in the order of its texts: `required`, `enum` and `type` where
+/// they are keywords. In values such as `default` all has the order that it has.
+pub(crate) fn ordered(definition: &Value) -> Value {
+    let Value::Object(members) = definition else {
+        return definition.clone();
+    };
+    let member = |(name, value): (&String, &Value)| {
+        let value = match &**name {
+            "inputSchema" | "outputSchema" => ordered_schema(value),
+            _ => value.clone(),
+        };
+        (name.clone(), value)
+    };
+    Value::Object(members.iter().map(member).collect())
+}
+
+fn ordered_schema(schema: &Value) -> Value {
+    let all = |items: &Vec<Value>| items.iter().map(ordered_schema).collect();
+    let Value::Object(members) = schema else {
+        return schema.clone();
+    };
+    let member = |(name, value): (&String, &Value)| {
+        let value = match (&**name, value) {
+            ("required" | "enum" | "type", Value::Array(items))
+                if items.iter().all(Value::is_string) =>
+            {
+                let mut items = items.clone();
+                items.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+                Value::Array(items)
+            }
+            (
+                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas"
+                | "dependencies",
+                Value::Object(schemas),
+            ) => {
+                let schemas = schemas.iter();
+                let ordered = schemas.map(|(name, it)| (name.clone(), ordered_schema(it)));
+                Value::Object(ordered.collect())
+            }
+            ("allOf" | "anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(items)) => {
+                Value::Array(all(items))
+            }
+            (
+                "items"
+                | "additionalItems"
+                | "unevaluatedItems"
+                | "contains"
+                | "additionalProperties"
+                | "unevaluatedProperties"
+                | "propertyNames"
+                | "not"
+                | "if"
+                | "then"
+                | "else"
+                | "contentSchema",
+                schema,
+            ) => ordered_schema(schema),
+            (_, other) => other.clone(),
+        };
+        (name.clone(), value)
+    };
+    Value::Object(members.iter().map(member).collect())
+}
+
+/// Kinds of the changes from one definition to another.
+pub(crate) fn changes(before: &Value, after: &Value) -> BTreeSet<ChangeKind> {
+    let kind = |difference: Difference| {
+        let mut steps = difference.at.split('/').skip(1);
+        let top = steps.next().unwrap_or_default();
+        let last = difference.at.rsplit('/').next().unwrap_or_default();
+        let is_text = |value: &Option<Value>| value.as_ref().is_none_or(Value::is_string);
+        let are_texts = is_text(&difference.before) && is_text(&difference.after);
+        match top {
+            "name" | "title" | "description" | "arguments" | "uriTemplate" | "uri" | "mimeType" => {
+                ChangeKind::Words
+            }
+            // A property may have that name, and is no text then.
+            "inputSchema" | "outputSchema"
+                if matches!(last, "title" | "description") && are_texts =>
+            {
+                ChangeKind::Words
+            }
+            "inputSchema" => ChangeKind::Input,
+            "outputSchema" => ChangeKind::Output,
+            "annotations" => ChangeKind::Annotations,
+            "icons" => ChangeKind::Icons,
+            _ => ChangeKind::Meta,
+        }
+    };
+    let mut found = Vec::new();
+    compare("", &ordered(before), &ordered(after), &mut found);
+    found.into_iter().map(kind).collect()
+}
+
+pub(crate) fn compare(at: &str, before: &Value, after: &Value, found: &mut Vec<Difference>) {
+    match (before, after) {
+        (Value::Object(one), Value::Object(other)) => {
+            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            for name in names {
+                let step = name.replace('~', "~0").replace('/', "~1");
+                let at = format!("{at}/{step}");
+                match (one.get(name), other.get(name)) {
+                    (Some(one), Some(other)) => compare(&at, one, other, found),
+                    (one, other) => found.push(Difference {
+                        at,
+                        before: one.cloned(),
+                        after: other.cloned(),
+                    }),
+                }
+            }
+        }
+        (one, other) if one == other => {}
+        (one, other) => found.push(Difference {
+            at: at.to_owned(),
+            before: Some(one.clone()),
+            after: Some(other.clone()),
+        }),
+    }
+}
+
+/// The same definition with its texts cleaned.
+pub(crate) fn cleaned_definition(mut definition: Value) -> Value {
+    fn clean(value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                if let Some(clean) = cleaned(text) {
+                    *text = clean;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(clean),
+            Value::Object(members) => members
+                .iter_mut()
+                // Values that clients send back, as they are.
+                .filter(|(name, _)| {
+                    !matches!(&***name, "name" | "uriTemplate" | "uri" | "enum" | "const")
+                })
+                .for_each(|(_, value)| clean(value)),
+            _ => {}
+        }
+    }
+    clean(&mut definition);
+    definition
+}
+
+/// Definition without its names, to be found again under another one.
+///
+/// What is compared is what is offered: texts are cleaned, and neither case, blanks nor punctuation count. Annotations,
+/// icons and the rest are left out, since they are the easiest to change.
+#[derive(Debug)]
+pub(crate) struct Likeness {
+    /// Words of the description.
+    words: Vec<String>,
+    /// Parameters without their texts; `None` if there are none.
+    parameters: Option<String>,
+}
+
+impl Likeness {
+    pub(crate) fn of(definition: &Value) -> Self {
+        let description = definition["description"].as_str().unwrap_or_default();
+        let description = cleaned(description).unwrap_or_else(|| description.to_owned());
+        // What joins characters is not seen either, and must not part words.
+        let plain = description
+            .chars()
+            .filter(|it| it.is_alphanumeric() || it.is_whitespace());
+        let plain: String = plain.flat_map(char::to_lowercase).collect();
+        let schema = &definition["inputSchema"];
+        let has_some = schema["properties"]
+            .as_object()
+            .is_some_and(|it| !it.is_empty());
+        let arguments = definition["arguments"].as_array().into_iter().flatten();
+        let arguments: BTreeSet<_> = arguments.filter_map(|it| it["name"].as_str()).collect();
+        let parameters = match has_some {
+            true => Some(without_texts(&ordered(definition)["inputSchema"]).to_string()),
+            false => (!arguments.is_empty()).then(|| format!("{arguments:?}")),
+        };
+        Self {
+            words: plain.split_whitespace().map(str::to_owned).collect(),
+            parameters,
+        }
+    }
+
+    /// True if the parameters are the same, or at least three of four words of the description, at its beginning and end.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let longer = self.words.len().max(other.words.len());
+        let pairs = self.words.iter().zip(&other.words);
+        let first = pairs.take_while(|(one, other)| one == other).count();
+        let rest = (&self.words[first..], &other.words[first..]);
+        let pairs = rest.0.iter().rev().zip(rest.1.iter().rev());
+        let last = pairs.take_while(|(one, other)| one == other).count();
+        let is_said = longer != 0 && longer * 3 <= (first + last) * 4;
+        is_said || (self.parameters.is_some() && self.parameters == other.parameters)
+    }
+}
+
+/// A schema without titles and descriptions.
+fn without_texts(schema: &Value) -> Value {
+    match schema {
+        Value::Object(members) => {
+            let members = members
+                .iter()
+                // A property may have that name, and is no text then.
+                .filter(|(name, value)| {
+                    !(matches!(&***name, "title" | "description" | "$comment") && value.is_string())
+                })
+                .map(|(name, value)| (name.clone(), without_texts(value)));
+            Value::Object(members.collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_texts).collect()),
+        other => other.clone(),
+    }
+}
