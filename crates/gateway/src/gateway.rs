@@ -3,7 +3,7 @@ use crate::{
     catalogue::Catalogue,
     names::{MAX_GONE, NameTable, NameTemplate, is_plain, original_uri},
     pins::{PinEvent, Pins},
-    store::Store,
+    store::{Store, with_causes},
     upstream::{
         Upstream,
         call::{Item, UpstreamTool},
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use adapter_skills::SkillCatalog;
-use adapter_tools::{Annotations, TaskSupport, Tool, ToolCx, ToolError, ToolKind};
+use adapter_tools::{Annotations, TaskSupport, Tool, ToolCx, ToolError, ToolKind, ToolSet};
 use futures_util::future::{BoxFuture, join_all, ready};
 use mcp_protocol::{
     ProtocolVersion, RawJson,
@@ -272,6 +272,10 @@ impl Gateway {
     /// Facts about each upstream, by name.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
+        // Which tools can be used is known once they are made.
+        for (upstream, known) in self.known() {
+            drop(self.tools_of(&upstream, &known));
+        }
         self.0.upstreams().values().map(|it| it.status()).collect()
     }
 
@@ -526,6 +530,14 @@ impl Gateway {
                 }),
             }
         }
+        let (_, problems) = ToolSet::collect(found.tools.iter().cloned());
+        let unusable = problems.iter().map(|it| {
+            let reason = with_causes(&it.reason);
+            format!("tool `{}` cannot be offered: {reason}", it.name)
+        });
+        let lost = found.lost.iter();
+        let lost = lost.map(|it| format!("tool `{}` cannot be offered: {}", it.tool, it.why));
+        *locked(&upstream.unusable) = unusable.chain(lost).collect();
         let is_listed = |name: &str| known.tools.iter().any(|it| it.name == name);
         for (item, why) in &known.held {
             if let Some(tool) = item.strip_prefix("tool/")

@@ -263,7 +263,9 @@ pub enum PinError {
     #[error("{0}")]
     NothingHeld(String),
     /// The digits are too few to name a definition.
-    #[error("`{0}` are too few digits of a digest: give {MIN_DIGEST} or more of what `owlclaw-mcp upstream diff` shows")]
+    #[error(
+        "`{0}` are too few digits of a digest: give {MIN_DIGEST} or more of what `owlclaw-mcp upstream diff` shows"
+    )]
     Short(String),
     /// The digest is that of no definition that is held.
     #[error(
@@ -637,7 +639,7 @@ fn judge(
     let is_full = is_full(pins);
     let is_new = |it: &&Listed| {
         let pin = pins.get(&key_of(it));
-        !is_first && pin.is_none_or(|it| it.definition.is_none())
+        !is_first && pin.map_or(!is_full, |it| it.definition.is_none())
     };
     let renamed: BTreeMap<String, Former> = match listed.iter().any(|it| is_new(&it)) {
         true => {
@@ -703,7 +705,7 @@ fn judge(
                 // As it was, or as it is again.
                 Some(pin) if changes.is_empty() && is_pinned => {
                     // An earlier version may have made the digest otherwise.
-                    let (digest, held) = (Some(digest), None);
+                    let (digest, held) = (new.digest, None);
                     (
                         Pin {
                             digest,
@@ -790,11 +792,14 @@ struct Gone<'a> {
 
 impl<'a> Gone<'a> {
     fn among(pins: &'a OfUpstream, went: &BTreeSet<String>) -> Self {
-        let gone = pins.iter().filter(|(_, pin)| pin.is_gone);
+        // What was never offered has no place that could be taken.
+        let gone = pins
+            .iter()
+            .filter(|(_, pin)| pin.is_gone && pin.definition.is_some());
         let said = |(key, pin): (&'a String, &'a Pin)| {
             let held = pin.held.as_ref().map(|it| &it.definition);
             let definitions = pin.definition.iter().chain(held);
-            definitions.map(|it| (key.as_str(), Likeness::of(it)))
+            definitions.map(move |it| (key.as_str(), Likeness::of(it)))
         };
         Self {
             all: gone.flat_map(said).collect(),
@@ -814,14 +819,14 @@ impl<'a> Gone<'a> {
             (kind == new.kind.as_str() && name != new.name).then_some(name)
         };
         let likeness = Likeness::of(&new.definition);
-        let same = self.all.iter().filter(|(key, _)| name_of(key).is_some());
+        let same = self.all.iter().filter(|(key, _)| name_of(*key).is_some());
         let mut same = same.filter(|(_, it)| it.is_like(&likeness));
         if let Some((key, _)) = same.next() {
             let (key, guard) = ((*key).to_owned(), None);
             return Some(Former { key, guard });
         }
         self.went.iter().find_map(|(key, pin)| {
-            let name = name_of(key)?;
+            let name = name_of(*key)?;
             // What was never offered guards nothing.
             let is_held = pin.stopped.is_some() || (pin.held.is_some() && pin.definition.is_some());
             let guard = match is_held {
@@ -917,7 +922,7 @@ mod tests {
         let mut other = Pins::new(None);
         other.judge("other", &accepted, &[]);
         for at in 0..20 {
-            let verdicts = other.judge("other", &BTreeSet::new(), &list(at));
+            let verdicts = other.judge("other", &BTreeSet::<ChangeKind>::new(), &list(at));
             assert!(!verdicts.contains(&Verdict::Good));
             assert!(other.items().unwrap().len() < MAX_GONE + 600);
         }
@@ -966,7 +971,7 @@ mod tests {
     }
 
     fn judge_one(pins: &mut Pins, definition: Value) -> Verdict {
-        let new = [ChangeKind::New].into();
+        let new: BTreeSet<_> = [ChangeKind::New].into();
         pins.judge("up", &new, &[listed(definition)]).remove(0)
     }
 
@@ -1127,7 +1132,7 @@ mod tests {
             // The configuration may accept a kind, and an operator this one.
             let mut accepting = Pins::new(None);
             judge_one(&mut accepting, tool());
-            let kinds = [kind].into();
+            let kinds: BTreeSet<_> = [kind].into();
             let verdicts = accepting.judge("up", &kinds, &[listed(changed.clone())]);
             assert_eq!(verdicts, [Verdict::Good]);
             judge_one(&mut pins, changed.clone());
@@ -1184,8 +1189,8 @@ mod tests {
         // Where nothing new is accepted, everything new is held.
         let other = with("/name", json!("other"));
         let mut strict = Pins::new(None);
-        strict.judge("up", &BTreeSet::new(), &[listed(tool())]);
-        let verdicts = strict.judge("up", &BTreeSet::new(), &[listed(tool()), listed(other)]);
+        strict.judge("up", &BTreeSet::<ChangeKind>::new(), &[listed(tool())]);
+        let verdicts = strict.judge("up", &BTreeSet::<ChangeKind>::new(), &[listed(tool()), listed(other)]);
         assert_eq!(verdicts[0], Verdict::Good);
         assert!(matches!(&verdicts[1], Verdict::Held { pinned: None, .. }));
     }
@@ -1295,11 +1300,12 @@ mod tests {
             assert_eq!(pins.judge("up", &spec, &both)[1], Verdict::Good);
         }
         // A guard that goes on to fit is none against the new one, and without any it is free.
-        for guard in [
-            (|it| it.hold.push("*a*".to_owned())) as fn(&mut UpstreamSpec),
+        let others: [fn(&mut UpstreamSpec); 3] = [
+            |it| it.hold.push("*a*".to_owned()),
             |it| it.risks.push(("pay".to_owned(), RiskClass::ReadOnly)),
             |_| {},
-        ] {
+        ];
+        for guard in others {
             let spec = spec(guard);
             let mut pins = Pins::new(None);
             pins.judge("up", &spec, &pay);

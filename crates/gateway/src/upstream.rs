@@ -135,10 +135,12 @@ pub struct Status {
     pub server: Option<String>,
     /// Tools on offer.
     pub tools: usize,
-    /// Tools that its lists have, and that are not on offer.
+    /// Tools that its lists have, and that `allow` and `deny` leave out.
     pub tools_withheld: usize,
     /// Items of its lists that are of no use, each with the reason; not those that `allow` and `deny` leave out.
     pub left_out: Vec<String>,
+    /// Tools that no client is offered, since they cannot be called, such as for a schema that is none; each with the reason.
+    pub unusable: Vec<String>,
     /// Resources on offer.
     pub resources: usize,
     /// Prompts on offer.
@@ -226,6 +228,8 @@ pub(crate) struct Upstream {
     is_closed: AtomicBool,
     /// Tools that were made of a catalogue, so that their schemas are compiled once.
     pub(crate) made: Mutex<Option<(Arc<Catalogue>, SourceTools)>>,
+    /// Tools of these that cannot be offered, each with the reason.
+    pub(crate) unusable: Mutex<Vec<String>>,
     /// Told when the lists were read for the first time, or it was found out that they cannot be.
     pub(crate) heard: watch::Sender<bool>,
     /// Source of tokens, for all connections, so that many calls have a token renewed once.
@@ -273,6 +277,7 @@ impl Upstream {
             watched: Arc::new(Watched::new(&spec, updates)),
             is_closed: AtomicBool::new(false),
             made: Mutex::default(),
+            unusable: Mutex::default(),
             judged: Mutex::default(),
             pins,
             held_for_clients: Mutex::default(),
@@ -634,7 +639,7 @@ impl Upstream {
     /// client is held for all.
     pub(crate) fn offered(&self) -> Option<Arc<Catalogue>> {
         let offered = self.judge(&self.judged, self.catalogue()?);
-        let of_clients = Arc::clone(&locked(&self.held_for_clients));
+        let of_clients = locked(&self.held_for_clients).clone();
         if of_clients.keys().all(|it| offered.held.contains_key(it)) {
             return Some(offered);
         }
@@ -755,13 +760,10 @@ impl Upstream {
         let own: Vec<_> = locked(&self.of_clients).values().cloned().collect();
         for slot in own {
             let Some(live) = slot.live() else { continue };
-            *locked(&live.judged) = None;
-            let Some(lists) = live.lists.load_full() else {
-                continue;
-            };
-            if !self.judge(&live.judged, lists).held.is_empty() && live.desk.calls() == 0 {
+            match live.desk.calls() {
                 // It may be of before the change that was approved; a new connection tells.
-                slot.leave(&live);
+                0 => slot.leave(&live),
+                _ => *locked(&live.judged) = None,
             }
         }
         self.judge_for_clients();
@@ -854,7 +856,9 @@ impl Upstream {
                 .filter(|it| self.spec.offers(&it.name))
                 .count()
         };
-        let tools = known.as_ref().map(offered).unwrap_or_default();
+        let fitting = known.as_ref().map(offered).unwrap_or_default();
+        let unusable = locked(&self.unusable).clone();
+        let tools = fitting.saturating_sub(unusable.len());
         Status {
             name: self.spec.name.clone(),
             state,
@@ -870,7 +874,8 @@ impl Upstream {
                 Some(format!("{} {}", info.name, info.version))
             }),
             tools,
-            tools_withheld: count(|it| it.tools.len()) - tools,
+            tools_withheld: count(|it| it.tools.len()) - fitting,
+            unusable,
             left_out: known
                 .iter()
                 .flat_map(|it| &it.left_out)

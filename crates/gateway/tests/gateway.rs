@@ -473,11 +473,10 @@ async fn what_is_held_for_one_client_is_held_for_all() {
     let refused = echo("bob").await.unwrap_err().to_string();
     assert!(refused.contains("words"), "{refused}");
     // The connection of the other client is of before, and the definition is held for it as well.
-    let refused = echo("ana").await.unwrap_err().to_string();
-    assert!(refused.contains("words"), "{refused}");
+    echo("ana").await.unwrap_err();
     assert!(changes.has_changed().unwrap());
     let why = tool(&gateway, "mcp_up_echo").held().unwrap().to_string();
-    assert!(why.contains("upstream approve"), "{why}");
+    assert!(why.contains("words"), "{why}");
     let health = gateway.health().unwrap();
     assert!(!health.ok && health.detail.unwrap().contains("up: 1 definitions"));
     call_as(&gateway, ToolCx::new("ana", "1"), "mcp_up_slow", json!({}))
@@ -491,8 +490,8 @@ async fn what_is_held_for_one_client_is_held_for_all() {
         at: 1,
     };
     pins.approve("up", Approved::All, &approval).unwrap();
-    gateway.recheck("up").await.unwrap();
     gateway.pins_changed();
+    gateway.recheck("up").await.unwrap();
     until("it is free", || {
         tool(&gateway, "mcp_up_echo").held().is_none()
     })
@@ -505,7 +504,7 @@ async fn what_is_held_for_one_client_is_held_for_all() {
 #[tokio::test]
 async fn items_without_a_name_and_with_texts_that_are_too_long_are_left_out() {
     let site = Site::new();
-    fs::write(site.upstream.path().join("odd"), "").unwrap();
+    site.set("wordy", true);
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
     gateway.first_look(GENEROUS).await;
     let left_out = gateway.status()[0].left_out.join("\n");
@@ -514,6 +513,14 @@ async fn items_without_a_name_and_with_texts_that_are_too_long_are_left_out() {
         left_out.contains("has 20000 bytes, of at most 16384"),
         "{left_out}"
     );
+    // One cannot be called, and counts as none that is offered.
+    let status = gateway.status().remove(0);
+    let [broken] = &status.unusable[..] else {
+        panic!("{status:?}")
+    };
+    assert!(broken.contains("mcp_up_broken"), "{broken}");
+    let (set, _) = adapter_tools::ToolSet::collect(tools(&gateway));
+    assert_eq!(status.tools, set.len());
     let names = tools(&gateway);
     let is_odd = |it: &Tool| matches!(it.name(), "mcp_up_" | "mcp_up_wordy");
     assert!(!names.iter().any(is_odd));

@@ -55,7 +55,7 @@ def list_of_tools():
             with open(path("words")) as file:
                 tool["description"] = file.read()
         found.append(tool)
-    if exists("odd"):
+    if exists("wordy"):
         found.append({"name": "", "inputSchema": SCHEMA})
         found.append({"name": "wordy", "description": "D" * 20000, "inputSchema": SCHEMA})
     found.append({"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"type": "nothing"}}}})
