@@ -53,7 +53,10 @@ fn held(config: &Config, specs: &[UpstreamSpec]) -> Vec<Finding> {
                 (Some(by), _) => format!("{} holds it ({})", by.by, by.reason),
                 (None, Some(held)) => {
                     let changes: Vec<_> = held.changes.iter().map(|it| it.as_str()).collect();
-                    format!("its definition waits for an operator ({})", changes.join(", "))
+                    format!(
+                        "its definition waits for an operator ({})",
+                        changes.join(", ")
+                    )
                 }
                 (None, None) => continue,
             };
@@ -103,8 +106,9 @@ fn finding(status: Status) -> Finding {
                 .unwrap_or("a server without a name");
             let revision = status.revision.unwrap_or("an unknown revision");
             let tools = status.tools;
-            if let Some(first) = status.left_out.first() {
-                let count = status.left_out.len();
+            let mut unfit = status.left_out.iter().chain(&status.unusable);
+            if let Some(first) = unfit.next() {
+                let count = 1 + unfit.count();
                 return Finding::warning(
                     AREA,
                     format!("{name}: {count} items of its lists are of no use, the first: {first}"),

@@ -87,7 +87,8 @@ pub(super) fn list(told: &Value) -> String {
 /// Fault of an upstream, in one line.
 fn error(one: &Value) -> String {
     let error = one["error"].as_str().map(str::to_owned);
-    let left_out = one["left_out"].as_array().map_or(0, Vec::len);
+    let count = |list: &str| one[list].as_array().map_or(0, Vec::len);
+    let left_out = count("left_out") + count("unusable");
     let left_out = (left_out != 0).then(|| format!("{left_out} items of its lists are left out"));
     error.or(left_out).unwrap_or_default()
 }
@@ -177,6 +178,9 @@ pub(super) fn why(told: &Value) -> String {
     }
     for item in one["left_out"].as_array().into_iter().flatten() {
         row("left out", item.as_str().unwrap_or_default());
+    }
+    for item in one["unusable"].as_array().into_iter().flatten() {
+        row("unusable", item.as_str().unwrap_or_default());
     }
     for client in one["refused_clients"].as_array().into_iter().flatten() {
         let [name, why, cure] = ["client", "why", "cure"].map(|it| text(client, it));
