@@ -1,6 +1,6 @@
 use crate::{
-    UpstreamSpec, definition,
-    pins::{Listed, PinKind, Pins, Verdict},
+    UpstreamSpec,
+    pins::{self, Listed, PinKind, Pins, Verdict},
     store::{Store, with_causes},
     text::Cleaner,
 };
@@ -523,7 +523,7 @@ impl Catalogue {
                     pinned
                 }
             };
-            let definition = definition.map(definition::cleaned_definition);
+            let definition = definition.map(pins::cleaned_definition);
             lists.entry(it.kind).or_default().extend(definition);
         }
         let mut judged = self.clone();

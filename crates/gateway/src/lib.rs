@@ -32,7 +32,6 @@
 
 mod catalogue;
 mod credentials;
-mod definition;
 mod gateway;
 pub mod hosts;
 mod manager;

@@ -4,11 +4,12 @@
 //! takes and does. So a definition is pinned at first sight. One that differs later is held: clients see the pinned
 //! one, and calls are refused, until an operator has seen the difference and approves it.
 
-use crate::{
-    UpstreamSpec,
-    definition::{Likeness, changes, compare, digest, ordered},
-    store::{Store, with_causes},
-};
+mod definition;
+
+pub(crate) use self::definition::{cleaned_definition, hex};
+
+use self::definition::{Likeness, changes, compare, digest, ordered};
+use crate::store::{Store, with_causes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -312,28 +313,12 @@ pub(crate) struct Listed {
 }
 
 /// Settings of an upstream by which its definitions are judged.
-#[derive(Clone, Copy)]
-pub(crate) struct Terms<'a> {
+pub(crate) trait Terms {
     /// Kinds of changes that are accepted.
-    accepted: &'a BTreeSet<ChangeKind>,
-    /// The upstream, whose rules name items.
-    spec: Option<&'a UpstreamSpec>,
-}
+    fn accepted(&self) -> &BTreeSet<ChangeKind>;
 
-impl<'a> From<&'a BTreeSet<ChangeKind>> for Terms<'a> {
-    fn from(accepted: &'a BTreeSet<ChangeKind>) -> Self {
-        let spec = None;
-        Self { accepted, spec }
-    }
-}
-
-impl<'a> From<&'a UpstreamSpec> for Terms<'a> {
-    fn from(spec: &'a UpstreamSpec) -> Self {
-        Self {
-            accepted: &spec.accept_changes,
-            spec: Some(spec),
-        }
-    }
+    /// The setting that names an item of this kind, and leaves the new one of this name freer.
+    fn frees(&self, kind: PinKind, item: &str, new: &str) -> Option<String>;
 }
 
 /// Verdict on a definition.
@@ -493,13 +478,12 @@ impl Pins {
 
     /// Compares what an upstream lists, all of it or one page, with the pins, pins what is seen for the first time, and
     /// holds what has changed otherwise than `accepted`.
-    pub(crate) fn judge<'a>(
+    pub(crate) fn judge(
         &mut self,
         upstream: &str,
-        terms: impl Into<Terms<'a>>,
+        terms: &dyn Terms,
         listed: &[Listed],
     ) -> Vec<Verdict> {
-        let terms = terms.into();
         let judged = self.change(|file| {
             let is_first = !file.upstreams.contains_key(upstream);
             let pins = file.upstreams.entry(upstream.to_owned()).or_default();
@@ -615,7 +599,7 @@ fn now() -> u64 {
 fn judge(
     pins: &mut OfUpstream,
     is_first: bool,
-    terms: Terms<'_>,
+    terms: &dyn Terms,
     listed: &[Listed],
 ) -> Vec<Verdict> {
     let key_of = |it: &Listed| format!("{}/{}", it.kind.as_str(), it.name);
@@ -645,7 +629,7 @@ fn judge(
         true => {
             let gone = Gone::among(pins, &went);
             let new = listed.iter().filter(is_new);
-            new.filter_map(|it| Some((key_of(it), gone.former(it, terms.spec)?)))
+            new.filter_map(|it| Some((key_of(it), gone.former(it, terms)?)))
                 .collect()
         }
         false => BTreeMap::new(),
@@ -685,7 +669,7 @@ fn judge(
         let before = pin.cloned();
         let before_stop = pin.and_then(|it| it.stopped.clone());
         let is_pinned = pinned.is_some();
-        let (pin, verdict) = if changes.is_subset(terms.accepted) {
+        let (pin, verdict) = if changes.is_subset(terms.accepted()) {
             let new = Pin {
                 definition: Some(it.definition.clone()),
                 digest: Some(digest),
@@ -813,7 +797,7 @@ impl<'a> Gone<'a> {
 
     /// The item that a new one may be under another name: one that it is like, or else one that went as it came, and that
     /// an operator holds, or a rule names that leaves the new one free.
-    fn former(&self, new: &Listed, spec: Option<&UpstreamSpec>) -> Option<Former> {
+    fn former(&self, new: &Listed, terms: &dyn Terms) -> Option<Former> {
         let name_of = |key: &'a str| {
             let (kind, name) = key.split_once('/')?;
             (kind == new.kind.as_str() && name != new.name).then_some(name)
@@ -831,10 +815,9 @@ impl<'a> Gone<'a> {
             let is_held = pin.stopped.is_some() || (pin.held.is_some() && pin.definition.is_some());
             let guard = match is_held {
                 true => Some("is held".to_owned()),
-                false => spec.and_then(|it| {
-                    let rule = it.frees(new.kind, name, &new.name)?;
-                    Some(format!("`upstreams.{}.{rule}` names", it.name))
-                }),
+                false => terms
+                    .frees(new.kind, name, &new.name)
+                    .map(|it| format!("`{it}` names")),
             };
             let key = (*key).to_owned();
             guard.map(|guard| Former {
@@ -875,7 +858,7 @@ pub fn differences(pin: &Pin) -> Vec<Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Reach, definition::cleaned_definition, text::cleaned};
+    use crate::{Reach, UpstreamSpec, text::cleaned};
     use adapter_tools::RiskClass;
     use serde_json::json;
 
@@ -937,6 +920,16 @@ mod tests {
         let verdicts = pins.judge("up", &accepted, &list(30));
         assert!(verdicts.iter().all(|it| *it == Verdict::Good));
         assert_eq!(count(), 300);
+    }
+
+    impl Terms for BTreeSet<ChangeKind> {
+        fn accepted(&self) -> &Self {
+            self
+        }
+
+        fn frees(&self, _: PinKind, _: &str, _: &str) -> Option<String> {
+            None
+        }
     }
 
     fn tool() -> Value {
@@ -1190,7 +1183,11 @@ mod tests {
         let other = with("/name", json!("other"));
         let mut strict = Pins::new(None);
         strict.judge("up", &BTreeSet::<ChangeKind>::new(), &[listed(tool())]);
-        let verdicts = strict.judge("up", &BTreeSet::<ChangeKind>::new(), &[listed(tool()), listed(other)]);
+        let verdicts = strict.judge(
+            "up",
+            &BTreeSet::<ChangeKind>::new(),
+            &[listed(tool()), listed(other)],
+        );
         assert_eq!(verdicts[0], Verdict::Good);
         assert!(matches!(&verdicts[1], Verdict::Held { pinned: None, .. }));
     }

@@ -1,4 +1,4 @@
-use crate::{ChangeKind, Credentials, PinKind, credentials::Filled, names::digits};
+use crate::{ChangeKind, Credentials, PinKind, credentials::Filled, names::digits, pins::Terms};
 use adapter_tools::RiskClass;
 use http::HeaderMap;
 use mcp_client::{Authorize, ChildProgram, Dial, HttpTransport, UrlDial};
@@ -234,22 +234,6 @@ impl UpstreamSpec {
         }
     }
 
-    /// The key of the setting that guards against an item, and leaves it free under another name.
-    pub(crate) fn frees(&self, kind: PinKind, item: &str, new: &str) -> Option<&'static str> {
-        let is_tool = kind == PinKind::Tool;
-        let is_graver = || {
-            let is_named = self.risks.iter().any(|(it, _)| fits(it, item));
-            is_named && self.risk_of(new, None) < self.risk_of(item, None)
-        };
-        match () {
-            () if self.left_out_by(item) == Some("deny") && self.offers(new) => Some("deny"),
-            () if !is_tool => None,
-            () if self.holds(item).is_some() && self.holds(new).is_none() => Some("hold"),
-            () if is_graver() => Some("risks"),
-            () => None,
-        }
-    }
-
     /// Source of its tokens; `None` if there are none to be got.
     pub(crate) async fn authorizer(&self) -> Result<Option<Authorizer>, AuthorizationError> {
         let Reach::Url { url, .. } = &self.reach else {
@@ -371,6 +355,28 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
         }
     }
     rest.len() >= last.len() && rest.ends_with(last)
+}
+
+impl Terms for UpstreamSpec {
+    fn accepted(&self) -> &BTreeSet<ChangeKind> {
+        &self.accept_changes
+    }
+
+    fn frees(&self, kind: PinKind, item: &str, new: &str) -> Option<String> {
+        let is_tool = kind == PinKind::Tool;
+        let is_graver = || {
+            let is_named = self.risks.iter().any(|(it, _)| fits(it, item));
+            is_named && self.risk_of(new, None) < self.risk_of(item, None)
+        };
+        let key = match () {
+            () if self.left_out_by(item) == Some("deny") && self.offers(new) => "deny",
+            () if !is_tool => return None,
+            () if self.holds(item).is_some() && self.holds(new).is_none() => "hold",
+            () if is_graver() => "risks",
+            () => return None,
+        };
+        Some(format!("upstreams.{}.{key}", self.name))
+    }
 }
 
 #[cfg(test)]

@@ -15,9 +15,8 @@ use self::{
 use crate::{
     Credentials, Isolation, Reach, Tokens, UpstreamSpec, Uris,
     catalogue::Catalogue,
-    definition::hex,
     names::{offered_uri, original_uri, scheme_key},
-    pins::{Listed, PinKind, Pins, Verdict},
+    pins::{Listed, PinKind, Pins, Verdict, hex},
     store::Store,
 };
 use adapter_tools::{Askable, ToolCx, ToolError};

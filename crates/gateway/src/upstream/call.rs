@@ -3,7 +3,7 @@
 use crate::{
     Reach, UpstreamSpec,
     catalogue::is_page,
-    definition::cleaned_definition,
+    pins::cleaned_definition,
     store::with_causes,
     text::{self, Cleaner},
     upstream::{

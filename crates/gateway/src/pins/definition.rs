@@ -1,9 +1,7 @@
 //! Definitions as values: their canonical form, what two of them differ in, and if one may be another under a new name.
 
-use crate::{
-    pins::{ChangeKind, Difference},
-    text::cleaned,
-};
+use super::{ChangeKind, Difference};
+use crate::text::cleaned;
 use redaction::canonical_digest;
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt};
