@@ -762,15 +762,15 @@ fn judge(
 #[derive(Clone, Debug)]
 struct Former {
     key: String,
-    /// What it was guarded by, if that is the reason.
+    /// Predicate of the guard of it, if that is the reason.
     guard: Option<String>,
 }
 
 /// Pins whose items are gone.
 struct Gone<'a> {
-    /// What each said, and what of it was held.
+    /// Texts and parameters of each, and of those that were held of it.
     all: Vec<(&'a str, Likeness)>,
-    /// Those that were there until this change.
+    /// Pins of items that were there until this change.
     went: Vec<(&'a str, &'a Pin)>,
 }
 
