@@ -70,14 +70,12 @@ impl Fields<'_, '_> {
         });
     }
 
-    /// Reports every key that is not among `known`; with `only_typos`, only those that are like one
-    /// of them. Keys that belong elsewhere are left out: another problem reports them. True if one is like
+    /// Reports every key that is not among `known`. Keys that belong elsewhere are left out: another problem reports them. True if one is like
     /// a key of `governing`, which holds the tool back.
     pub(super) fn only(
         &mut self,
         known: &[&'static str],
         governing: &[&'static str],
-        only_typos: bool,
         elsewhere: impl Fn(&str) -> Option<String>,
     ) -> bool {
         let unknown = self.map.keys();
@@ -91,7 +89,6 @@ impl Fields<'_, '_> {
                     self.complain(&key, format!("`{meant}`"), MISSPELT);
                 }
                 Some(meant) => self.complain(&key, format!("`{meant}`"), UNKNOWN),
-                None if only_typos => {}
                 None => {
                     let all = known.join("`, `");
                     self.complain(&key, format!("one of `{all}`"), UNKNOWN);

@@ -237,11 +237,25 @@ fn look_at_top(top: &mut Fields<'_, '_>) {
         .and_then(Value::as_object)
         .into_iter()
         .flat_map(Map::keys);
-    if keys.any(|key| place_of_rule(key).is_some()) {
+    let is_nearly_one = |key: &str| {
+        nearest(key, &GOVERNING)
+            .or(nearest(key, &CONSTRAINTS))
+            .is_some()
+    };
+    if keys.any(|key| place_of_rule(key).is_some() || is_nearly_one(key)) {
         top.complain("metadata.owlclaw", "`owlclaw`, beside `metadata`", HELD);
     }
     top.none_empty(&["prerequisites"]);
     let metadata = top.map.get("metadata").and_then(Value::as_object);
+    // What others write there is theirs, unless it has the name of a rule.
+    let misplaced = metadata.into_iter().flat_map(Map::keys);
+    let misplaced = misplaced.filter(|key| *key != "prerequisites");
+    let misplaced: Vec<_> = misplaced
+        .filter_map(|key| Some((format!("metadata.{key}"), place_of(key)?)))
+        .collect();
+    for (key, place) in misplaced {
+        top.complain(&key, place, HELD);
+    }
     if metadata.is_some_and(|it| it.contains_key("prerequisites")) {
         let expected = "`prerequisites`, beside `metadata`";
         top.complain("metadata.prerequisites", expected, HELD);
@@ -381,7 +395,7 @@ impl OwlclawBlock {
         let is_unclear = is_other_risk
             | fields.none_empty(&GOVERNING)
             | misplaced(&mut fields, &KEYS, place_of_rule)
-            | fields.only(&KEYS, &GOVERNING, true, place_of_rule);
+            | fields.only(&KEYS, &GOVERNING, place_of_rule);
         let (risk_level, risk_is_unreadable) = read_risk(&mut fields);
         let asked_for = fields.boolean("requires_confirmation");
         let read = Self {
@@ -444,7 +458,7 @@ impl Constraints {
         };
         let is_unclear = fields.none_empty(&CONSTRAINTS)
             | misplaced(&mut fields, &CONSTRAINTS, place_of_rule)
-            | fields.only(&CONSTRAINTS, &CONSTRAINTS, false, place_of_rule);
+            | fields.only(&CONSTRAINTS, &CONSTRAINTS, place_of_rule);
         let trading_hours_only = fields.boolean("trading_hours_only");
         let max_daily_calls = fields.whole_number("max_daily_calls");
         let cooldown = fields.whole_number("cooldown_seconds");

@@ -373,6 +373,21 @@ fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
             Some(5),
         ),
         (
+            "metadata:\n  owlclaw:\n    risk_levle: high",
+            "`metadata.owlclaw` should be `owlclaw`, beside `metadata`; its tool is held back until it is",
+            Some(5),
+        ),
+        (
+            "metadata:\n  requires_confirmation: true",
+            "`metadata.requires_confirmation` should be under `owlclaw`, as `owlclaw.requires_confirmation`; its tool is held back until it is",
+            Some(5),
+        ),
+        (
+            "metadata:\n  max_daily_calls: 3",
+            "`metadata.max_daily_calls` should be under `owlclaw.constraints`, as `owlclaw.constraints.max_daily_calls`; its tool is held back until it is",
+            Some(5),
+        ),
+        (
             "prerequisites:\n  env:",
             "`prerequisites.env` should be given a value, or left out; its tool is held back until it is",
             Some(5),
@@ -399,12 +414,29 @@ fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
         "owlclaw: {}",
         "owlclaw: {constraints: {}}",
         "metadata: {owlclaw: {emoji: x}}",
-        "metadata: {openclaw: {}}",
+        "metadata: {openclaw: {}, team: x}",
         "openclaw: 1",
     ] {
         let (_, complaints) = parse(&with(known));
         assert!(complaints.is_empty(), "{known}: {complaints:?}");
     }
+}
+
+#[test]
+fn an_unknown_key_of_the_block_is_told() {
+    let (_, complaints) = parse(&with("owlclaw: {needs_approval: true}"));
+    let [complaint] = complaints.as_slice() else {
+        panic!("{complaints:?}")
+    };
+    let said = complaint.to_string();
+    assert!(
+        said.starts_with("`owlclaw.needs_approval` should be one of `spec_version`, "),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("; it is not known, and limits nothing"),
+        "{said}"
+    );
 }
 
 #[test]
