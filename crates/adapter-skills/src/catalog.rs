@@ -41,6 +41,8 @@ pub struct SkillCatalog {
     unfit: BTreeMap<PathBuf, Unfit>,
     /// Reason why there may be skills that were not found.
     incomplete: Option<Hold>,
+    /// The directory, if nothing is in it.
+    empty: Option<PathBuf>,
     /// Tools whose skill has a key that nothing reads where all others limit calls.
     unread: BTreeMap<String, Hold>,
     /// Skills that are not served because another one, which says the same of its tool, has their name.
@@ -118,7 +120,12 @@ impl SkillCatalog {
     pub fn scan(options: &ScanOptions) -> (Self, Vec<Problem>) {
         let mut problems = Vec::new();
         let scanned = scan::scan(options, &mut problems);
-        (Self::of(scanned), problems)
+        let empty = scanned.is_empty.then(|| options.root().to_owned());
+        let catalog = Self {
+            empty,
+            ..Self::of(scanned)
+        };
+        (catalog, problems)
     }
 
     fn of(scanned: Scanned) -> Self {
@@ -128,6 +135,7 @@ impl SkillCatalog {
             incomplete,
             unread,
             duplicates,
+            ..
         } = scanned;
         skills.sort_by(|a, b| a.uri.cmp(&b.uri));
         let mut by_uri = HashMap::new();
@@ -235,9 +243,13 @@ impl SkillCatalog {
     /// Makes this catalogue follow `before`: rules of skills that it had stay in force for their tools, and
     /// a tool whose skill could not be used stays held back when the file goes. With `forgets`, those of
     /// deleted files do not, if all files could be read; those of files that cannot be used any more
-    /// always do.
+    /// always do. A directory that has become empty may be a volume that is not mounted: it is taken for one
+    /// whose skills cannot be read.
     #[must_use]
     pub fn following(mut self, before: &Self, forgets: bool) -> Self {
+        if before.knows_any() && self.incomplete.is_none() {
+            self.incomplete = self.empty.as_deref().map(Hold::of_emptied);
+        }
         let forgets = forgets && self.incomplete.is_none();
         for (tool, hold) in before.unread.iter().filter(|_| !forgets) {
             if !self.rules.contains_key(tool) {
@@ -296,6 +308,11 @@ impl SkillCatalog {
             self.rules.insert(tool.clone(), Arc::clone(skill));
         }
         self
+    }
+
+    /// True if there are skills that a later catalogue has to know of.
+    fn knows_any(&self) -> bool {
+        !(self.rules.is_empty() && self.remembered.is_empty() && self.unfit.is_empty())
     }
 
     /// Tools whose rules were never known, with the file that cannot be used.

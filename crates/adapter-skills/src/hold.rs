@@ -20,6 +20,18 @@ impl Hold {
         }
     }
 
+    /// A directory that had skills and has nothing any more.
+    pub(crate) fn of_emptied(root: &Path) -> Self {
+        Self {
+            problem: format!(
+                "{}: the skills directory has become empty, as a volume does that is not mounted",
+                root.display()
+            ),
+            hint: "mount it or put the skills back; if all of them are gone on purpose, leave a file such as \
+                   README.md in the directory and send SIGHUP to the server",
+        }
+    }
+
     /// A skill that is gone without its rules being known.
     pub(crate) fn of_lost(path: &Path) -> Self {
         Self {

@@ -101,6 +101,8 @@ pub(crate) struct Scanned {
     pub(crate) unfit: Vec<Unfit>,
     /// Reason why the catalogue may lack skills.
     pub(crate) incomplete: Option<Hold>,
+    /// True if there is nothing at all in the directory.
+    pub(crate) is_empty: bool,
     /// Tools whose skill has a key that nothing reads where all others limit calls.
     pub(crate) unread: Vec<(String, Hold)>,
     /// Skills that are not served because another one has their name.
@@ -218,9 +220,24 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
         skills,
         unfit,
         incomplete: incomplete.map(Hold::new),
+        is_empty: is_empty(&options.root),
         unread,
         duplicates,
     }
+}
+
+/// Returns true for a directory without anything, as is left of a volume that is unmounted: hidden entries and
+/// `lost+found` are none.
+fn is_empty(root: &Path) -> bool {
+    let Ok(mut entries) = std::fs::read_dir(root) else {
+        return true;
+    };
+    !entries.any(|entry| {
+        entry.is_ok_and(|entry| {
+            let name = entry.file_name();
+            !name.as_encoded_bytes().starts_with(b".") && name != "lost+found"
+        })
+    })
 }
 
 /// The tools that a skill is about: that of its name, and those that it binds.

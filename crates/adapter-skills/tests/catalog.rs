@@ -670,6 +670,8 @@ fn a_tool_whose_skill_has_gone_between_two_processes_is_held() {
     };
     let path = tree.skill("a/refund", "");
     tree.skill("a/prose", "");
+    // A directory that becomes empty is another matter.
+    fs::write(tree.root().join("README.md"), "skills").unwrap();
     assert_eq!(start(false), [false; 3]);
     let kept = fs::read_to_string(&file).unwrap();
     assert_eq!(kept, format!("[\"refund\",{:?}]\n", path.to_str().unwrap()));
@@ -819,4 +821,42 @@ fn a_skill_whose_name_is_nearly_that_of_a_tool_holds_it() {
     tree.skill("a/Refund", rules);
     tree.skill("a/refund", "");
     assert_eq!(hold(&tree.clean_scan(), "refund"), None);
+}
+
+#[test]
+fn a_directory_that_has_become_empty_takes_no_rule_along() {
+    let tree = Tree::new();
+    tree.skill("a/refund", "owlclaw: {constraints: {max_daily_calls: 3}}\n");
+    let first = tree.clean_scan();
+    fs::remove_dir_all(tree.root()).unwrap();
+    fs::create_dir(tree.root()).unwrap();
+    fs::create_dir(tree.root().join("lost+found")).unwrap();
+    let mut before = first;
+    for forgets in [false, true, true] {
+        let (emptied, _) = SkillCatalog::scan(&tree.options());
+        before = emptied.following(&before, forgets);
+        assert_eq!(before.rules().count(), 1);
+        assert_eq!(hold(&before, "refund"), None);
+        let problem = hold(&before, "other").unwrap();
+        assert!(problem.contains("has become empty"), "{problem}");
+        assert!(before.incomplete().is_some());
+    }
+    // Somebody has been there, and means it.
+    fs::write(tree.root().join("README.md"), "none any more").unwrap();
+    let kept = SkillCatalog::scan(&tree.options())
+        .0
+        .following(&before, false);
+    assert_eq!((kept.rules().count(), kept.incomplete()), (1, None));
+    let forgotten = SkillCatalog::scan(&tree.options()).0.following(&kept, true);
+    assert_eq!(
+        (forgotten.rules().count(), hold(&forgotten, "other")),
+        (0, None)
+    );
+    // One that was empty from the beginning has lost nothing.
+    fs::remove_file(tree.root().join("README.md")).unwrap();
+    let empty = SkillCatalog::scan(&tree.options()).0;
+    assert_eq!(
+        empty.following(&SkillCatalog::default(), true).incomplete(),
+        None
+    );
 }
