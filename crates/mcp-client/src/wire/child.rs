@@ -113,7 +113,15 @@ const QUOTED: usize = 2000;
 
 fn tail(kept: &Mutex<VecDeque<u8>>) -> String {
     let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    let from = kept.len().saturating_sub(QUOTED);
+    let mut from = kept.len().saturating_sub(QUOTED);
+    if from != 0 {
+        // What a line is cut in the middle of may be a secret, which would not be recognised any more.
+        let is_end = |at: &usize| kept[*at - 1] == b'\n';
+        match (from..kept.len()).find(is_end) {
+            Some(start) => from = start,
+            None => return format!("(a line of more than {QUOTED} bytes)"),
+        }
+    }
     let bytes: Vec<u8> = kept.iter().skip(from).copied().collect();
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }
@@ -258,5 +266,24 @@ async fn keep(mut stderr: ChildStderr, kept: Arc<Mutex<VecDeque<u8>>>, max: usiz
         kept.extend(&chunk[..length]);
         let excess = kept.len().saturating_sub(max);
         kept.drain(..excess);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_begin_with_a_whole_line() {
+        let said = |text: &str| tail(&Mutex::new(text.bytes().collect()));
+        assert_eq!(said("one\ntwo\n"), "one\ntwo");
+        let line = "x".repeat(QUOTED - 8);
+        assert_eq!(
+            said(&format!("a secret\n{line}\nlast")),
+            format!("{line}\nlast")
+        );
+        assert_eq!(said(&format!("a secret {line}\nlast\n")), "last");
+        let long = format!("a secret {line} and more");
+        assert_eq!(said(&long), format!("(a line of more than {QUOTED} bytes)"));
     }
 }
