@@ -8,7 +8,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use arc_swap::ArcSwapOption;
 use std::{
     borrow::Cow,
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt::Write as _,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -27,13 +27,38 @@ const MIN_ENCODED_BYTES: usize = 8;
 /// be a name of the protocol.
 const MIN_LETTERS_IN_NAME: usize = 24;
 
+/// The most tokens that are looked for: of more, the one that was told the longest ago is forgotten.
+pub const MAX_KNOWN_TOKENS: usize = 1024;
+/// The fewest bytes of a token of which the end alone is looked for.
+const MIN_LONG_TOKEN: usize = 64;
+/// Bytes of the end of a long token by which it is found: what begins a token is that of others, too.
+const TOKEN_END: usize = 32;
+
 /// Searches for all values; replaced as a whole when one is added.
 static SEARCH: ArcSwapOption<Search> = ArcSwapOption::const_empty();
 /// Values that are searched for.
-static VALUES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static VALUES: Mutex<Known> = Mutex::new(Known {
+    values: BTreeSet::new(),
+    tokens: VecDeque::new(),
+});
+
+struct Known {
+    values: BTreeSet<String>,
+    /// The last to be told last.
+    tokens: VecDeque<KnownToken>,
+}
+
+/// The part of a token that is looked for, and the number of bytes in front of it.
+#[derive(PartialEq, Eq)]
+struct KnownToken {
+    end: String,
+    before: usize,
+}
 
 struct Search {
     automaton: AhoCorasick,
+    /// Most bytes in front of each pattern that belong to the value that it is the end of.
+    before: Vec<usize>,
 }
 
 /// Takes these values for secrets from now on, for as long as the process lives: every [`Redactor`](crate::Redactor),
@@ -44,38 +69,100 @@ struct Search {
 /// Values stay in memory, since they are searched for.
 pub fn know<'v>(values: impl IntoIterator<Item = &'v str>) {
     let mut known = VALUES.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = known.len();
+    let before = known.values.len();
     for value in values {
         let value = value.trim();
         if value.len() < MIN_KNOWN_BYTES {
             continue;
         }
-        if !known.contains(value) {
-            known.insert(value.to_owned());
+        if !known.values.contains(value) {
+            known.values.insert(value.to_owned());
         }
         if value.contains('\n') {
             let lines = value.lines().map(str::trim);
-            known.extend(
+            known.values.extend(
                 lines
                     .filter(|it| MIN_LINE_BYTES <= it.len())
                     .map(str::to_owned),
             );
         }
     }
-    if known.len() == before {
+    if known.values.len() != before {
+        known.search();
+    }
+}
+
+/// Takes this for a secret, as [`know`] does, until [`MAX_KNOWN_TOKENS`] others were told after it: for tokens, which come
+/// and go for as long as the process lives. One that is told again counts as told now.
+///
+/// A token of 64 bytes or more is found by its last 32, and taken out as a whole.
+pub fn know_token(token: &str) {
+    let token = token.trim();
+    if token.len() < MIN_KNOWN_BYTES {
         return;
     }
-    let mut patterns = BTreeSet::new();
-    for value in known.iter() {
-        forms(value, &mut patterns);
+    let at = match token.len() {
+        MIN_LONG_TOKEN.. => (token.len() - TOKEN_END..token.len())
+            .find(|at| token.is_char_boundary(*at))
+            .unwrap_or(0),
+        _ => 0,
+    };
+    let end = KnownToken {
+        end: token[at..].to_owned(),
+        before: at,
+    };
+    let mut known = VALUES.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = known.tokens.iter().position(|it| *it == end);
+    let is_new = place.is_none();
+    if let Some(place) = place {
+        known.tokens.remove(place);
+    } else if MAX_KNOWN_TOKENS <= known.tokens.len() {
+        known.tokens.pop_front();
     }
-    let automaton = AhoCorasickBuilder::new()
-        .match_kind(MatchKind::LeftmostLongest)
-        .build(&patterns);
-    // It fails for gigabytes of values alone, which no source of values has.
-    if let Ok(automaton) = automaton {
-        SEARCH.store(Some(Arc::new(Search { automaton })));
+    known.tokens.push_back(end);
+    if is_new {
+        known.search();
     }
+}
+
+impl Known {
+    /// Searches for these from now on.
+    fn search(&self) {
+        let mut patterns = BTreeMap::new();
+        let mut found = BTreeSet::new();
+        for value in &self.values {
+            forms(value, &mut found);
+        }
+        patterns.extend(std::mem::take(&mut found).into_iter().map(|it| (it, 0)));
+        for token in &self.tokens {
+            forms(&token.end, &mut found);
+            for form in std::mem::take(&mut found) {
+                // No form of a byte is longer than three.
+                let before = match form == token.end {
+                    true => token.before,
+                    false => 3 * token.before + usize::from(token.before != 0),
+                };
+                let most = patterns.entry(form).or_insert(0);
+                *most = before.max(*most);
+            }
+        }
+        let (patterns, before): (Vec<String>, Vec<usize>) = patterns.into_iter().unzip();
+        let automaton = AhoCorasickBuilder::new()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(&patterns);
+        // It fails for gigabytes of values alone, which no source of values has.
+        if let Ok(automaton) = automaton {
+            SEARCH.store(Some(Arc::new(Search { automaton, before })));
+        }
+    }
+}
+
+/// Start of the value that ends with what was found at `start`: as many as `most` bytes before it, as far as they can be
+/// those of a token.
+fn start_of(text: &str, start: usize, most: usize) -> usize {
+    let is_tokens = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=%".contains(byte);
+    let before = text.as_bytes()[..start].iter().rev().take(most);
+    start - before.take_while(|it| is_tokens(it)).count()
 }
 
 /// Returns true if there are values to look for.
@@ -108,7 +195,9 @@ impl Search {
         let mut out = String::new();
         let mut copied = 0;
         for found in self.automaton.find_iter(text) {
-            out.push_str(&text[copied..found.start()]);
+            let most = self.before[found.pattern().as_usize()];
+            let start = start_of(text, found.start(), most).max(copied);
+            out.push_str(&text[copied..start]);
             out.push_str(KNOWN);
             copied = found.end();
         }
@@ -370,6 +459,49 @@ mod tests {
         assert_eq!(
             without,
             format!(r#"{{"structuredContent":{{"a":"{KNOWN}"}}}}"#)
+        );
+    }
+
+    #[test]
+    fn a_long_token_is_found_by_its_end_and_taken_out_as_a_whole() {
+        let body: String = (0..600)
+            .map(|it| char::from(b'a' + (it % 23) as u8))
+            .collect();
+        let token = format!("eyJhbGciOiJFUzI1NiJ9.{body}.Sig-of_this+token/0123456789abcdefgh==");
+        know_token(&token);
+        know_token(&token);
+        assert_eq!(without_known(&token), KNOWN);
+        assert_eq!(
+            without_known(&format!("Bearer {token}, \"{token}\"")),
+            format!("Bearer {KNOWN}, \"{KNOWN}\"")
+        );
+        let json = cleaned(
+            &serde_json::json!({"a": token, "b": {"c": [format!("x {token}")]}}).to_string(),
+        );
+        assert_eq!(
+            json,
+            format!(r#"{{"a":"{KNOWN}","b":{{"c":["x {KNOWN}"]}}}}"#)
+        );
+        let hexadecimal: String = token.bytes().map(|it| format!("{it:02x}")).collect();
+        assert_eq!(
+            without_known(&format!("<{hexadecimal}>")),
+            format!("<{KNOWN}>")
+        );
+        let percent = token
+            .replace('+', "%2B")
+            .replace('/', "%2F")
+            .replace('=', "%3D");
+        assert_eq!(without_known(&format!("<{percent}>")), format!("<{KNOWN}>"));
+        let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        for prefix in ["", "u", "us", "user:"] {
+            let whole = base64(format!("{prefix}{token}").as_bytes(), 0, alphabet);
+            let without = without_known(&whole);
+            assert!(without.len() <= KNOWN.len() + 4, "{prefix}: {without}");
+        }
+        // The beginning is that of other tokens of the same issuer.
+        assert_eq!(
+            without_known("eyJhbGciOiJFUzI1NiJ9.other"),
+            "eyJhbGciOiJFUzI1NiJ9.other"
         );
     }
 

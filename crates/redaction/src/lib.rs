@@ -44,7 +44,10 @@ mod string;
 
 pub use crate::{
     canonical::{Malformed, canonical_digest, digest},
-    known::{KNOWN, MIN_KNOWN_BYTES, know, knows_any, without_known, without_known_json},
+    known::{
+        KNOWN, MAX_KNOWN_TOKENS, MIN_KNOWN_BYTES, know, know_token, knows_any, without_known,
+        without_known_json,
+    },
     lines::OpenKey,
     readable::{TooLong, folded, is_misleading, readable, repeated_name},
     redactor::{Redactor, looks_secret},
