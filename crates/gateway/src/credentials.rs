@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 use sha2::{Digest as _, Sha256};
 use std::{collections::BTreeSet, fmt};
-use vault::Belongings;
+use vault::{Belongings, Secret};
 
 /// Credentials that an upstream is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +13,9 @@ pub enum Credentials {
     Shared,
     /// Each client's own, on a connection of its own, in these places. A client without its own is refused.
     PerClient(Bindings),
+    /// Tokens of each client that has signed in at the authorization server of an address, likewise. A client that
+    /// [`Tokens::Client`](crate::Tokens) has is what it signs in by.
+    SignedIn,
 }
 
 /// Places of credentials of the client that calls.
@@ -72,7 +75,7 @@ impl Template {
     fn filled(&self, own: &Belongings) -> Option<String> {
         let parts = self.0.iter().map(|it| match it {
             TemplatePart::Text(text) => Some(text.as_str()),
-            TemplatePart::Credential(name) => own.get(name).map(vault::Secret::reveal),
+            TemplatePart::Credential(name) => own.get(name).map(Secret::reveal),
         });
         parts.collect()
     }
@@ -115,7 +118,12 @@ impl Bindings {
             ));
         };
         // What is sent is known for a secret before it is sent.
-        redaction::know(own.values().map(|(_, it)| it.reveal()));
+        redaction::know(
+            names
+                .iter()
+                .filter_map(|it| own.get(it))
+                .map(Secret::reveal),
+        );
         let mut digest = Sha256::new();
         let mut note = |name: &str, value: &str| {
             for text in [name, value] {
@@ -157,7 +165,7 @@ impl Bindings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vault::{ClientSecrets, Key, Secret, Vault};
+    use vault::{ClientSecrets, Key, Vault};
 
     #[test]
     fn values_are_the_clients_own_or_what_is_missing_is_named() {

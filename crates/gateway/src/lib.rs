@@ -40,6 +40,7 @@ mod pins;
 mod spec;
 mod store;
 mod text;
+mod tokens;
 mod upstream;
 
 pub use mcp_server::UPSTREAM_META;
@@ -58,6 +59,7 @@ pub use crate::{
         PinKind, PinnedItem, Pins, Severity, differences,
     },
     spec::{Isolation, Reach, Tokens, UpstreamSpec, Uris},
+    tokens::SealedTokens,
     upstream::{
         State, Status,
         meter::{Figures, SECONDS},

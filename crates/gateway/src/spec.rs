@@ -1,12 +1,17 @@
-use crate::{ChangeKind, Credentials, PinKind, credentials::Filled, names::digits, pins::Terms};
+use crate::{
+    ChangeKind, Credentials, PinKind, SealedTokens, credentials::Filled, names::digits, pins::Terms,
+    tokens::Known,
+};
 use adapter_tools::RiskClass;
 use http::HeaderMap;
 use mcp_client::{Authorize, ChildProgram, Dial, HttpTransport, UrlDial};
 use mcp_protocol::model::ToolAnnotations;
 use oauth_client::{
-    AuthorizationError, Authorizer, ClientIdentity, FileStore, Grant, Options, Secret, TokenStore,
+    AuthorizationError, Authorizer, ClientIdentity, FileStore, Grant, Login, MemoryStore, Options,
+    Secret, TokenStore,
 };
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+use vault::ClientSecrets;
 
 /// An upstream: another MCP server whose tools, resources and prompts are offered.
 #[derive(Clone, Debug, PartialEq)]
@@ -234,40 +239,113 @@ impl UpstreamSpec {
         }
     }
 
-    /// Source of its tokens; `None` if there are none to be got.
-    pub(crate) async fn authorizer(&self) -> Result<Option<Authorizer>, AuthorizationError> {
+    /// Source of the tokens that all clients share; `None` if there are none to be got.
+    pub(crate) async fn authorizer(
+        &self,
+        secrets: Option<&Arc<ClientSecrets>>,
+    ) -> Result<Option<Authorizer>, AuthorizationError> {
+        let Tokens::Kept(directory) = &self.tokens else {
+            return self.client_authorizer();
+        };
+        if let Some(secrets) = secrets {
+            let sealed = SealedTokens::new(Arc::clone(secrets), &self.name, None);
+            let found = self.stored(Arc::new(sealed)).await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        self.stored(Arc::new(FileStore::at(directory))).await
+    }
+
+    /// Source of the tokens of one client that has signed in; `None` if it has not.
+    pub(crate) async fn authorizer_of(
+        &self,
+        secrets: &Arc<ClientSecrets>,
+        client: &str,
+    ) -> Result<Option<Authorizer>, AuthorizationError> {
+        let sealed = SealedTokens::new(Arc::clone(secrets), &self.name, Some(client));
+        self.stored(Arc::new(sealed)).await
+    }
+
+    /// Settings for somebody who signs in at its authorization server; `None` if it is no address.
+    ///
+    /// # Errors
+    ///
+    /// As [`Authorizer::new`].
+    pub fn sign_in(
+        &self,
+        store: SealedTokens,
+        login: Login,
+        authorities: Vec<u8>,
+    ) -> Result<Option<Authorizer>, AuthorizationError> {
         let Reach::Url { url, .. } = &self.reach else {
             return Ok(None);
         };
+        let (client, scopes) = self.identity_of_client();
+        let options = Options {
+            client,
+            scopes,
+            grant: Grant::Login(login),
+            store: Arc::new(Known(Arc::new(store))),
+            authorities,
+            ..Options::default()
+        };
+        Authorizer::new(url, options).map(Some)
+    }
+
+    /// The client as the authorization server knows it, and scopes to ask for.
+    fn identity_of_client(&self) -> (ClientIdentity, Vec<String>) {
         match &self.tokens {
-            Tokens::None => Ok(None),
-            Tokens::Kept(directory) => {
-                let store = Arc::new(FileStore::at(directory));
-                let options = Options {
-                    grant: Grant::Stored,
-                    store: Arc::clone(&store) as Arc<dyn TokenStore>,
-                    ..Options::default()
-                };
-                let authorizer = Authorizer::new(url, options)?;
-                let kept = store.load(authorizer.server()).await;
-                let kept = kept.map_err(|error| AuthorizationError::Store(error.to_string()))?;
-                let has_tokens = kept.iter().any(|it| it.tokens.is_some());
-                Ok(has_tokens.then_some(authorizer))
-            }
             Tokens::Client { id, secret, scopes } => {
-                let options = Options {
-                    grant: Grant::ClientCredentials,
-                    client: ClientIdentity {
-                        id: Some(id.clone()),
-                        secret: Some(secret.clone()),
-                        ..ClientIdentity::default()
-                    },
-                    scopes: scopes.clone(),
-                    ..Options::default()
+                let client = ClientIdentity {
+                    id: Some(id.clone()),
+                    secret: Some(secret.clone()),
+                    ..ClientIdentity::default()
                 };
-                Authorizer::new(url, options).map(Some)
+                (client, scopes.clone())
             }
+            Tokens::None | Tokens::Kept(_) => (ClientIdentity::default(), Vec::new()),
         }
+    }
+
+    /// Source of tokens that are in the store; `None` if there are none in it.
+    async fn stored(
+        &self,
+        store: Arc<dyn TokenStore>,
+    ) -> Result<Option<Authorizer>, AuthorizationError> {
+        let Reach::Url { url, .. } = &self.reach else {
+            return Ok(None);
+        };
+        let store: Arc<dyn TokenStore> = Arc::new(Known(store));
+        let (client, scopes) = self.identity_of_client();
+        let options = Options {
+            client,
+            scopes,
+            grant: Grant::Stored,
+            store: Arc::clone(&store),
+            ..Options::default()
+        };
+        let authorizer = Authorizer::new(url, options)?;
+        let kept = store.load(authorizer.server()).await;
+        let kept = kept.map_err(|error| AuthorizationError::Store(error.to_string()))?;
+        let has_tokens = kept.iter().any(|it| it.tokens.is_some());
+        Ok(has_tokens.then_some(authorizer))
+    }
+
+    /// Source of tokens that the authorization server gives to a client that is configured.
+    fn client_authorizer(&self) -> Result<Option<Authorizer>, AuthorizationError> {
+        let (Reach::Url { url, .. }, Tokens::Client { .. }) = (&self.reach, &self.tokens) else {
+            return Ok(None);
+        };
+        let (client, scopes) = self.identity_of_client();
+        let options = Options {
+            client,
+            scopes,
+            grant: Grant::ClientCredentials,
+            store: Arc::new(Known(Arc::new(MemoryStore::default()))),
+            ..Options::default()
+        };
+        Authorizer::new(url, options).map(Some)
     }
 
     /// The way to it, with the credentials of one client if it is for that alone.

@@ -233,6 +233,8 @@ pub(crate) struct Upstream {
     pub(crate) heard: watch::Sender<bool>,
     /// Source of tokens, for all connections, so that many calls have a token renewed once.
     authorizer: tokio::sync::Mutex<Option<Authorizer>>,
+    /// The same for each client that has signed in itself.
+    own_authorizers: tokio::sync::Mutex<HashMap<Arc<str>, Authorizer>>,
     calls: AtomicU64,
     lost: AtomicU64,
     pub(crate) meter: Meter,
@@ -284,6 +286,7 @@ impl Upstream {
             secrets,
             uniting: Mutex::default(),
             authorizer: tokio::sync::Mutex::default(),
+            own_authorizers: tokio::sync::Mutex::default(),
             calls: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             meter: Meter::default(),
@@ -293,7 +296,7 @@ impl Upstream {
         if upstream.spec.enabled && upstream.spec.unresolved.is_none() {
             let slot = Slot::start(&upstream, None);
             let _ = upstream.shared.set(slot);
-            if upstream.bindings().is_some() && upstream.catalogue().is_none() {
+            if upstream.has_own() && upstream.catalogue().is_none() {
                 let looking = find_lists(Arc::downgrade(&upstream));
                 upstream.runtime.spawn(looking);
             }
@@ -344,8 +347,8 @@ impl Upstream {
 
     /// Clients that share a connection: none where each has a credential of its own.
     fn isolation(&self) -> Isolation {
-        match (self.spec.isolation, self.bindings()) {
-            (Isolation::Shared, Some(_)) => Isolation::PerClient,
+        match (self.spec.isolation, self.has_own()) {
+            (Isolation::Shared, true) => Isolation::PerClient,
             (isolation, _) => isolation,
         }
     }
@@ -371,9 +374,9 @@ impl Upstream {
     /// Leaves connections on which no call is under way: that of all clients, or those of clients that each have a
     /// credential of their own.
     pub(crate) fn leave_idle(&self) {
-        let own: Vec<_> = match self.bindings() {
-            Some(_) => locked(&self.of_clients).values().cloned().collect(),
-            None => Vec::new(),
+        let own: Vec<_> = match self.has_own() {
+            true => locked(&self.of_clients).values().cloned().collect(),
+            false => Vec::new(),
         };
         let own = own.iter().map(|it| &**it);
         for slot in own.chain(self.shared.get()) {
@@ -388,7 +391,7 @@ impl Upstream {
     /// Connects, and reads the lists.
     pub(crate) async fn look(self: &Arc<Self>) -> Result<Arc<Live>, Down> {
         match self.shared.get() {
-            Some(_) if self.bindings().is_some() => self.look_as_client().await,
+            Some(_) if self.has_own() => self.look_as_client().await,
             Some(slot) => slot.look().await,
             None => Err(self.out_of_use()),
         }
@@ -397,7 +400,7 @@ impl Upstream {
     /// The connection of all clients, which is opened if it is not.
     pub(crate) async fn connect(&self) -> Result<Arc<Live>, Down> {
         match self.shared.get() {
-            Some(_) if self.bindings().is_some() => Err(Down {
+            Some(_) if self.has_own() => Err(Down {
                 reason: "each client has connections of its own to it, on which nothing is subscribed to".to_owned(),
                 retry_after: None,
                 wants: Wants::Nothing,
@@ -415,7 +418,7 @@ impl Upstream {
             None => true,
         };
         if is_superseded || locked(&self.record).wants_login {
-            let made = self.spec.authorizer().await;
+            let made = self.spec.authorizer(self.secrets.as_ref()).await;
             *authorizer = made.map_err(|error| mcp_client::Error::Address {
                 url: self.spec.place(),
                 reason: crate::store::with_causes(&error),
@@ -917,7 +920,7 @@ fn reason(
     known: Option<&Catalogue>,
 ) -> String {
     match state {
-        State::Configured if matches!(spec.credentials, Credentials::PerClient(_)) => {
+        State::Configured if spec.credentials != Credentials::Shared => {
             "it was never heard of; it is connected for the first client that has a credential of its own".to_owned()
         }
         State::Configured => "it was never heard of; it is connected when it is needed".to_owned(),

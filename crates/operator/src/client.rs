@@ -1,9 +1,9 @@
 //! `client …`: any server of anybody's, by its address or by the program that it is.
 
-mod contact;
+pub(crate) mod contact;
 mod desk;
 mod shown;
-mod sign_in;
+pub(crate) mod sign_in;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -81,6 +81,12 @@ pub fn upstream(command: UpstreamCommand) -> Result<ExitCode, Stop> {
         UpstreamCommand::Approve(approve) => pins::approve(approve),
         UpstreamCommand::Hold(hold) => pins::hold(hold),
         UpstreamCommand::Credential(command) => credential::credential(command),
+        UpstreamCommand::Login(login) => credential::login(login),
+        UpstreamCommand::Logout {
+            settings,
+            name,
+            client,
+        } => credential::logout(settings, &name, client.as_deref()),
         UpstreamCommand::Add(add) => edit::add(add),
         UpstreamCommand::Remove {
             settings,

@@ -377,7 +377,11 @@ fn credentials(
                 .push((name.clone(), template("env", name, text)?));
         }
     }
-    Ok(Credentials::PerClient(bindings))
+    Ok(match bindings == Bindings::default() {
+        // A reference that cannot be resolved hides them, and holds the upstream.
+        true if upstream.unresolved.is_none() => Credentials::SignedIn,
+        _ => Credentials::PerClient(bindings),
+    })
 }
 
 fn headers(upstream: &config::Upstream, environment: &Environment) -> Result<HeaderMap, String> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::{Conversation, GENEROUS, HttpClient, HttpServer, free_port, wait_until};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{Site, call, names, run, text};
@@ -36,6 +37,7 @@ impl World {
                     "url": format!("http://127.0.0.1:{port}/mcp"), "credentials": "per-client",
                     "headers": {"Authorization": "Bearer ${credential:token}", "X-Shared": "of all"},
                 },
+                "sign": {"url": format!("http://127.0.0.1:{port}/mcp"), "credentials": "per-client"},
                 "child": {
                     "command": "python3", "args": [ACCOUNTS, "stdio"], "credentials": "per-client",
                     "env": {"ACCOUNT_TOKEN": "${credential:token}"},
@@ -101,6 +103,56 @@ impl World {
             .credential(&["set", upstream, "--client", client], &token(account))
             .await;
         assert_eq!(said.code, Some(0), "{}", said.messages);
+    }
+
+    /// Signs a client in as the account of a person, by the browser of that person.
+    async fn sign_in(&self, client: &str, person: &str) {
+        self.site.write("browser", person);
+        let words = [
+            "upstream",
+            "login",
+            "sign",
+            "--client",
+            client,
+            "--no-browser",
+        ];
+        let mut login = self.site.command(&words);
+        login
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut login = login.kill_on_drop(true).spawn().unwrap();
+        let mut lines = BufReader::new(login.stderr.take().unwrap()).lines();
+        let url = loop {
+            let line = lines.next_line().await.unwrap().expect("it has ended");
+            if let Some((_, url)) = line.split_once("sign in at ") {
+                break url.to_owned();
+            }
+        };
+        let visit = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()";
+        let mut browser = tokio::process::Command::new("python3");
+        assert!(
+            browser
+                .args(["-c", visit, &url])
+                .status()
+                .await
+                .unwrap()
+                .success()
+        );
+        let said = login.wait_with_output().await.unwrap();
+        let told = String::from_utf8(said.stdout).unwrap();
+        assert!(
+            said.status.success() && told.contains("is signed in at `sign`"),
+            "{told}"
+        );
+        assert!(!told.contains("7c4n4ry"), "{told}");
+    }
+
+    /// Grants that the authorization server has noted of this kind.
+    fn given(&self, kind: &str) -> Vec<Value> {
+        let given = self.site.read("given");
+        let lines = given.lines().map(|it| serde_json::from_str(it).unwrap());
+        lines.filter(|it: &Value| it[0] == kind).collect()
     }
 
     /// Requests that the upstream has seen: the account, headers and method of each.
@@ -266,6 +318,102 @@ async fn each_client_uses_its_own_credential_and_nobody_anothers() {
 }
 
 #[tokio::test]
+async fn clients_sign_in_themselves_and_stay_signed_in_until_the_grant_is_taken_back() {
+    const TOOL: &str = "mcp_sign_whoami";
+    let world = World::new().await;
+    world.site.write("lifetime", "3");
+    let mut server = world.site.http().await;
+    let mut ana = world.client(&server, "ana");
+    let mut bob = world.client(&server, "bob");
+    for client in [&mut ana, &mut bob] {
+        client.open("2025-06-18").await;
+    }
+    world.sign_in("ana", "ana.person").await;
+    lists(&mut ana, TOOL).await;
+    assert_eq!(text(&whoami(&mut ana, TOOL).await), "ana.person");
+    let refused = whoami(&mut bob, TOOL).await;
+    let told = text(&refused);
+    assert!(
+        told.contains("owlclaw-mcp upstream login sign --client bob"),
+        "{told}"
+    );
+    world.sign_in("bob", "bob.person").await;
+    becomes(&mut bob, TOOL, "bob.person").await;
+    // One registration is the upstream's, whoever signs in.
+    assert_eq!(world.given("registration").len(), 1);
+
+    // Many calls at once, as the token ends: one renewal for all that wait, and each client's own.
+    let count = |name: &str| {
+        let renewed = world.given("refresh_token");
+        renewed.iter().filter(|it| it[1] == name).count()
+    };
+    let before = (count("ana.person"), count("bob.person"));
+    let end = Instant::now() + Duration::from_millis(6500);
+    let mut calls = 0;
+    while Instant::now() < end {
+        let (one, other) = tokio::join!(whoami(&mut ana, TOOL), whoami(&mut bob, TOOL));
+        assert_eq!((text(&one), text(&other)), ("ana.person", "bob.person"));
+        calls += 1;
+    }
+    let renewed = (
+        count("ana.person") - before.0,
+        count("bob.person") - before.1,
+    );
+    assert!(10 < calls, "{calls}");
+    for renewed in [renewed.0, renewed.1] {
+        assert!(
+            (1..=4).contains(&renewed),
+            "{renewed} renewals within 6.5 s of tokens for 3 s"
+        );
+    }
+    // What was renewed is known for a secret, too.
+    let said = ana
+        .post_legacy("tools/call", call(TOOL, json!({"token": true})))
+        .await;
+    assert_eq!(text(said.result()), "it is [redacted secret]");
+
+    // The login outlives the server.
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+    let mut heard = server.stderr();
+    let mut server = world.site.http().await;
+    let mut ana = world.client(&server, "ana");
+    ana.open("2025-06-18").await;
+    assert_eq!(text(&whoami(&mut ana, TOOL).await), "ana.person");
+    // Until it is taken back: the cure is told, and the other client goes on.
+    world.site.write("revoked", "ana.person");
+    let refused = becomes(&mut ana, TOOL, "login sign --client ana").await;
+    assert_eq!(refused["isError"], true);
+    let mut bob = world.client(&server, "bob");
+    bob.open("2025-06-18").await;
+    assert_eq!(text(&whoami(&mut bob, TOOL).await), "bob.person");
+    let why = run(world.site.command(&["upstream", "list"])).await;
+    heard += &(why.output + &why.messages);
+    world.site.write("revoked", "");
+    world.sign_in("ana", "ana.again").await;
+    becomes(&mut ana, TOOL, "ana.again").await;
+    let words = ["upstream", "logout", "sign", "--client", "ana"];
+    let said = run(world.site.command(&words)).await;
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+    becomes(&mut ana, TOOL, "login sign --client ana").await;
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+    heard += &server.stderr();
+    assert!(!heard.contains("7c4n4ry"));
+    let mut all = Vec::new();
+    crate::secrets::files(&world.site.path(""), &mut all);
+    for path in all {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_theirs = ["accounts.json", "seen", "given"].contains(&name.as_str());
+        let content = std::fs::read(&path).unwrap();
+        assert!(
+            is_theirs || !String::from_utf8_lossy(&content).contains("7c4n4ry"),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn what_credentials_cannot_mean_is_told_before_anything_is_served() {
     let own = "Bearer ${credential:token}";
     let http = json!({"transport": "http"});
@@ -284,7 +432,18 @@ async fn what_credentials_cannot_mean_is_told_before_anything_is_served() {
         (
             keys.clone(),
             json!({"command": "x", "credentials": "per-client"}),
-            "no header or variable has a credential of the client",
+            "no variable has a credential of the client",
+        ),
+        (
+            keys.clone(),
+            json!({"url": "http://h/mcp", "credentials": "per-client", "headers": {"Authorization": "Bearer x"}}),
+            "is one credential for all clients",
+        ),
+        (
+            keys.clone(),
+            json!({"url": "http://h/mcp", "credentials": "per-client", "headers": {"X-Key": "${credential:k}"},
+                   "auth": {"client_id": "a", "client_secret_file": "b"}}),
+            "take one of the two out",
         ),
         (
             keys.clone(),

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use testkit::{Collector, Conversation, GENEROUS, HttpRequest, free_port, wait_until};
+use tokio::time::Instant;
 
 use crate::support::{Site, call, run, text};
 
@@ -231,7 +232,7 @@ fn memchr_find(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|it| it == part)
 }
 
-fn files(directory: &Path, into: &mut Vec<std::path::PathBuf>) {
+pub(crate) fn files(directory: &Path, into: &mut Vec<std::path::PathBuf>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
@@ -250,8 +251,10 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
     ];
     let variable = canary("VARIABLE");
     let client = canary("CLIENT");
+    let own = ["OWN", "OWNWEB"];
     let web = format!("http://127.0.0.1:{port}");
     let settings = json!({
+        "identity": {"api_keys": {"file": "keys.json"}},
         "alerts": {"min_seconds": 0, "webhooks": {"pager": {
             "url": "http://127.0.0.1:1/${vault:HOOKPATH}", "secret": "${vault:HOOK}",
             "headers": {"Authorization": "${vault:HOOK}"}}}},
@@ -270,6 +273,14 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
                 "url": format!("{web}/mcp"),
                 "headers": {"Authorization": "Bearer ${vault:HEADER}", "X-Tenant-Key": "${vault:TENANT}"},
             },
+            "own": {
+                "command": "python3", "args": [LEAKY, "stdio"], "credentials": "per-client",
+                "env": {"LEAK_A": "${credential:token}"},
+            },
+            "ownweb": {
+                "url": format!("{web}/mcp"), "credentials": "per-client",
+                "headers": {"Authorization": "Bearer ${credential:token}"},
+            },
             "signed": {
                 "url": format!("{web}/oauth"),
                 "auth": {"client_id": "me", "client_secret_file": "client-secret"},
@@ -282,8 +293,27 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
     for name in names {
         set(&site, name, &canary(name)).await;
     }
-    let mut canaries: Vec<String> = names.iter().map(|it| canary(it)).collect();
-    canaries.extend([variable.clone(), client]);
+    let mut canaries: Vec<String> = names.iter().chain(&own).map(|it| canary(it)).collect();
+    for name in own {
+        site.write("value", canary(name));
+        let upstream = name.to_lowercase();
+        let words = [
+            "upstream",
+            "credential",
+            "set",
+            &upstream,
+            "--client",
+            "ana",
+            "--file",
+            "value",
+        ];
+        let said = run(site.command(&words)).await;
+        assert_eq!(said.code, Some(0), "{}", said.messages);
+        std::fs::remove_file(site.path("value")).unwrap();
+    }
+    let key = run(site.command(&["keys", "create", "--principal", "ana", "--label", "ana"])).await;
+    let key = key.output.trim().to_owned();
+    canaries.extend([variable.clone(), client, key.clone()]);
     let _web = tokio::process::Command::new("python3")
         .args([LEAKY, "http", &port.to_string()])
         .stderr(Stdio::null())
@@ -305,8 +335,16 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
             testkit::Port::Announced(crate::support::announced),
         )
         .await;
-        let mut client = server.client();
+        let mut client = server.client().with_header("X-API-Key", &key);
         client.open("2025-06-18").await;
+        // The lists of these come with the first credential of a client, and not before the server serves.
+        let mut listed = String::new();
+        let until = Instant::now() + GENEROUS;
+        while !(listed.contains("mcp_own_plain") && listed.contains("mcp_ownweb_plain")) {
+            assert!(Instant::now() < until, "{listed}");
+            listed = format!("{:?}\n", client.post_legacy("tools/list", json!({})).await);
+            heard += &listed;
+        }
         for method in ["tools/list", "resources/list"] {
             heard += &format!("{:?}\n", client.post_legacy(method, json!({})).await);
         }
@@ -314,9 +352,9 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
             "plain", "base64", "basic", "percent", "hex", "nested", "escaped", "name", "error",
             "refuse", "progress", "log",
         ];
-        for turn in 0..24 {
+        for turn in 0..12 {
             for tool in tools {
-                for upstream in ["child", "web"] {
+                for upstream in ["child", "web", "own", "ownweb"] {
                     let name = format!("mcp_{upstream}_{tool}");
                     let mut params = call(&name, json!({"said": variable, "turn": turn}));
                     params["_meta"] = json!({"progressToken": format!("{name}{turn}")});
@@ -325,8 +363,14 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
                     heard += &answer;
                 }
             }
-            if turn % 20 == 0 {
-                for tool in ["mcp_child_die", "mcp_web_die", "mcp_signed_plain"] {
+            if turn % 10 == 0 {
+                for tool in [
+                    "mcp_child_die",
+                    "mcp_web_die",
+                    "mcp_own_die",
+                    "mcp_ownweb_die",
+                    "mcp_signed_plain",
+                ] {
                     let answer = client
                         .post_legacy("tools/call", call(tool, json!({})))
                         .await;
@@ -345,6 +389,8 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
             "/upstreams/child",
             "/upstreams/web",
             "/upstreams/signed",
+            "/upstreams/own",
+            "/upstreams/ownweb",
         ] {
             let request = HttpRequest::get(path)
                 .header("Authorization", &format!("Bearer {}", canary("OPERATOR")));
@@ -366,6 +412,9 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
             &["upstream", "why", "child"],
             &["upstream", "why", "signed"],
             &["upstream", "logs", "child"],
+            &["upstream", "why", "own"],
+            &["upstream", "logs", "own"],
+            &["upstream", "credential", "list"],
             &["config", "show"],
             &["config", "validate"],
             &["doctor", "--no-import"],
@@ -386,6 +435,7 @@ async fn a_canary_in_each_credential_is_found_nowhere_after_calls_faults_and_cra
     }
     assert!(800 < redacted, "{redacted} answers had a secret taken out");
     assert!(heard.contains("dying with [redacted secret]"));
+    assert!(!heard.contains(&key));
     assert_eq!(
         leaks(heard.as_bytes(), &canaries),
         [""; 0],

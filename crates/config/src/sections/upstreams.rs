@@ -46,7 +46,8 @@ pub struct Upstream {
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub headers: BTreeMap<String, String>,
     /// A client of the server's authorization server, which gives it tokens. Without one, tokens are used that
-    /// `owlclaw-mcp client login` keeps for the address, unless `headers` has `Authorization`.
+    /// `owlclaw-mcp upstream login` or `client login` keeps, unless `headers` has `Authorization`. With `credentials: per-client`
+    /// the client by which each client signs in, where the authorization server registers none by itself.
     pub auth: Option<UpstreamAuth>,
     /// Owner of the credentials that the server is shown.
     pub credentials: UpstreamCredentials,
@@ -160,8 +161,9 @@ pub enum UpstreamCredentials {
     /// One for all clients: that of this configuration, or tokens that `owlclaw-mcp client login` keeps.
     #[default]
     Shared,
-    /// Each client's own, in the places of `${credential:NAME}`. Without its own a client is refused. Each client has
-    /// connections of its own.
+    /// Each client's own, in the places of `${credential:NAME}`; without any such place, tokens that it has signed in for
+    /// (`owlclaw-mcp upstream login NAME --client CLIENT`). Without its own a client is refused. Each client has connections of
+    /// its own.
     PerClient,
     /// None: tokens that are kept for the address are not used.
     None,
@@ -390,21 +392,26 @@ fn credential_faults(
                 let message = "needs clients that prove who they are: any of them could use the credentials of others";
                 fault("credentials", message, hint);
             }
-            if upstream.auth.is_some() {
-                let hint = "take one of the two out";
-                fault(
-                    "auth",
-                    "is one credential for all clients, and `credentials` is `per-client`",
-                    hint,
-                );
+            if first.is_some() && upstream.auth.is_some() {
+                let message =
+                    "is for clients that sign in, and a header has a credential of theirs";
+                fault("auth", message, "take one of the two out");
             }
-            if first.is_none() {
-                let hint = "write `headers: {Authorization: \"Bearer ${credential:token}\"}`, or a variable of `env`";
+            if first.is_none() && upstream.command.is_some() {
+                let message = "is `per-client`, and no variable has a credential of the client";
                 fault(
                     "credentials",
-                    "is `per-client`, and no header or variable has a credential of the client",
-                    hint,
+                    message,
+                    "write `env: {API_TOKEN: \"${credential:token}\"}`",
                 );
+            }
+            if first.is_none()
+                && let Some(name) = authorization
+            {
+                let message =
+                    "is one credential for all clients, and `credentials` is `per-client`";
+                let hint = "write `\"Bearer ${credential:token}\"`, or take it out, so that each client signs in";
+                fault(&child("headers", name), message, hint);
             }
         }
         UpstreamCredentials::Shared | UpstreamCredentials::None => {

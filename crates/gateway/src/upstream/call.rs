@@ -613,7 +613,7 @@ impl Item<'_> {
             }
             Error::TimedOut { .. } => ToolError::TimedOut,
             Error::Unanswered(_) => ToolError::failed(format!("upstream `{name}`: {text}")),
-            Error::Unauthorized { .. } if upstream.bindings().is_some() => {
+            Error::Unauthorized { .. } if upstream.has_own() => {
                 let down = upstream.refused(&cx.principal, &text);
                 upstream.leave(cx, &flight.live);
                 self.unavailable(&down)

@@ -4,6 +4,7 @@ use crate::{
     Credentials,
     catalogue::Catalogue,
     credentials::{Bindings, Filled},
+    tokens::has_login,
     upstream::{
         ClientKey, MAX_CLIENTS, MAX_ERROR, Upstream, locked, now,
         slot::{Down, Live, Slot, Wants},
@@ -41,8 +42,17 @@ pub struct RefusedClient {
 pub(crate) struct Way {
     pub(crate) dial: Dial,
     pub(crate) authorizer: Option<Authorizer>,
-    /// Digest of the credentials, if they are those of one client.
-    pub(crate) digest: Option<[u8; 32]>,
+    /// The credentials, if they are those of one client.
+    pub(crate) own: Option<Own>,
+}
+
+/// Credentials of one client that a connection was opened with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Own {
+    /// Secrets, by their digest.
+    Filled([u8; 32]),
+    /// Tokens that it has signed in for.
+    SignedIn,
 }
 
 /// Reason why a connection was not opened.
@@ -60,34 +70,73 @@ impl From<Error> for Unopened {
 }
 
 impl Upstream {
-    /// Places of credentials of clients, if each client has its own.
-    pub(crate) fn bindings(&self) -> Option<&Bindings> {
+    /// True if each client has credentials of its own.
+    pub(crate) fn has_own(&self) -> bool {
+        self.spec.credentials != Credentials::Shared
+    }
+
+    /// Places of secrets of clients, if each client has its own.
+    fn bindings(&self) -> Option<&Bindings> {
         match &self.spec.credentials {
-            Credentials::Shared => None,
+            Credentials::Shared | Credentials::SignedIn => None,
             Credentials::PerClient(bindings) => Some(bindings),
         }
     }
 
     /// The way to the upstream, for all clients or for the one of `owner`.
     pub(crate) async fn way(self: &Arc<Self>, owner: Option<&ClientKey>) -> Result<Way, Unopened> {
-        if self.bindings().is_none() {
+        if !self.has_own() {
             let authorizer = self.authorizer().await?;
             return Ok(Way {
                 dial: self.spec.dial(authorizer.clone(), None),
                 authorizer,
-                digest: None,
+                own: None,
             });
         }
-        let Some(owner) = owner else {
+        let Some(owner) = owner.filter(|it| !it.principal.is_empty()) else {
             return Err(Unopened::Refused("no client calls".to_owned()));
         };
+        if self.spec.credentials == Credentials::SignedIn {
+            let authorizer = self.authorizer_of(&owner.principal).await;
+            let authorizer = Some(authorizer.map_err(Unopened::Refused)?);
+            return Ok(Way {
+                dial: self.spec.dial(authorizer.clone(), None),
+                authorizer,
+                own: Some(Own::SignedIn),
+            });
+        }
         let filled = self.filled(&owner.principal).await;
         let filled = filled.map_err(Unopened::Refused)?;
         Ok(Way {
             dial: self.spec.dial(None, Some(&filled)),
             authorizer: None,
-            digest: Some(filled.digest),
+            own: Some(Own::Filled(filled.digest)),
         })
+    }
+
+    /// Source of the tokens of a client that has signed in, one for all of its connections.
+    async fn authorizer_of(&self, client: &Arc<str>) -> Result<Authorizer, String> {
+        let secrets = self.secrets.as_ref().ok_or("there is no vault")?;
+        let mut known = self.own_authorizers.lock().await;
+        let was_refused = locked(&self.record)
+            .refused
+            .iter()
+            .any(|it| *it.client == **client);
+        if let Some(known) = known.get(client)
+            && !was_refused
+            && !known.is_superseded().await.unwrap_or(true)
+        {
+            return Ok(known.clone());
+        }
+        known.remove(client);
+        let made = self.spec.authorizer_of(secrets, client).await;
+        let made = made.map_err(|error| crate::store::with_causes(&error))?;
+        let made = made.ok_or("the client has not signed in")?;
+        if MAX_CLIENTS <= known.len() {
+            known.clear();
+        }
+        known.insert(Arc::clone(client), made.clone());
+        Ok(made)
     }
 
     /// Values of a client's own credentials.
@@ -170,7 +219,9 @@ impl Upstream {
             true => client.to_owned(),
             false => format!("'{}'", client.replace('\'', r"'\''")),
         };
-        let names = self.bindings().map(Bindings::names).unwrap_or_default();
+        let Some(names) = self.bindings().map(Bindings::names) else {
+            return format!("`owlclaw-mcp upstream login {name} --client {client}`");
+        };
         let which = match names.len() {
             0 | 1 => String::new(),
             _ => {
@@ -190,9 +241,10 @@ impl Upstream {
                 .as_ref()
                 .map_or(Ok(Vec::new()), |it| it.all());
             let all = all.map_err(|error| error.to_string())?;
+            let signs_in = upstream.spec.credentials == Credentials::SignedIn;
             let own = all
                 .into_iter()
-                .filter(|it| it.upstream == upstream.spec.name);
+                .filter(|it| it.upstream == upstream.spec.name && (!signs_in || has_login(it)));
             Ok::<_, String>(own.map(|it| it.client).collect::<Vec<_>>())
         });
         let down = |reason: String| Down {
@@ -205,9 +257,8 @@ impl Upstream {
             .unwrap_or_else(|_| Ok(Vec::new()))
             .map_err(down)?;
         let mut last = down(format!(
-            "no client has a credential of its own yet, with which its lists could be read: `owlclaw-mcp upstream \
-             credential set {} --client NAME`",
-            self.spec.name
+            "no client has a credential of its own yet, with which its lists could be read: {}",
+            self.cure_for("NAME")
         ));
         for client in clients.into_iter().take(MAX_TRIED) {
             let key = ClientKey {

@@ -7,7 +7,7 @@ use crate::{
     upstream::{
         ClientKey, Judged, Upstream,
         desk::{Desk, Ears},
-        own::Unopened,
+        own::{Own, Unopened},
     },
 };
 use arc_swap::ArcSwapOption;
@@ -58,8 +58,8 @@ pub(crate) struct Live {
     /// The lists that were read on a connection for one client alone.
     pub(crate) lists: ArcSwapOption<Catalogue>,
     pub(crate) judged: Judged,
-    /// Digest of the credentials that it was opened with, if they are those of one client.
-    digest: Option<[u8; 32]>,
+    /// The credentials that it was opened with, if they are those of one client.
+    own: Option<Own>,
 }
 
 impl Live {
@@ -397,7 +397,7 @@ impl Actor {
             Ok(Live {
                 connection,
                 authorizer: way.authorizer,
-                digest: way.digest,
+                own: way.own,
                 desk,
                 is_listed: AtomicBool::new(false),
                 lists: ArcSwapOption::empty(),
@@ -418,7 +418,7 @@ impl Actor {
                 self.down = None;
                 let live = Arc::new(live);
                 upstream.connected(&live, self.owner.is_some());
-                if let Some(owner) = self.owner.as_ref().filter(|_| live.digest.is_some()) {
+                if let Some(owner) = self.owner.as_ref().filter(|_| live.own.is_some()) {
                     upstream.accepted(&owner.principal);
                 }
                 self.live.store(Some(Arc::clone(&live)));
@@ -430,10 +430,7 @@ impl Actor {
                 self.list();
             }
             Err(unopened) => {
-                let own = self
-                    .owner
-                    .as_ref()
-                    .filter(|_| upstream.bindings().is_some());
+                let own = self.owner.as_ref().filter(|_| upstream.has_own());
                 let down = match (unopened, own) {
                     (Unopened::Refused(why), owner) => {
                         let client = owner.map_or("", |it| &it.principal);
@@ -527,7 +524,7 @@ impl Actor {
             return;
         }
         // What others see is nothing that this client has seen.
-        let own = live.digest.map(|_| self.listed_before.clone());
+        let own = live.own.map(|_| self.listed_before.clone());
         self.listing = Some(Box::pin(async move {
             let before = own.unwrap_or_else(|| upstream.catalogue());
             Catalogue::read(&live.connection, before.as_deref()).await
@@ -541,7 +538,7 @@ impl Actor {
             (Some(upstream), Some(live)) if self.owner.is_some() => {
                 let own = Arc::new(catalogue);
                 live.lists.store(Some(Arc::clone(&own)));
-                if live.digest.is_some() {
+                if live.own.is_some() {
                     let before = self.listed_before.replace(Arc::clone(&own));
                     upstream.listed_for_client(&own, before.as_deref(), problem);
                 }
@@ -584,13 +581,16 @@ impl Actor {
             );
             return self.drop_live();
         }
-        if let (None, Some(owner), Some(digest)) = (&self.looking, &self.owner, live.digest) {
+        if let (None, Some(owner), Some(Own::Filled(digest))) =
+            (&self.looking, &self.owner, live.own)
+        {
             let (upstream, owner) = (Arc::clone(&upstream), Arc::clone(owner));
             let looking = async move { upstream.has_other(&owner.principal, digest).await };
             self.looking = Some(Box::pin(looking));
         }
         if self.looking.is_none()
-            && let (Tokens::Kept(_), Some(authorizer)) = (&upstream.spec.tokens, &live.authorizer)
+            && (matches!(upstream.spec.tokens, Tokens::Kept(_)) || live.own.is_some())
+            && let Some(authorizer) = &live.authorizer
         {
             let authorizer = authorizer.clone();
             self.looking = Some(Box::pin(async move {

@@ -378,8 +378,10 @@ impl Inner {
         state.prover = prover.cloned();
         state.not_before = None;
         state.serial += 1;
+        // A store may have to know a token before it is sent anywhere.
+        let saved = self.save(state).await;
         self.publish(state);
-        self.save(state).await
+        saved
     }
 }
 

@@ -394,7 +394,7 @@ pub(super) fn text(path: &Path) -> Result<String, Failure> {
     Ok(std::fs::read_to_string(path).map_err(|error| unfit(&error))?)
 }
 
-pub(super) fn authorities(ca: Option<&Path>) -> Result<Vec<u8>, Failure> {
+pub(crate) fn authorities(ca: Option<&Path>) -> Result<Vec<u8>, Failure> {
     let Some(path) = ca else {
         return Ok(Vec::new());
     };

@@ -19,13 +19,24 @@ use config::printable;
 use server::Failure;
 
 /// The way in which a person signs in.
-pub(super) struct Way {
+pub(crate) struct Way {
     /// Port of 127.0.0.1 that the browser comes back to.
-    pub(super) port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// True if the address is only printed.
-    pub(super) no_browser: bool,
+    pub(crate) no_browser: bool,
     /// Time for it.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
+}
+
+impl Way {
+    /// The sign-in itself.
+    pub(crate) fn login(&self) -> Login {
+        let show = |url: &str| tell(&format!("sign in at {}", printable(url)));
+        match self.no_browser {
+            true => with(ShownUrl::new(show), self),
+            false => with(SystemBrowser::new(show), self),
+        }
+    }
 }
 
 /// Signs in and keeps the tokens.
@@ -36,12 +47,7 @@ pub(super) fn login(
     ca: Option<&Path>,
     identity: &Identity,
 ) -> Result<ExitCode, Stop> {
-    let show = |url: &str| tell(&format!("sign in at {}", printable(url)));
-    let login = match way.no_browser {
-        true => with(ShownUrl::new(show), way),
-        false => with(SystemBrowser::new(show), way),
-    };
-    let grant = Grant::Login(login);
+    let grant = Grant::Login(way.login());
     let authorities = authorities(ca).map_err(Stop::Failed)?;
     let place = directory(identity).map_err(Stop::Failed)?;
     let options = Options {
@@ -85,18 +91,28 @@ fn with_authorizer(
     options: Options,
     work: impl AsyncFnOnce(&Authorizer) -> Result<(), AuthorizationError>,
 ) -> Result<(), Stop> {
-    let failed = |error: &AuthorizationError| {
-        let why = quoted(&server::with_causes(error), "  ");
-        Stop::Failed(format!("{}: {why}", printable(url)).into())
-    };
-    let authorizer = Authorizer::new(url, options).map_err(|error| failed(&error))?;
+    let authorizer = Authorizer::new(url, options).map_err(|error| failed(url, &error))?;
+    asked(url, &authorizer, work)
+}
+
+pub(crate) fn failed(url: &str, error: &AuthorizationError) -> Stop {
+    let why = quoted(&server::with_causes(error), "  ");
+    Stop::Failed(format!("{}: {why}", printable(url)).into())
+}
+
+/// Has an authorizer do something, until it is done or the user gives it up.
+pub(crate) fn asked(
+    url: &str,
+    authorizer: &Authorizer,
+    work: impl AsyncFnOnce(&Authorizer) -> Result<(), AuthorizationError>,
+) -> Result<(), Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Stop::Failed(error.into()))?;
     runtime.block_on(async {
         tokio::select! {
-            done = work(&authorizer) => done.map_err(|error| failed(&error)),
+            done = work(authorizer) => done.map_err(|error| failed(url, &error)),
             _ = tokio::signal::ctrl_c() => Err(Stop::Signalled),
         }
     })

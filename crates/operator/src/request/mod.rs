@@ -32,7 +32,7 @@ pub use prompts::PromptsCommand;
 pub use registry::{Export, Published, RegistryCommand};
 pub use sessions::{RunningServer, SessionsCommand, Which};
 pub use upstream::{
-    Add, Approve, CredentialCommand, Hold, Manner, One, OwnCredential, UpstreamCommand,
+    Add, Approve, CredentialCommand, Hold, Manner, One, OwnCredential, SignIn, UpstreamCommand,
 };
 pub use vault::VaultCommand;
 pub use when::{Lifetime, When};

@@ -81,6 +81,21 @@ pub enum UpstreamCommand {
     /// Sets, lists and removes credentials of single clients, for upstreams with `credentials: per-client`
     #[command(subcommand, after_help = EXIT_CODES)]
     Credential(CredentialCommand),
+    /// Signs in at an upstream in a browser, for all clients or for one, and keeps the tokens encrypted beside the vault
+    #[command(after_help = LOGIN_HELP)]
+    Login(SignIn),
+    /// Forgets the tokens that somebody has signed in for
+    #[command(after_help = EXIT_CODES)]
+    Logout {
+        #[command(flatten)]
+        settings: Settings,
+        /// Name of the upstream
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Only those of this client
+        #[arg(long, value_name = "CLIENT")]
+        client: Option<String>,
+    },
     /// Shows the last lines that the program of an upstream has written to standard error
     #[command(after_help = EXIT_CODES)]
     Logs {
@@ -223,6 +238,45 @@ pub struct OwnCredential {
     #[arg(long, value_name = "CREDENTIAL")]
     pub name: Option<String>,
 }
+
+/// A sign-in at an upstream.
+#[derive(Debug, Args)]
+pub struct SignIn {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Name of the upstream
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Name of the client whose account it is, for an upstream with `credentials: per-client`
+    #[arg(long, value_name = "CLIENT")]
+    pub client: Option<String>,
+    /// Port of 127.0.0.1 that the browser comes back to [default: a free one]
+    #[arg(long, value_name = "N")]
+    pub redirect_port: Option<u16>,
+    /// Print the address, and start no browser
+    #[arg(long)]
+    pub no_browser: bool,
+    /// Seconds for signing in
+    #[arg(long, value_name = "SECONDS", default_value_t = 300,
+          value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub timeout: u64,
+    /// Authorities, PEM, that certificates may come from besides the system's
+    #[arg(long, value_name = "PATH")]
+    pub ca: Option<PathBuf>,
+}
+
+const LOGIN_HELP: &str = "\
+A running server uses the tokens for the next call, and renews them. Whoever signs in is whose account the client uses:
+sign in as that client's own person.
+
+Examples:
+  owlclaw-mcp upstream login linear
+  owlclaw-mcp upstream login linear --client ana --no-browser
+
+Exit codes:
+  0  success
+  1  the command failed
+  2  wrong usage, or a configuration that is not valid";
 
 const CREDENTIAL_HELP: &str = "\
 The value goes into a file of the client's own beside the vault, encrypted; `vault init` comes first. Nobody else's calls

@@ -1,15 +1,20 @@
-//! `upstream credential …`: credentials of single clients. No command prints one.
+//! `upstream credential …`, `upstream login` and `logout`: credentials of single clients, and tokens. No command prints one.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use config::{Config, Needs, UpstreamCredentials, VaultPlace, printable};
+use gateway::{Credentials, SealedTokens, Tokens, UpstreamSpec};
 use serde_json::json;
 use server::Failure;
 use vault::{Name, VaultError};
 
 use super::absent;
+use crate::client::contact::authorities;
+use crate::client::sign_in::{self, Way};
 use crate::output::{Stop, print, print_json, try_load};
-use crate::request::{CredentialCommand, OwnCredential, ReportFormat, Settings};
+use crate::request::{CredentialCommand, OwnCredential, ReportFormat, Settings, SignIn};
 use crate::table::table;
 use crate::vault::{given, is_short, time, warn_of_short};
 
@@ -117,6 +122,12 @@ fn named(config: &Config, whose: &OwnCredential) -> Result<Name, Stop> {
         )));
     }
     let known = upstream.credential_names();
+    if known.is_empty() {
+        return Err(failed(format!(
+            "clients sign in at `{0}`: `owlclaw-mcp upstream login {0} --client CLIENT`",
+            whose.upstream
+        )));
+    }
     let known: Vec<&str> = known.keys().map(String::as_str).collect();
     let listed = || format!("`{}`", known.join("`, `"));
     match (&whose.name, &known[..]) {
@@ -134,6 +145,112 @@ fn named(config: &Config, whose: &OwnCredential) -> Result<Name, Stop> {
             listed()
         ))),
     }
+}
+
+/// The upstream of this name, where tokens for it are kept, and its address.
+fn place_of_tokens(
+    settings: Settings,
+    name: &str,
+    client: Option<&str>,
+) -> Result<(UpstreamSpec, SealedTokens), Stop> {
+    let (config, place) = loaded(settings)?;
+    if !place.path.exists() {
+        return Err(failed(VaultError::Missing(place.path)));
+    }
+    place.key().map_err(failed)?;
+    let declared = server::declared_upstreams(&config).map_err(Stop::Failed)?;
+    let names: Vec<_> = declared
+        .upstreams
+        .iter()
+        .map(|it| it.spec.name.clone())
+        .collect();
+    let mut specs = declared.upstreams.into_iter().map(|it| it.spec);
+    let Some(spec) = specs.find(|it| it.name == name) else {
+        let names = names.iter().map(String::as_str);
+        return Err(failed(absent(name, names)));
+    };
+    match (&spec.credentials, client) {
+        (_, Some("")) => return Err(failed("the name of the client is empty")),
+        (Credentials::SignedIn, Some(_)) => {}
+        (Credentials::SignedIn, None) => {
+            return Err(failed(format!(
+                "each client of `{name}` signs in itself: say by --client whose account it is"
+            )));
+        }
+        (Credentials::PerClient(_), _) => {
+            return Err(failed(format!(
+                "`{name}` is shown secrets of its clients: `owlclaw-mcp upstream credential set {name} --client CLIENT`"
+            )));
+        }
+        (Credentials::Shared, Some(_)) => {
+            return Err(failed(format!(
+                "all clients of `{name}` share its credentials: write `credentials: per-client` into `upstreams.{name}` first"
+            )));
+        }
+        (Credentials::Shared, None) if matches!(spec.tokens, Tokens::Kept(_)) => {}
+        (Credentials::Shared, None) => {
+            return Err(failed(format!(
+                "the configuration has the credentials of `{name}`, or none are wanted"
+            )));
+        }
+    }
+    let tokens = SealedTokens::new(Arc::new(place.clients()), name, client);
+    Ok((spec, tokens))
+}
+
+fn no_address(name: &str) -> Stop {
+    failed(format!("`{name}` is a program: it is not signed in at"))
+}
+
+pub(super) fn login(login: SignIn) -> Result<ExitCode, Stop> {
+    let SignIn {
+        settings,
+        name,
+        client,
+        redirect_port,
+        no_browser,
+        timeout,
+        ca,
+    } = login;
+    let (spec, tokens) = place_of_tokens(settings, &name, client.as_deref())?;
+    let way = Way {
+        port: redirect_port,
+        no_browser,
+        timeout: Duration::from_secs(timeout),
+    };
+    let authorities = authorities(ca.as_deref()).map_err(Stop::Failed)?;
+    let url = spec.place();
+    let authorizer = spec.sign_in(tokens, way.login(), authorities);
+    let authorizer = authorizer.map_err(|error| sign_in::failed(&url, &error))?;
+    let authorizer = authorizer.ok_or_else(|| no_address(&name))?;
+    sign_in::asked(&url, &authorizer, async |it| it.login().await)?;
+    print(&printable(&match client {
+        Some(client) => format!("client `{client}` is signed in at `{name}`"),
+        None => format!("signed in at `{name}`, for all clients"),
+    }))
+}
+
+pub(super) fn logout(
+    settings: Settings,
+    name: &str,
+    client: Option<&str>,
+) -> Result<ExitCode, Stop> {
+    let (spec, tokens) = place_of_tokens(settings, name, client)?;
+    let url = spec.place();
+    // Nobody is asked anything.
+    let way = Way {
+        port: None,
+        no_browser: true,
+        timeout: Duration::from_secs(1),
+    };
+    let authorizer = spec.sign_in(tokens, way.login(), Vec::new());
+    let authorizer = authorizer.map_err(|error| sign_in::failed(&url, &error))?;
+    let authorizer = authorizer.ok_or_else(|| no_address(name))?;
+    sign_in::asked(&url, &authorizer, async |it| it.logout().await)?;
+    print(&format!(
+        "no tokens are kept for `{}` any more",
+        printable(name)
+    ))
 }
 
 /// Reason why a value cannot be used.
@@ -156,11 +273,21 @@ fn list(
     format: ReportFormat,
 ) -> Result<ExitCode, Stop> {
     let mut all = place.clients().all().map_err(failed)?;
+    for shared in &mut all {
+        if let Some(name) = shared.upstream.strip_prefix("shared/") {
+            shared.upstream = name.to_owned();
+            shared.client = "(all clients)".to_owned();
+        }
+    }
+    // What is registered at an authorization server is nobody's credential.
+    all.retain(|it| !it.upstream.contains('/'));
     all.retain(|it| upstream.is_none_or(|name| it.upstream == name));
     all.retain(|it| client.is_none_or(|name| it.client == name));
     let rows = all.iter().flat_map(|own| {
-        own.names()
-            .map(move |(name, changed_at)| (own, name, time(changed_at)))
+        own.names().map(move |(name, changed_at)| {
+            let name = name.split_once('/').map_or(name, |(kind, _)| kind);
+            (own, name, time(changed_at))
+        })
     });
     match format {
         ReportFormat::Json => {

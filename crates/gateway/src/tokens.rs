@@ -1,0 +1,313 @@
+//! Tokens of upstreams: where they are kept, and that they are known for secrets.
+
+use oauth_client::{Credentials, Pending, Registration, StoreError, TokenStore};
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+use vault::{Belongings, ClientSecrets, Name, Secret, VaultError};
+
+/// Beginning of the names that tokens are kept under.
+const LOGIN: &str = "login/";
+/// Beginning of the names that registrations are kept under.
+const REGISTRATION: &str = "registration/";
+/// The one for whom a registration is, and tokens of all clients.
+const ALL: &str = "*";
+
+/// A store whose tokens and secrets are known to redaction from the moment that they are read from it or come to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known(pub(crate) Arc<dyn TokenStore>);
+
+fn note(credentials: &Credentials) {
+    let registered = credentials.registration.as_ref();
+    if let Some(secret) = registered.and_then(|it| it.client_secret.as_ref()) {
+        redaction::know_token(secret.reveal());
+    }
+    if let Some(tokens) = &credentials.tokens {
+        redaction::know_token(tokens.access_token.reveal());
+        let others = [&tokens.refresh_token, &tokens.dpop_key];
+        for secret in others.into_iter().flatten() {
+            redaction::know_token(secret.reveal());
+        }
+    }
+}
+
+impl TokenStore for Known {
+    fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>> {
+        Box::pin(async move {
+            let loaded = self.0.load(server).await?;
+            loaded.iter().for_each(note);
+            Ok(loaded)
+        })
+    }
+
+    fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
+        note(credentials);
+        self.0.save(credentials)
+    }
+
+    fn remove<'a>(
+        &'a self,
+        server: &'a str,
+        issuer: &'a str,
+    ) -> Pending<'a, Result<(), StoreError>> {
+        self.0.remove(server, issuer)
+    }
+}
+
+/// Keeps tokens for one upstream, of one client or of all, encrypted beside the vault.
+///
+/// Tokens are kept by issuer, upstream and client. What an authorization server has registered belongs to the upstream
+/// and is used for all clients.
+#[derive(Clone, Debug)]
+pub struct SealedTokens {
+    secrets: Arc<ClientSecrets>,
+    upstream: String,
+    client: Option<String>,
+}
+
+impl SealedTokens {
+    /// Tokens for the upstream of this name: of a client, or those that all clients share.
+    pub fn new(
+        secrets: Arc<ClientSecrets>,
+        upstream: impl Into<String>,
+        client: Option<&str>,
+    ) -> Self {
+        Self {
+            secrets,
+            upstream: upstream.into(),
+            client: client.map(str::to_owned),
+        }
+    }
+
+    /// Owner of the tokens: upstream and client. No name of an upstream has a slash.
+    fn owner(&self) -> (String, &str) {
+        match &self.client {
+            Some(client) => (self.upstream.clone(), client),
+            None => (format!("shared/{}", self.upstream), ALL),
+        }
+    }
+
+    fn registrar(&self) -> (String, &str) {
+        (format!("registration/{}", self.upstream), ALL)
+    }
+
+    fn read(&self, server: &str) -> Result<Vec<Credentials>, StoreError> {
+        let (upstream, client) = self.owner();
+        let mut found: Vec<Credentials> = kept(&self.secrets, &upstream, client, LOGIN)?;
+        found.retain(|it| it.server == server);
+        let (upstream, client) = self.registrar();
+        let registered: Vec<Credentials> = kept(&self.secrets, &upstream, client, REGISTRATION)?;
+        for registered in registered.into_iter().filter(|it| it.server == server) {
+            match found.iter_mut().find(|it| it.issuer == registered.issuer) {
+                Some(own) => own.registration = registered.registration,
+                None => found.push(registered),
+            }
+        }
+        found.sort_by_key(|it| std::cmp::Reverse((it.tokens.is_some(), it.saved_at)));
+        Ok(found)
+    }
+
+    fn write(&self, credentials: &Credentials) -> Result<(), StoreError> {
+        let id = id(&credentials.server, &credentials.issuer);
+        let registration: Option<&Registration> = credentials.registration.as_ref();
+        let (upstream, client) = self.registrar();
+        let before: Vec<Credentials> = kept(&self.secrets, &upstream, client, REGISTRATION)?;
+        let is_this =
+            |it: &&Credentials| it.server == credentials.server && it.issuer == credentials.issuer;
+        let before = before.iter().find(is_this);
+        if registration != before.and_then(|it| it.registration.as_ref()) {
+            let name = format!("{REGISTRATION}{id}");
+            match registration {
+                None => drop(self.secrets.remove(&upstream, client, &name)?),
+                Some(_) => {
+                    let kept = Credentials {
+                        tokens: None,
+                        sign_in: None,
+                        ..credentials.clone()
+                    };
+                    keep(&self.secrets, (&upstream, client), &name, &kept)?;
+                }
+            }
+        }
+        let (upstream, client) = self.owner();
+        let own = Credentials {
+            registration: None,
+            ..credentials.clone()
+        };
+        keep(
+            &self.secrets,
+            (&upstream, client),
+            &format!("{LOGIN}{id}"),
+            &own,
+        )
+    }
+}
+
+fn id(server: &str, issuer: &str) -> String {
+    let mut digest = Sha256::new();
+    digest.update((server.len() as u64).to_be_bytes());
+    digest.update(server);
+    digest.update(issuer);
+    let digits = digest.finalize();
+    digits[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Credentials that are kept under names that begin so.
+fn kept(
+    secrets: &ClientSecrets,
+    upstream: &str,
+    client: &str,
+    beginning: &str,
+) -> Result<Vec<Credentials>, StoreError> {
+    let Some(own) = secrets.of(upstream, client)? else {
+        return Ok(Vec::new());
+    };
+    let read = |(name, value): (&str, &Secret)| {
+        // The parser's own message may repeat what it has read.
+        let unreadable = |_| format!("what is kept as `{name}` cannot be read: sign in again");
+        serde_json::from_str(value.reveal()).map_err(|error| unreadable(error).into())
+    };
+    own.values()
+        .filter(|(name, _)| name.starts_with(beginning))
+        .map(read)
+        .collect()
+}
+
+fn keep(
+    secrets: &ClientSecrets,
+    (upstream, client): (&str, &str),
+    name: &str,
+    credentials: &Credentials,
+) -> Result<(), StoreError> {
+    let name: Name = name.parse()?;
+    let text = Secret::new(serde_json::to_string(credentials)?);
+    secrets.set(upstream, client, &name, text)?;
+    Ok(())
+}
+
+/// True if a client has signed in at the upstream that these belong to.
+pub(crate) fn has_login(own: &Belongings) -> bool {
+    own.names().any(|(name, _)| name.starts_with(LOGIN))
+}
+
+impl TokenStore for SealedTokens {
+    fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>> {
+        let (store, server) = (self.clone(), server.to_owned());
+        blocking(move || store.read(&server))
+    }
+
+    fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
+        let (store, credentials) = (self.clone(), credentials.clone());
+        blocking(move || store.write(&credentials))
+    }
+
+    fn remove<'a>(
+        &'a self,
+        server: &'a str,
+        issuer: &'a str,
+    ) -> Pending<'a, Result<(), StoreError>> {
+        let (store, name) = (self.clone(), format!("{LOGIN}{}", id(server, issuer)));
+        blocking(move || {
+            let (upstream, client) = store.owner();
+            let removed: Result<bool, VaultError> = store.secrets.remove(&upstream, client, &name);
+            Ok(removed.map(drop)?)
+        })
+    }
+}
+
+fn blocking<'a, T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Pending<'a, Result<T, StoreError>> {
+    Box::pin(async move { tokio::task::spawn_blocking(work).await? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oauth_client::Tokens;
+    use vault::{Key, Vault};
+
+    fn some(issuer: &str, token: &str) -> Credentials {
+        Credentials {
+            server: "http://s/mcp".to_owned(),
+            issuer: issuer.to_owned(),
+            registration: Some(Registration {
+                client_id: "registered".to_owned(),
+                client_secret: Some("canary-registered".into()),
+                secret_expires_at: None,
+                auth_method: None,
+                redirect_uri: "http://127.0.0.1:1/callback".to_owned(),
+                scope: String::new(),
+            }),
+            tokens: Some(Tokens {
+                access_token: token.into(),
+                refresh_token: Some("canary-refresh".into()),
+                issued_at: 1,
+                expires_in: Some(60),
+                requested: Vec::new(),
+                client_id: "registered".to_owned(),
+                dpop_key: None,
+            }),
+            saved_at: 1,
+            ..Credentials::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn tokens_are_the_clients_and_a_registration_is_the_upstreams() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vault");
+        let key = Key::generate().unwrap();
+        Vault::create(&path, &key).unwrap();
+        let secrets = Arc::new(ClientSecrets::beside(&path, move || Ok(key.clone())));
+        let store = |client| SealedTokens::new(Arc::clone(&secrets), "up", client);
+        let (ana, bob, all) = (store(Some("ana")), store(Some("bob")), store(None));
+        let server = "http://s/mcp";
+        let first = some("http://i", "canary-access-of-ana");
+        ana.save(&first).await.unwrap();
+        assert_eq!(ana.load(server).await.unwrap(), [first.clone()]);
+        assert!(ana.load("http://other/mcp").await.unwrap().is_empty());
+        for other in [&bob, &all, &store(Some("*")), &store(Some("shared/up"))] {
+            let seen = other.load(server).await.unwrap();
+            assert_eq!(seen.len(), 1, "the registration");
+            assert_eq!(seen[0].registration, first.registration);
+            assert_eq!(seen[0].tokens, None);
+        }
+        let elsewhere = SealedTokens::new(Arc::clone(&secrets), "other", Some("ana"));
+        assert!(elsewhere.load(server).await.unwrap().is_empty());
+        // Another issuer, and a registration that is given up.
+        let second = Credentials {
+            registration: None,
+            ..some("http://i2", "canary-2")
+        };
+        ana.save(&second).await.unwrap();
+        assert_eq!(ana.load(server).await.unwrap().len(), 2);
+        let unregistered = Credentials {
+            registration: None,
+            ..first.clone()
+        };
+        ana.save(&unregistered).await.unwrap();
+        assert!(bob.load(server).await.unwrap().is_empty());
+        ana.remove(server, "http://i").await.unwrap();
+        assert_eq!(ana.load(server).await.unwrap(), [second]);
+        for file in std::fs::read_dir(secrets.directory()).unwrap() {
+            let text = std::fs::read(file.unwrap().path()).unwrap();
+            assert!(!String::from_utf8_lossy(&text).contains("canary"));
+        }
+
+        let known = Known(Arc::new(all));
+        known
+            .save(&some("http://i", "canary-access-of-all"))
+            .await
+            .unwrap();
+        for secret in [
+            "canary-access-of-all",
+            "canary-refresh",
+            "canary-registered",
+        ] {
+            assert_eq!(redaction::without_known(secret), redaction::KNOWN);
+        }
+    }
+}
