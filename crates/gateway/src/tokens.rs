@@ -267,7 +267,10 @@ mod tests {
         let server = "http://s/mcp";
         let first = some("http://i", "canary-access-of-ana");
         ana.save(&first).await.unwrap();
-        assert_eq!(ana.load(server).await.unwrap(), [first.clone()]);
+        assert_eq!(
+            ana.load(server).await.unwrap(),
+            std::slice::from_ref(&first)
+        );
         assert!(ana.load("http://other/mcp").await.unwrap().is_empty());
         for other in [&bob, &all, &store(Some("*")), &store(Some("shared/up"))] {
             let seen = other.load(server).await.unwrap();
