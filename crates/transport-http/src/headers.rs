@@ -46,6 +46,8 @@ pub(crate) struct Headers<'a> {
     pub(crate) method: Single<'a>,
     pub(crate) name: Single<'a>,
     pub(crate) accept: Accept,
+    /// True if a content coding is named that is none.
+    pub(crate) are_of_encoded_body: bool,
     traceparent: Single<'a>,
     /// All of them: one after the other they are one (W3C Trace Context, 3.3).
     tracestate: Vec<&'a HeaderValue>,
@@ -82,6 +84,11 @@ impl<'a> Headers<'a> {
                 "mcp-method" => &mut found.method,
                 "mcp-name" => &mut found.name,
                 "traceparent" => &mut found.traceparent,
+                "content-encoding" => {
+                    let is_none = value.as_bytes().eq_ignore_ascii_case(b"identity");
+                    found.are_of_encoded_body |= !is_none;
+                    continue;
+                }
                 "tracestate" => {
                     found.tracestate.push(value);
                     continue;

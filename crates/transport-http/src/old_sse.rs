@@ -147,7 +147,7 @@ where
         );
     };
     caller.session_of(SessionKind::OldSse, id, &principal)?;
-    post::check_type(parts, headers)?;
+    post::check_type(headers)?;
     let received = post::read(caller, body).await?;
     let message = post::id_of(&received.payload);
     accept(caller, headers, &principal, id, received).map_err(|refused| about(refused, message))

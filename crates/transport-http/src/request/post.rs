@@ -44,7 +44,7 @@ where
     S: McpService,
 {
     let principal = caller.principal(parts).await?;
-    check_type(parts, headers)?;
+    check_type(headers)?;
     let accept = headers.accept;
     if !accept.json && !accept.stream {
         return refuse(
@@ -89,9 +89,8 @@ pub(crate) fn id_of(payload: &Payload) -> Option<Id> {
 }
 
 /// Refuses bodies other than uncompressed JSON, before they are read.
-pub(crate) fn check_type(parts: &Parts, headers: &Headers<'_>) -> Handled<()> {
-    let mut codings = parts.headers.get_all(header::CONTENT_ENCODING).iter();
-    if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+pub(crate) fn check_type(headers: &Headers<'_>) -> Handled<()> {
+    if headers.are_of_encoded_body {
         let mut refused = refusal(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "`Content-Encoding` must be identity: bodies are read as they are",
@@ -152,7 +151,7 @@ where
         Payload::Single(Err(Invalid { id, error })) => Ok(done(Answer::error(id, error, 400))),
         Payload::Single(Ok(Message::Request(request))) => {
             match Received::meta_of(meta, &request.params) {
-                Ok(meta) if headers.are_modern() || meta.protocol_version.is_some() => {
+                Ok(meta) if meta.protocol_version.is_some() || headers.are_modern() => {
                     modern(caller, parts, headers, &principal, request, meta)
                 }
                 // What names a version, if only badly, must not be mistaken for a legacy request.

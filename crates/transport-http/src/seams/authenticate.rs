@@ -4,7 +4,7 @@ use crate::{
     error_response::{PlainResponse, refusal},
     peer::Peer,
 };
-use http::{StatusCode, request::Parts};
+use http::{HeaderName, StatusCode, request::Parts};
 use mcp_service::Principal;
 use std::{fmt, pin::Pin};
 
@@ -78,7 +78,8 @@ impl Authenticate for ClientIdOrAddress {
 
 impl ClientIdOrAddress {
     fn of(request: &Parts, peer: &Peer) -> Authenticated {
-        let mut values = request.headers.get_all(Self::HEADER).iter();
+        const NAME: HeaderName = HeaderName::from_static(ClientIdOrAddress::HEADER);
+        let mut values = request.headers.get_all(NAME).iter();
         let Some(value) = values.next() else {
             return Ok(peer.by_address());
         };
