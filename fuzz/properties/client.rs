@@ -116,8 +116,8 @@ fn again(answered: &Answered) -> Option<ServerResult> {
             it.requests.values().for_each(question);
             ServerResult::InputRequired(it)
         }
-        Answer::CreateTask(it) => ServerResult::CreateTask(it),
-        Answer::Task(it) => ServerResult::Task(it),
+        Answer::CreateTask(it) => ServerResult::CreateTask(Box::new(it)),
+        Answer::Task(it) => ServerResult::Task(Box::new(it)),
         Answer::ListTasks(it) => ServerResult::ListTasks(it),
         Answer::Initialize(_) | Answer::Discover(_) => return None,
     })

@@ -4,6 +4,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use std::{
     fmt,
+    ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -45,8 +46,15 @@ pub type Headers = Arc<Vec<(Arc<str>, Box<str>)>>;
 ///
 /// A call is given up by dropping the executor's future; only a function on a blocking thread has to
 /// look at [`is_cancelled`](Self::is_cancelled).
+///
+/// Its facts are in one place of memory, since it goes through many hands.
 #[derive(Clone)]
-pub struct ToolCx {
+pub struct ToolCx(Box<CallFacts>);
+
+/// Facts about a call, of its [`ToolCx`].
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "its context has one")]
+pub struct CallFacts {
     /// Caller: the principal that governs quotas.
     pub principal: Arc<str>,
     /// Roles of the caller that its proof of identity vouches for, sorted; `None` if there are none.
@@ -158,7 +166,7 @@ impl ToolCx {
         request_id: impl Into<Arc<str>>,
         meter: Arc<CallMeter>,
     ) -> Self {
-        Self {
+        Self(Box::new(CallFacts {
             principal: principal.into(),
             roles: None,
             request_id: request_id.into(),
@@ -177,120 +185,120 @@ impl ToolCx {
             answers: None,
             reads: None,
             meter: MeterUse::of(meter),
-        }
+        }))
     }
 
     /// Sets the roles of the caller.
     #[must_use]
     pub fn with_roles(mut self, roles: Option<Arc<[Arc<str>]>>) -> Self {
-        self.roles = roles;
+        self.0.roles = roles;
         self
     }
 
     /// Sets when the answer is no longer wanted.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Instant) -> Self {
-        self.deadline = Some(deadline);
+        self.0.deadline = Some(deadline);
         self
     }
 
     /// Sets where in a distributed trace the call is, `traceparent` and `tracestate`.
     #[must_use]
     pub fn with_trace(mut self, parent: impl Into<Arc<str>>, state: Option<&str>) -> Self {
-        self.traceparent = Some(parent.into());
-        self.tracestate = state.map(Into::into);
+        self.0.traceparent = Some(parent.into());
+        self.0.tracestate = state.map(Into::into);
         self
     }
 
     /// Sets where progress goes; without it progress goes nowhere.
     #[must_use]
     pub fn with_progress(mut self, sink: ProgressSink) -> Self {
-        self.progress = Some(sink);
+        self.0.progress = Some(sink);
         self
     }
 
     /// Sets where log messages for the caller go; without it they go nowhere.
     #[must_use]
     pub fn with_log(mut self, sink: LogSink) -> Self {
-        self.log = Some(sink);
+        self.0.log = Some(sink);
         self
     }
 
     /// Sets what lets go of the caller's connection; without it the caller keeps it.
     #[must_use]
     pub fn with_stream_release(mut self, sink: StreamReleaseSink) -> Self {
-        self.stream_release = Some(sink);
+        self.0.stream_release = Some(sink);
         self
     }
 
     /// Sets what makes a task of the call; without it the call stays a call.
     #[must_use]
     pub fn with_task(mut self, task: Arc<dyn TaskHandle>) -> Self {
-        self.task = Some(task);
+        self.0.task = Some(task);
         self
     }
 
     /// Sets who traces what the call asks of other systems; without it nobody does.
     #[must_use]
     pub fn with_errands(mut self, errands: Arc<dyn TraceErrands>) -> Self {
-        self.errands = Some(errands);
+        self.0.errands = Some(errands);
         self
     }
 
     /// Says that another system is asked something now, to whoever traces that.
     pub fn begin_errand(&self, errand: &Errand<'_>) -> Option<Box<dyn OpenErrand>> {
-        Some(self.errands.as_ref()?.begin(errand))
+        Some(self.0.errands.as_ref()?.begin(errand))
     }
 
     /// Says that another MCP server is asked something now, to whoever traces that.
     pub fn begin_hop(&self, hop: &Hop<'_>) -> Option<Box<dyn OpenErrand>> {
-        self.errands.as_ref()?.begin_hop(hop)
+        self.0.errands.as_ref()?.begin_hop(hop)
     }
 
     /// Sets what the client can be asked, and what it has answered.
     #[must_use]
     pub fn with_answers(mut self, askable: Askable, answers: Option<Arc<Answers>>) -> Self {
-        self.askable = askable;
-        self.answers = answers;
+        self.0.askable = askable;
+        self.0.answers = answers;
         self
     }
 
     /// Sets how the tool reads resources of the server; without it it cannot.
     #[must_use]
     pub fn with_resources(mut self, reads: Arc<dyn ReadResources>) -> Self {
-        self.reads = Some(reads);
+        self.0.reads = Some(reads);
         self
     }
 
     /// Resources of the server, for the caller.
     pub fn resources(&self) -> Option<&Arc<dyn ReadResources>> {
-        self.reads.as_ref()
+        self.0.reads.as_ref()
     }
 
     /// Sets the headers that handlers are told.
     #[must_use]
     pub fn with_headers(mut self, headers: Option<Headers>) -> Self {
-        self.headers = headers;
+        self.0.headers = headers;
         self
     }
 
     /// Sets `_meta` of the request.
     #[must_use]
     pub fn with_request_meta(mut self, meta: Option<Bytes>) -> Self {
-        self.request_meta = meta;
+        self.0.request_meta = meta;
         self
     }
 
     /// Sets the id of the client's session.
     #[must_use]
     pub fn with_session(mut self, session: Option<Arc<str>>) -> Self {
-        self.session = session;
+        self.0.session = session;
         self
     }
 
     /// Tells the caller something about the call, if it wants to hear that much. Never blocks.
     pub fn log(&self, level: LogLevel, logger: Option<&str>, data: &Value) {
-        if let Some(sink) = &self.log {
+        if let Some(sink) = &self.0.log {
             sink(level, logger, data);
         }
     }
@@ -300,7 +308,7 @@ impl ToolCx {
     /// the way. Does nothing where the caller would not come back: only clients of the revision
     /// 2025-11-25 do, over Streamable HTTP and within a session. Never blocks.
     pub fn close_stream(&self) {
-        if let Some(sink) = &self.stream_release {
+        if let Some(sink) = &self.0.stream_release {
             sink();
         }
     }
@@ -313,20 +321,20 @@ impl ToolCx {
     /// What is asked before this, by [`ToolError::NeedsInput`](crate::ToolError::NeedsInput), is asked
     /// while the caller waits, and what is asked after it by the task.
     pub fn continue_as_task(&self) {
-        if let Some(task) = &self.task {
+        if let Some(task) = &self.0.task {
             task.begin();
         }
     }
 
     /// True if the call is a task, or can become one.
     pub fn can_be_task(&self) -> bool {
-        self.task.is_some()
+        self.0.task.is_some()
     }
 
     /// Says where the call is carried out, so that a server that takes the task over, if the call becomes one, goes on
     /// waiting for it: `resume` is the [`resume`](Self::resume) of that call.
     pub fn keep_elsewhere(&self, resume: Value) {
-        if let Some(task) = &self.task {
+        if let Some(task) = &self.0.task {
             task.keep(resume);
         }
     }
@@ -334,29 +342,29 @@ impl ToolCx {
     /// The place where the call is carried out already, if it was begun by a server that has ended: it must not be
     /// begun again.
     pub fn resume(&self) -> Option<&Value> {
-        self.task.as_ref()?.resume()
+        self.0.task.as_ref()?.resume()
     }
 
     /// True if the call is dropped because another server goes on waiting for it: what is carried out elsewhere must
     /// not be cancelled.
     pub fn is_left(&self) -> bool {
-        self.task.as_ref().is_some_and(|it| it.is_left())
+        self.0.task.as_ref().is_some_and(|it| it.is_left())
     }
 
     /// Kinds of questions that the client can be asked.
     pub fn askable(&self) -> Askable {
-        self.askable
+        self.0.askable
     }
 
     /// Answers of the client; empty on the first call.
     pub fn answers(&self) -> &Answers {
         static NONE: std::sync::LazyLock<Answers> = std::sync::LazyLock::new(Answers::default);
-        self.answers.as_deref().unwrap_or(&NONE)
+        self.0.answers.as_deref().unwrap_or(&NONE)
     }
 
     /// Reports progress to the caller, if it asked for that. Never blocks.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<String>) {
-        if let Some(sink) = &self.progress {
+        if let Some(sink) = &self.0.progress {
             sink(Progress {
                 progress,
                 total,
@@ -372,17 +380,32 @@ impl ToolCx {
 
     /// Meter of the call's use.
     pub fn meter(&self) -> &Arc<CallMeter> {
-        &self.meter.0
+        &self.0.meter.0
     }
 
     /// Returns true if the caller has given the call up. An asynchronous function is dropped then
     /// and need not ask; one that runs on a blocking thread cannot be stopped and should ask now
     /// and then.
     pub fn is_cancelled(&self) -> bool {
-        self.meter.0.cancelled.load(Ordering::Relaxed)
+        self.0.meter.0.cancelled.load(Ordering::Relaxed)
             || self
+                .0
                 .deadline
                 .is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
+impl Deref for ToolCx {
+    type Target = CallFacts;
+
+    fn deref(&self) -> &CallFacts {
+        &self.0
+    }
+}
+
+impl DerefMut for ToolCx {
+    fn deref_mut(&mut self) -> &mut CallFacts {
+        &mut self.0
     }
 }
 
@@ -440,9 +463,18 @@ impl CallMeter {
     /// The other system that carries the call out, if one does, and what was noted about the call.
     pub fn told(&self) -> Option<String> {
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let parts = self.place().into_iter();
-        let parts: Vec<_> = parts.chain(notes.iter().map(String::as_str)).collect();
-        (!parts.is_empty()).then(|| parts.join("; "))
+        let place = self.place();
+        if place.is_none() && notes.is_empty() {
+            return None;
+        }
+        let notes = notes.iter().map(String::as_str);
+        Some(
+            place
+                .into_iter()
+                .chain(notes)
+                .collect::<Vec<_>>()
+                .join("; "),
+        )
     }
 
     /// Notes that the call is settled: what is metered from here on comes too late.

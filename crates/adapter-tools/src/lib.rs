@@ -65,8 +65,8 @@ pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
     content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
     context::{
-        CallMeter, Headers, LogSink, Progress, ProgressSink, ReadResources, StreamReleaseSink,
-        TaskHandle, ToolCx,
+        CallFacts, CallMeter, Headers, LogSink, Progress, ProgressSink, ReadResources,
+        StreamReleaseSink, TaskHandle, ToolCx,
     },
     errand::{Errand, Hop, OpenErrand, TraceErrands},
     error::{Failure, ToolError},

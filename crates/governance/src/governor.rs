@@ -34,7 +34,11 @@ pub struct Governor<Q> {
 /// either has cost its estimate, because the call may have run.
 #[derive(Debug)]
 #[must_use = "a permit that is not used has still been charged for"]
-pub struct Permit<Q: QuotaStore> {
+pub struct Permit<Q: QuotaStore>(Box<Admission<Q>>);
+
+/// Content of a [`Permit`]. Boxed, since it goes through many hands.
+#[derive(Debug)]
+struct Admission<Q: QuotaStore> {
     quota: Arc<Q>,
     reservation: Option<Q::Reservation>,
     breaker: Option<PassedBreaker>,
@@ -170,7 +174,7 @@ impl<Q: QuotaStore> Governor<Q> {
         reserved: Result<(Q::Reservation, Remaining), ReserveError>,
     ) -> Result<Permit<Q>, Denial> {
         match reserved {
-            Ok((reservation, remaining)) => Ok(Permit {
+            Ok((reservation, remaining)) => Ok(Permit(Box::new(Admission {
                 quota: Arc::clone(&self.quota),
                 reservation: Some(reservation),
                 breaker,
@@ -181,7 +185,7 @@ impl<Q: QuotaStore> Governor<Q> {
                 confirmation_rule: verdict.rule.map(|rule| rule.to_string().into()),
                 risk: verdict.risk,
                 max_cost: verdict.max_cost,
-            }),
+            }))),
             Err(ReserveError::Exhausted(denial)) => Err(denial),
             Err(ReserveError::Full) => Err(Denial::new(Reason::Crowd)),
             Err(ReserveError::Unavailable(_)) => Err(Denial::new(Reason::StoreUnavailable)),
@@ -307,13 +311,13 @@ impl<Q: QuotaStore> Permit<Q> {
     /// Name of the reservation for a record of calls that can settle it; `None` where none can.
     #[must_use]
     pub fn name(&self) -> Option<ReservationName> {
-        self.quota.name(self.reservation.as_ref()?)
+        self.0.quota.name(self.0.reservation.as_ref()?)
     }
 
     /// Replaces the estimate by what the call really cost, and says how it ended at `now`.
     pub fn settle(mut self, actual: Micros, ending: Ending, now: Timestamp) -> Settlement {
-        if let Some(reservation) = self.reservation.take() {
-            self.quota.settle(reservation, actual);
+        if let Some(reservation) = self.0.reservation.take() {
+            self.0.quota.settle(reservation, actual);
         }
         self.settled(actual, ending, now)
     }
@@ -326,14 +330,14 @@ impl<Q: QuotaStore> Permit<Q> {
         ending: Ending,
         now: Timestamp,
     ) -> Settlement {
-        if let Some(reservation) = self.reservation.take() {
-            self.quota.settled_on_record(reservation, actual);
+        if let Some(reservation) = self.0.reservation.take() {
+            self.0.quota.settled_on_record(reservation, actual);
         }
         self.settled(actual, ending, now)
     }
 
     fn settled(&mut self, actual: Micros, ending: Ending, now: Timestamp) -> Settlement {
-        if let Some(breaker) = self.breaker.take() {
+        if let Some(breaker) = self.0.breaker.take() {
             breaker.end(ending, now);
         }
         Settlement {
@@ -351,10 +355,10 @@ impl<Q: QuotaStore> Permit<Q> {
     /// Takes back a call that was refused after all, for want of a confirmation or of a record:
     /// nothing has been used up, rates included.
     pub fn release(mut self) {
-        if let Some(reservation) = self.reservation.take() {
-            self.quota.release(reservation);
+        if let Some(reservation) = self.0.reservation.take() {
+            self.0.quota.release(reservation);
         }
-        if let Some(breaker) = self.breaker.take() {
+        if let Some(breaker) = self.0.breaker.take() {
             breaker.end(Ending::NotRun, Timestamp(0));
         }
     }
@@ -362,68 +366,75 @@ impl<Q: QuotaStore> Permit<Q> {
     /// Confirmation that the call needs before it may begin. A permit is no proof of one.
     #[must_use]
     pub fn confirmation(&self) -> Option<Confirmation> {
-        self.confirmation
+        self.0.confirmation
     }
 
     /// Rule by which the call has to be confirmed, in words.
     #[must_use]
     pub fn confirmation_rule(&self) -> Option<&str> {
-        self.confirmation_rule.as_deref()
+        self.0.confirmation_rule.as_deref()
     }
 
     /// Risk of the call, by the policy that admitted it.
     #[must_use]
     pub fn risk(&self) -> Risk {
-        self.risk
+        self.0.risk
     }
 
     /// Tests if the call must be on record, and safe from a crash, before it begins, because it
     /// changes something.
     #[must_use]
     pub fn durable_start(&self) -> bool {
-        self.risk.is_mutating()
+        self.0.risk.is_mutating()
+    }
+
+    /// Tests if it matters to the breaker of what was called how and when the call ends.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.0.breaker.is_some()
     }
 
     /// Amount reserved for the call: its estimate.
     #[must_use]
     pub fn reserved(&self) -> Micros {
-        self.reserved
+        self.0.reserved
     }
 
     /// Limit on the expected cost of one call, if there is one; it may cost more all the same.
     #[must_use]
     pub fn max_cost(&self) -> Option<Micros> {
-        self.max_cost
+        self.0.max_cost
     }
 
     /// Rest of the limits just after the call was admitted.
     #[must_use]
     pub fn remaining(&self) -> Remaining {
-        self.remaining
+        self.0.remaining
     }
 
     /// The version of the policy that admitted the call.
     #[must_use]
     pub fn policy_version(&self) -> u64 {
-        self.policy_version
+        self.0.policy_version
     }
 
     fn remaining_after(&self, actual: Micros) -> Remaining {
         let budget = self
+            .0
             .remaining
             .budget
-            .map(|left| left.saturating_add(self.reserved).saturating_sub(actual));
+            .map(|left| left.saturating_add(self.0.reserved).saturating_sub(actual));
         Remaining {
             budget,
-            ..self.remaining
+            ..self.0.remaining
         }
     }
 }
 
 impl<Q: QuotaStore> Drop for Permit<Q> {
     fn drop(&mut self) {
-        if let Some(reservation) = self.reservation.take() {
-            self.quota.settle(reservation, self.reserved);
+        if let Some(reservation) = self.0.reservation.take() {
+            self.0.quota.settle(reservation, self.0.reserved);
         }
     }
 }

@@ -406,7 +406,8 @@ fn mark(text: &[u8], at: usize) -> usize {
 /// Place of the first quotation mark, backslash or control character from `at` on, or the end.
 #[inline]
 fn stop(text: &[u8], at: usize) -> usize {
-    let stops = |word| marks(word) | below(word, 0x20);
+    // With one bit turned over, quotation marks follow the control characters.
+    let stops = |word| below(word ^ (ONES * 2), 0x21) | below(word ^ (ONES * b'\\' as u64), 1);
     find(text, at, stops, |it| matches!(it, b'"' | b'\\' | 0..0x20))
 }
 

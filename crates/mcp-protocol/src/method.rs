@@ -163,7 +163,7 @@ const REQUESTS: &[Row] = &[
     row(Method::GetPrompt,             V2024_11_05, V2026_07_28, prompts,   get_prompt),
     row(Method::Complete,              V2024_11_05, V2026_07_28, completions, complete),
     row(Method::SetLevel,              V2024_11_05, V2025_11_25, logging,   |raw| set_level(raw).map(ClientRequest::SetLevel)),
-    row(Method::Initialize,            V2024_11_05, V2025_11_25, always,    |raw| read(raw).map(ClientRequest::Initialize)),
+    row(Method::Initialize,            V2024_11_05, V2025_11_25, always,    |raw| read(raw).map(Box::new).map(ClientRequest::Initialize)),
     row(Method::Ping,                  V2024_11_05, V2025_11_25, always,    |_| Ok(ClientRequest::Ping)),
     row(Method::Discover,              V2026_07_28, V2026_07_28, always,    |_| Ok(ClientRequest::Discover)),
     row(Method::Listen,                V2026_07_28, V2026_07_28, listen,    |raw| listen_filter(raw).map(ClientRequest::Listen)),

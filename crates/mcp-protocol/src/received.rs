@@ -13,7 +13,7 @@ pub struct Received {
     /// The messages.
     pub payload: Payload,
     /// Metadata of the request that the payload is; [`Received::meta_of`] reads those that are missing.
-    pub meta: Option<RequestMeta>,
+    pub meta: Option<Box<RequestMeta>>,
 }
 
 impl Received {
@@ -25,7 +25,7 @@ impl Received {
     pub fn decode(frame: &Bytes, limits: Limits) -> Result<Self, DecodeError> {
         let mut reader = MetaReader::default();
         let payload = decode_with(frame, limits, &mut reader)?;
-        let meta = reader.read();
+        let meta = reader.read().map(Box::new);
         Ok(Self { payload, meta })
     }
 
@@ -35,10 +35,10 @@ impl Received {
     ///
     /// As [`RequestMeta::of`] has them.
     pub fn meta_of(
-        read: Option<RequestMeta>,
+        read: Option<Box<RequestMeta>>,
         params: &RawJson,
-    ) -> Result<RequestMeta, ProtocolError> {
-        read.map_or_else(|| RequestMeta::of(params), Ok)
+    ) -> Result<Box<RequestMeta>, ProtocolError> {
+        read.map_or_else(|| RequestMeta::of(params).map(Box::new), Ok)
     }
 }
 

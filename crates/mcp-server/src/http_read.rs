@@ -75,7 +75,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             method: Method::ReadResource.name().to_owned(),
             params: RawJson::from_value(&params).map_err(|_| broken())?,
         };
-        let mut meta = RequestMeta::default();
+        let mut meta = Box::<RequestMeta>::default();
         meta.protocol_version = Some(RequestedVersion::Known(ProtocolVersion::V2026_07_28));
         meta.client_capabilities = Some(ClientCapabilities::default());
         let transport = TransportKind::Http;

@@ -76,7 +76,7 @@ pub enum Target {
     /// A tool, by name.
     Tool(Arc<str>),
     /// A resource.
-    Resource(ReadResource),
+    Resource(Box<ReadResource>),
     /// A prompt, by name, with its arguments.
     Prompt(String, BTreeMap<String, String>),
 }
@@ -144,7 +144,7 @@ impl Invocation {
         Self {
             capability: capability.into(),
             tool: None,
-            target: Target::Resource(read),
+            target: Target::Resource(Box::new(read)),
             arguments,
             offer,
             answers: None,

@@ -4,16 +4,16 @@
 //! [`Invocation`], and every invocation passes the same layers, outermost first. Their order is
 //! written down once, in `invocations` below:
 //!
-//! 1. `FilteredRequests` has filters look at the request, which may change it;
-//! 2. `Governed` refuses a call and records the refusal, or admits and counts the call, or answers
-//!    it as before if it comes again under its idempotency key;
-//! 3. `Confirmed` waits for a confirmation, if the call needs one;
-//! 4. `Recorded` puts the beginning on record before the call runs, with the approval and the key
+//! 1. `Governed` has filters look at the request, which may change it; then it refuses the call and
+//!    records the refusal, or admits and counts the call, or answers it as before if it comes again
+//!    under its idempotency key;
+//! 2. `Confirmed` waits for a confirmation, if the call needs one;
+//! 3. `Recorded` puts the beginning on record before the call runs, with the approval and the key
 //!    that it takes, and the end before it is answered;
-//! 5. `Limited` shortens a result that is too long for its client, and keeps the whole;
-//! 6. `FilteredResults` has filters look at the result;
-//! 7. `Timed` ends the call at its deadline;
-//! 8. `Runner` checks the arguments and carries the call out.
+//! 4. `Limited` shortens a result that is too long for its client, and keeps the whole;
+//! 5. `FilteredResults` has filters look at the result;
+//! 6. `Timed` ends the call at its deadline;
+//! 7. `Runner` checks the arguments and carries the call out.
 //!
 //! Around them `TracedCalls` adds the decision and the cost to the request's span.
 //!
@@ -92,7 +92,7 @@ use crate::{
     observe::calls::Observer,
     pipeline::{
         confirmed::Confirmed,
-        filtered::{FilteredRequests, FilteredResults},
+        filtered::{FilteredResults, Filtering},
         governed::Governed,
         limited::Limited,
         recorded::Recorded,
@@ -108,9 +108,8 @@ use redaction::Redactor;
 use std::sync::Arc;
 
 /// The layers that every invocation passes, outermost first.
-pub(crate) type Invocations<Q> = TracedCalls<FilteredRequests<Decided<Q>, Q>>;
-/// The layers below filters of requests.
-type Decided<Q> = Governed<Confirmed<Recorded<Limited<FilteredResults<Timed<Runner>, Q>>>>, Q>;
+pub(crate) type Invocations<Q> =
+    TracedCalls<Governed<Confirmed<Recorded<Limited<FilteredResults<Timed<Runner>, Q>>>>, Q>>;
 
 /// Puts the layers together: the one place where their order is written down.
 #[expect(
@@ -131,12 +130,8 @@ pub(crate) fn invocations<Q: QuotaStore>(
     let clock = options.clock;
     let runner = Runner::new(options.progress_after);
     let timed = Timed::new(runner, options.default_timeout, giving_up);
-    let filtered = FilteredResults::new(
-        timed,
-        filters.clone(),
-        Arc::clone(&governor),
-        Arc::clone(&redactor),
-    );
+    let filtering = Filtering::new(filters, Arc::clone(&governor), Arc::clone(&redactor));
+    let filtered = FilteredResults::new(timed, filtering.clone());
     let limited = Limited::new(filtered, results.clone(), Arc::clone(&redactor));
     let recorded = Recorded::new(limited, recorder.clone(), Arc::clone(&redactor), clock);
     let confirmed = Confirmed::new(
@@ -147,14 +142,7 @@ pub(crate) fn invocations<Q: QuotaStore>(
         Arc::clone(&redactor),
     );
     let governed = Governed::new(
-        confirmed,
-        Arc::clone(&governor),
-        recorder,
-        Arc::clone(&redactor),
-        observer,
-        options,
-        results,
+        confirmed, governor, recorder, redactor, observer, options, results, filtering,
     );
-    let filtered = FilteredRequests::new(governed, filters, governor, redactor);
-    TracedCalls::new(filtered, tracer)
+    TracedCalls::new(governed, tracer)
 }

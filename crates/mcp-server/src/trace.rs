@@ -103,9 +103,23 @@ where
     type Error = McpError;
 
     async fn call(&self, cx: &RequestCx, request: ClientRequest) -> Result<ServerResult, McpError> {
-        let Some(tracer) = &self.tracer else {
-            return self.inner.call(cx, request).await;
-        };
+        match &self.tracer {
+            None => self.inner.call(cx, request).await,
+            Some(tracer) => Box::pin(self.call_traced(cx, request, tracer)).await,
+        }
+    }
+}
+
+impl<S> TracedRequests<S>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError>,
+{
+    async fn call_traced(
+        &self,
+        cx: &RequestCx,
+        request: ClientRequest,
+        tracer: &Tracer,
+    ) -> Result<ServerResult, McpError> {
         let ending = self.enter(tracer, cx, &request);
         let outcome = self.inner.call(cx, request).await;
         match &outcome {
@@ -154,9 +168,23 @@ where
         cx: &RequestCx,
         invocation: Invocation,
     ) -> Result<Invoked, InvocationError> {
-        let Some(tracer) = &self.tracer else {
-            return self.inner.call(cx, invocation).await;
-        };
+        match &self.tracer {
+            None => self.inner.call(cx, invocation).await,
+            Some(tracer) => Box::pin(self.call_traced(cx, invocation, tracer)).await,
+        }
+    }
+}
+
+impl<S> TracedCalls<S>
+where
+    S: Service<Invocation, Response = Invoked, Error = InvocationError>,
+{
+    async fn call_traced(
+        &self,
+        cx: &RequestCx,
+        invocation: Invocation,
+        tracer: &Tracer,
+    ) -> Result<Invoked, InvocationError> {
         // A call that is begun again has no request: its own span is the trace's next.
         let ending = cx.span::<RequestSpan>().is_none().then(|| {
             let (name, attributes) = attributes::of_rerun(cx, &invocation);

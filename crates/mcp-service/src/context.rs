@@ -36,15 +36,15 @@ pub struct RequestCx {
     pub id: Id,
     /// Time at which it was read.
     pub began: Instant,
-    /// Metadata of the request.
-    pub meta: RequestMeta,
+    /// Metadata of the request, but for what the client has declared, which [`capabilities`](Self::capabilities) are.
+    pub meta: Box<RequestMeta>,
     /// Capabilities of the client that the server may use: declared by this request in the modern
     /// era, by `initialize` in the legacy era.
     pub capabilities: ClientCapabilities,
     /// Place in a distributed trace of the transport's own message, such as an HTTP request: one of
     /// them may carry many requests, and one request may need many of them.
-    pub carrier: Option<TraceContext>,
-    span: OnceLock<(TraceContext, Arc<dyn Any + Send + Sync>)>,
+    pub carrier: Option<Box<TraceContext>>,
+    span: OnceLock<Box<(TraceContext, Arc<dyn Any + Send + Sync>)>>,
     connection: Option<Arc<Connection>>,
     log_from: Option<LoggingLevel>,
     outbox: Option<Outbox>,
@@ -76,7 +76,7 @@ impl RequestCx {
         version: ProtocolVersion,
         origin: Origin,
         id: Id,
-        meta: RequestMeta,
+        meta: Box<RequestMeta>,
         capabilities: ClientCapabilities,
         outbox: Option<Outbox>,
         told: Option<Arc<Told>>,
@@ -86,7 +86,7 @@ impl RequestCx {
             principal: origin.principal,
             transport: origin.transport,
             session: origin.session,
-            carrier: origin.carrier,
+            carrier: origin.carrier.map(Box::new),
             span: OnceLock::new(),
             connection: origin.connection,
             log_from: origin.log_from,
@@ -172,7 +172,7 @@ impl RequestCx {
                 log_from: None,
             },
             Id::Number(1),
-            RequestMeta::default(),
+            Box::default(),
             ClientCapabilities::default(),
             None,
             None,
@@ -183,19 +183,19 @@ impl RequestCx {
     /// once there is one, and else its caller's. Metadata of the request come before those of its
     /// transport (SEP-414).
     pub fn trace(&self) -> Option<&TraceContext> {
-        let own = self.span.get().map(|(place, _)| place);
+        let own = self.span.get().map(|it| &it.0);
         own.or_else(|| self.parent_trace())
     }
 
     /// Place in a distributed trace where its caller makes the request.
     pub fn parent_trace(&self) -> Option<&TraceContext> {
-        self.meta.trace.as_ref().or(self.carrier.as_ref())
+        self.meta.trace.as_deref().or(self.carrier.as_deref())
     }
 
     /// Says which span is made of the request here, and where it is. The first stays; forks know it
     /// too, if they are made afterwards.
     pub fn enter_span(&self, place: TraceContext, span: Arc<dyn Any + Send + Sync>) {
-        let _ = self.span.set((place, span));
+        let _ = self.span.set(Box::new((place, span)));
     }
 
     /// The span that is made of the request here, if it is a `T`.

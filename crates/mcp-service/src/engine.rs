@@ -358,7 +358,7 @@ where
         principal: &Principal,
         transport: TransportKind,
         request: Request,
-        meta: RequestMeta,
+        mut meta: Box<RequestMeta>,
         outbox: Option<Outbox>,
         carrier: Option<TraceContext>,
     ) -> Accepted {
@@ -374,14 +374,14 @@ where
                     id: Some(&id),
                     method: Some(&method),
                     version: None,
-                    trace: meta.trace.as_ref().or(carrier.as_ref()),
+                    trace: meta.trace.as_deref().or(carrier.as_ref()),
                     error: Some(&object),
                     took: Duration::ZERO,
                 });
                 return Answer::error(Some(id), object, error.http_status(Era::Modern)).into();
             }
         };
-        let capabilities = meta.client_capabilities.clone().unwrap_or_default();
+        let capabilities = meta.client_capabilities.take().unwrap_or_default();
         let cx = RequestCx::new(
             version,
             Origin {
@@ -471,7 +471,7 @@ where
         self: &Arc<Self>,
         from: Sender<'_>,
         message: Result<Message, Invalid>,
-        meta: Option<RequestMeta>,
+        meta: Option<Box<RequestMeta>>,
         in_batch: bool,
     ) -> Accepted {
         match message {
@@ -501,7 +501,7 @@ where
         self: &Arc<Self>,
         from: Sender<'_>,
         request: Request,
-        meta: Option<RequestMeta>,
+        meta: Option<Box<RequestMeta>>,
         in_batch: bool,
     ) -> Accepted {
         let Sender {
@@ -516,7 +516,7 @@ where
             self.tell(&refused(from, Some(&id), Some(&method), &error));
             Answer::error(Some(id), error, http_status).into()
         };
-        let meta = match Received::meta_of(meta, &params) {
+        let mut meta = match Received::meta_of(meta, &params) {
             Ok(meta) => meta,
             Err(error) => {
                 let status = error.http_status(Era::Legacy);
@@ -526,10 +526,9 @@ where
         let (version, capabilities) = {
             let session = connection.session();
             match session.version_of_request(&method, &meta) {
-                Ok(version) if version.era() == Era::Modern => (
-                    version,
-                    meta.client_capabilities.clone().unwrap_or_default(),
-                ),
+                Ok(version) if version.era() == Era::Modern => {
+                    (version, meta.client_capabilities.take().unwrap_or_default())
+                }
                 Ok(version) => (version, session.capabilities()),
                 Err(error) => {
                     let status = error.http_status(Era::Modern);

@@ -298,7 +298,7 @@ impl House {
     fn post(&mut self, what: &str) {
         let (message, _) = self.request(true, 7, what);
         let params = RawJson::from_value(&message["params"]).unwrap();
-        let meta = RequestMeta::of(&params).unwrap();
+        let meta = Box::new(RequestMeta::of(&params).unwrap());
         let request = Request {
             id: Id::Number(7),
             method: message["method"].as_str().unwrap().to_owned(),

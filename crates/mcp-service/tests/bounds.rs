@@ -514,7 +514,7 @@ async fn a_post_is_cancelled_by_dropping_it() {
     let house = house(EngineLimits::default());
     let body = modern(1, "tools/list", json!({}));
     let params = RawJson::from_value(&body["params"]).unwrap();
-    let meta = RequestMeta::of(&params).unwrap();
+    let meta = Box::new(RequestMeta::of(&params).unwrap());
     let request = Request {
         id: Id::Number(1),
         method: "tools/list".into(),

@@ -185,7 +185,7 @@ async fn a_stream_ends_when_what_it_was_opened_with_has_expired() {
             method: "subscriptions/listen".into(),
             params: params.clone(),
         };
-        let meta = RequestMeta::of(&params).unwrap();
+        let meta = Box::new(RequestMeta::of(&params).unwrap());
         let outbox = Some(Outbox::default());
         value(engine.accept_modern(principal, TransportKind::Http, request, meta, outbox, None))
     };

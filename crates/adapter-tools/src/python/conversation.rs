@@ -201,7 +201,7 @@ fn hear(place: &Place, frame: &Bytes) -> Result<(), String> {
                     tell(&cx, entry);
                 }
             } else {
-                log(&entry, cx.map(|cx| cx.request_id).as_deref());
+                log(&entry, cx.as_ref().map(|cx| &*cx.request_id));
             }
         }
         "pong" => {}

@@ -142,11 +142,11 @@ impl Connection {
         if self.shared().version() != version {
             self.shared().agree(Agreed::on(version));
         }
-        let request = ClientRequest::Initialize(Initialize {
+        let request = ClientRequest::Initialize(Box::new(Initialize {
             protocol_version: version.as_str().to_owned(),
             capabilities: self.options().handlers.capabilities(),
             client_info: self.options().client_info.clone(),
-        });
+        }));
         let options = CallOptions::default();
         let deadline = self.deadline(&options);
         let answered = self.once(version, &request, &options, deadline).await?;

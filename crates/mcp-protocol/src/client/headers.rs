@@ -57,7 +57,7 @@ pub fn header_value(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CallTool, Initialize, Page};
+    use crate::model::{CallTool, Page};
 
     #[test]
     fn values_are_encoded_where_a_header_cannot_hold_them() {
@@ -85,7 +85,7 @@ mod tests {
             ..CallTool::default()
         });
         let list = ClientRequest::ListTools(Page::default());
-        let open = ClientRequest::Initialize(Initialize::default());
+        let open = ClientRequest::Initialize(Box::default());
         let names = |version, request| -> Vec<_> {
             mirrored_headers(version, request)
                 .into_iter()

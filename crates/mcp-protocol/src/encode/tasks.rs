@@ -170,7 +170,7 @@ mod tests {
             result: raw(json!({ "content": [] })),
             is_error: true,
         };
-        let result = ServerResult::Task(task(state));
+        let result = ServerResult::Task(Box::new(task(state)));
         assert_eq!(
             encoded(MODERN, &result),
             json!({
@@ -194,11 +194,11 @@ mod tests {
         let asking = task(TaskState::InputRequired {
             requests: raw(json!({ "k": {} })),
         });
-        let modern = encoded(MODERN, &ServerResult::CreateTask(asking.clone()));
+        let modern = encoded(MODERN, &ServerResult::CreateTask(Box::new(asking.clone())));
         assert_eq!(modern["resultType"], "task");
         assert_eq!(modern["status"], "input_required");
         assert_eq!(modern.get("inputRequests"), None);
-        let legacy = encoded(LEGACY, &ServerResult::CreateTask(asking));
+        let legacy = encoded(LEGACY, &ServerResult::CreateTask(Box::new(asking)));
         assert_eq!(legacy["task"]["taskId"], "t");
         assert_eq!(legacy["_meta"][RELATED_TASK]["taskId"], "t");
     }

@@ -23,7 +23,7 @@ pub struct RequestMeta {
     pub progress_token: Option<Id>,
     /// Place in a distributed trace where the caller makes it (SEP-414); one that cannot be read
     /// counts as none.
-    pub trace: Option<TraceContext>,
+    pub trace: Option<Box<TraceContext>>,
     /// `io.owlclaw/idempotencyKey`: what the client calls this one call, so that it can be sent again
     /// without being done again. JSON text as it was sent, not checked.
     pub idempotency_key: Option<Box<str>>,
@@ -39,9 +39,10 @@ pub struct RequestMeta {
 #[derive(Clone, Debug)]
 pub(crate) struct PlainCall {
     /// Address and length of the text.
-    text: (usize, usize),
-    name: Range<usize>,
-    arguments: Option<Range<usize>>,
+    text: (usize, u32),
+    name: Place,
+    /// Empty if there are none.
+    arguments: Place,
     /// True if there is a member `task`, which is part of a call in one revision.
     pub(crate) has_task: bool,
 }
@@ -50,19 +51,17 @@ impl PlainCall {
     /// The name in these parameters; `None` if the call was found in others.
     fn name<'p>(&self, params: &'p RawJson) -> Option<&'p str> {
         let text = params.as_bytes();
-        let name = text
-            .get(self.name.clone())
-            .filter(|_| self.text == address(text))?;
-        std::str::from_utf8(name).ok()
+        let name = text.get(range_of(self.name));
+        std::str::from_utf8(name.filter(|_| address(text) == Some(self.text))?).ok()
     }
 
     /// The call of these parameters; `None` if it was found in others.
     pub(crate) fn of(&self, params: &RawJson) -> Option<CallTool> {
         Some(CallTool {
             name: self.name(params)?.to_owned(),
-            arguments: match &self.arguments {
-                Some(arguments) => params.slice(arguments.clone()),
-                None => RawJson::EMPTY_OBJECT,
+            arguments: match range_of(self.arguments) {
+                none if none.is_empty() => RawJson::EMPTY_OBJECT,
+                arguments => params.slice(arguments),
             },
             retry: InputRetry::default(),
             task: None,
@@ -71,8 +70,19 @@ impl PlainCall {
     }
 }
 
-fn address(text: &[u8]) -> (usize, usize) {
-    (text.as_ptr() as usize, text.len())
+/// Beginning and end of a part of a text of less than 4 GiB.
+type Place = (u32, u32);
+
+fn place_of(range: Range<usize>) -> Option<Place> {
+    Some((range.start.try_into().ok()?, range.end.try_into().ok()?))
+}
+
+fn range_of((start, end): Place) -> Range<usize> {
+    start as usize..end as usize
+}
+
+fn address(text: &[u8]) -> Option<(usize, u32)> {
+    Some((text.as_ptr() as usize, u32::try_from(text.len()).ok()?))
 }
 
 /// Place of a part of `text`.
@@ -106,18 +116,14 @@ pub(crate) struct MetaReader<'a> {
 
 impl MetaReader<'_> {
     /// The metadata; `None` if a parser has to read them.
-    pub(crate) fn read(self) -> Option<RequestMeta> {
+    pub(crate) fn read(mut self) -> Option<RequestMeta> {
         if self.is_odd || !self.is_complete {
             return None;
         }
-        let trace = match self.traceparent {
-            Some(_) => trace(self.traceparent, self.tracestate),
-            None => None,
-        };
-        Some(RequestMeta {
-            trace,
-            ..self.found
-        })
+        if self.traceparent.is_some() {
+            self.found.trace = trace(self.traceparent, self.tracestate);
+        }
+        Some(self.found)
     }
 }
 
@@ -176,18 +182,18 @@ impl<'a> ReadParams<'a> for MetaReader<'a> {
 
     fn all_read(&mut self, params: &RawJson) {
         self.is_complete = true;
+        let text = params.as_bytes();
         let whole = self.meta.filter(|_| self.has_more);
-        self.found.whole = whole.map(|it| params.slice(place(params.as_bytes(), it)));
-        let params = params.as_bytes();
-        self.found.call = self
-            .name
-            .filter(|_| !self.is_odd_call)
-            .map(|name| PlainCall {
-                text: address(params),
-                name: place(params, name),
-                arguments: self.arguments.map(|it| place(params, it)),
+        self.found.whole = whole.map(|it| params.slice(place(text, it)));
+        let call = |name| {
+            Some(PlainCall {
+                text: address(text)?,
+                name: place_of(place(text, name))?,
+                arguments: place_of(self.arguments.map_or(0..0, |it| place(text, it)))?,
                 has_task: self.has_task,
-            });
+            })
+        };
+        self.found.call = self.name.filter(|_| !self.is_odd_call).and_then(call);
     }
 }
 
@@ -372,10 +378,10 @@ fn is_client_info(json: &str) -> bool {
     is_plain && name.is_some() && version.is_some()
 }
 
-fn trace(parent: Option<&str>, state: Option<&str>) -> Option<TraceContext> {
+fn trace(parent: Option<&str>, state: Option<&str>) -> Option<Box<TraceContext>> {
     let text = |raw: &str| serde_json::from_str::<String>(raw).ok();
     let state = state.and_then(text);
-    TraceContext::parse(&text(parent?)?, state.as_deref())
+    TraceContext::parse(&text(parent?)?, state.as_deref()).map(Box::new)
 }
 
 /// The `_meta` of a result, in the order it was put together.
@@ -600,15 +606,19 @@ mod tests {
                 let frame =
                     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#).into();
                 let received = crate::Received::decode(&frame, Limits::default()).unwrap();
-                let names = |meta: &Option<RequestMeta>| {
-                    let mut meta = meta.clone()?;
+                let names = |meta: Option<&RequestMeta>| {
+                    let mut meta = meta?.clone();
                     let call = meta
                         .call
                         .take()
                         .map(|it| (it.name, it.arguments, it.has_task));
                     Some(format!("{meta:?} {call:?}"))
                 };
-                assert_eq!(names(&received.meta), names(&found), "{params}");
+                assert_eq!(
+                    names(received.meta.as_deref()),
+                    names(found.as_ref()),
+                    "{params}"
+                );
                 if let Some(mut found) = found {
                     plain += 1;
                     found.call = None;

@@ -72,7 +72,7 @@ use jsonrpc_core::RawJson;
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant documents its payload")]
 pub enum ClientRequest {
-    Initialize(Initialize),
+    Initialize(Box<Initialize>),
     Discover,
     Ping,
     ListTools(Page),
@@ -126,9 +126,9 @@ pub enum ServerResult {
     /// More is needed from the client; modern revisions alone know it.
     InputRequired(InputRequired),
     /// The call goes on as a task; only for clients that know tasks.
-    CreateTask(Task),
+    CreateTask(Box<Task>),
     /// State of a task.
-    Task(Task),
+    Task(Box<Task>),
     ListTasks(ListTasksResult),
     /// Acknowledged subscription. Not sent: the engine acknowledges it.
     Listening(Listening),

@@ -180,8 +180,8 @@ pub(crate) fn result(version: ProtocolVersion, mut result: ServerResult) -> Serv
                 *request = input_request(version, request.clone()).expect("the newest has all");
             }
         }
-        ServerResult::CreateTask(it) => *it = task(version, true, it.clone()),
-        ServerResult::Task(it) => *it = task(version, false, it.clone()),
+        ServerResult::CreateTask(it) => **it = task(version, true, (**it).clone()),
+        ServerResult::Task(it) => **it = task(version, false, (**it).clone()),
         ServerResult::ListTasks(it) => {
             it.tasks = each(it.tasks.split_off(0), |it| task(version, false, it));
         }

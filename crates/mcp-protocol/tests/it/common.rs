@@ -50,8 +50,8 @@ pub(crate) fn again(answered: &Answered) -> Option<ServerResult> {
         Answer::GetPrompt(it) => ServerResult::GetPrompt(it),
         Answer::Complete(it) => ServerResult::Complete(it),
         Answer::InputRequired(it) => ServerResult::InputRequired(it),
-        Answer::CreateTask(it) => ServerResult::CreateTask(it),
-        Answer::Task(it) => ServerResult::Task(it),
+        Answer::CreateTask(it) => ServerResult::CreateTask(Box::new(it)),
+        Answer::Task(it) => ServerResult::Task(Box::new(it)),
         Answer::ListTasks(it) => ServerResult::ListTasks(it),
         Answer::Initialize(_) | Answer::Discover(_) => return None,
     })

@@ -45,11 +45,11 @@ fn request() -> impl Strategy<Value = ClientRequest> {
         });
     let initialize = (text(), client_capabilities(), implementation()).prop_map(
         |(protocol_version, capabilities, client_info)| {
-            ClientRequest::Initialize(Initialize {
+            ClientRequest::Initialize(Box::new(Initialize {
                 protocol_version,
                 capabilities,
                 client_info,
-            })
+            }))
         },
     );
     let optional = || option::of(text());

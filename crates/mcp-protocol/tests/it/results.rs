@@ -143,8 +143,8 @@ fn answers() -> impl Strategy<Value = (Method, ServerResult)> {
             (Method::Complete, ServerResult::Complete(Completion { values, total, has_more }))
         }),
         2 => (asks, asked),
-        1 => task().prop_map(|task| (Method::CallTool, ServerResult::CreateTask(task))),
-        1 => task().prop_map(|task| (Method::GetTask, ServerResult::Task(task))),
+        1 => task().prop_map(|task| (Method::CallTool, ServerResult::CreateTask(Box::new(task)))),
+        1 => task().prop_map(|task| (Method::GetTask, ServerResult::Task(Box::new(task)))),
         1 => empty.prop_map(|kind| (kind, ServerResult::Empty)),
     ]
 }

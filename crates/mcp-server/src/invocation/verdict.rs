@@ -21,7 +21,7 @@ pub(crate) struct Verdict {
     /// Reason of a refusal.
     pub(crate) reason: Option<&'static str>,
     /// The quota that was left then, if anything is limited.
-    pub(crate) remaining: Option<Remaining>,
+    pub(crate) remaining: Option<Box<Remaining>>,
     /// Name of the refusal in the ledger.
     pub(crate) call: Option<CallId>,
 }

@@ -156,7 +156,7 @@ impl Called<'_> {
             call: None,
         };
         if self.observer.wants(Severity::Info) {
-            verdict.remaining = Some(remaining());
+            verdict.remaining = Some(Box::new(remaining()));
             log::allowed(self.cx, invocation, &verdict, policy_version, estimate);
         }
         self.report.decide(verdict);

@@ -109,8 +109,8 @@ impl RequestLine<'_> {
             .map(|name| redactor.text(cut(name, MAX_PARAMS_BYTES)));
         let params = self.parameters(report.is_some_and(CallReport::is_harmless), redactor);
         let verdict = report.and_then(CallReport::verdict);
-        let remaining = report.and_then(CallReport::remaining).copied();
-        let remaining = remaining.or_else(|| verdict.as_ref()?.remaining);
+        let remaining = report.and_then(CallReport::remaining);
+        let remaining = remaining.or_else(|| verdict.as_ref()?.remaining.as_deref());
         let fault = report.and_then(CallReport::fault);
         let (code, message) = self.error.unzip();
         let message = match fault {
@@ -142,7 +142,7 @@ impl RequestLine<'_> {
             stack = fault.and_then(|fault| fault.stack.as_deref()),
             decision = verdict.as_ref().map(|it| it.decision),
             reason = verdict.as_ref().and_then(|it| it.reason),
-            remaining = remaining.as_ref().and_then(left),
+            remaining = remaining.and_then(left),
             cost = report.and_then(CallReport::settled_cost).map(|it| it.to_string()),
             call = call.map(|it| it.to_string()),
             trace_id = trace_of(cx),
@@ -195,7 +195,7 @@ pub(super) fn allowed(
         capability = &*invocation.capability,
         decision = verdict.decision,
         estimate = estimate.to_string(),
-        remaining = verdict.remaining.as_ref().and_then(left),
+        remaining = verdict.remaining.as_deref().and_then(left),
         policy_version,
         trace_id = trace_of(cx),
         "decision"
@@ -221,7 +221,7 @@ pub(super) fn refused(
         capability,
         decision = verdict.decision,
         reason = verdict.reason,
-        remaining = verdict.remaining.as_ref().and_then(left),
+        remaining = verdict.remaining.as_deref().and_then(left),
         policy_version,
         call = verdict.call.map(|it| it.to_string()),
         trace_id = trace_of(cx),

@@ -1,5 +1,5 @@
-//! The two layers of filters: one looks at requests before they are decided on, the other at results before they are
-//! recorded and answered.
+//! Filters: those of requests, which governance asks before it decides, and the layer that has filters look at results
+//! before they are recorded and answered.
 
 use crate::{
     filter::{FilterRefusal, Filters, Passing, Phase},
@@ -8,6 +8,7 @@ use crate::{
     pipeline::{governed::Admitted, start_entry::arguments_digest},
 };
 use adapter_tools::ToolError;
+use futures_util::future::Either;
 use governance::{Governor, QuotaStore};
 use jsonrpc_core::RawJson;
 use mcp_protocol::{
@@ -21,48 +22,35 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
-/// Has filters look at requests. It is above governance, which decides on what they have made of them.
+/// Filters with what they need, where there are any.
 #[derive(Debug)]
-pub(crate) struct FilteredRequests<S, Q> {
-    inner: S,
+pub(crate) struct Filtering<Q> {
     filters: Filters,
     governor: Arc<Governor<Q>>,
     redactor: Arc<Redactor>,
 }
 
-impl<S, Q> FilteredRequests<S, Q> {
+impl<Q> Filtering<Q> {
+    /// `None` where there are no filters.
     pub(crate) fn new(
-        inner: S,
         filters: Filters,
         governor: Arc<Governor<Q>>,
         redactor: Arc<Redactor>,
-    ) -> Self {
-        Self {
-            inner,
-            filters,
-            governor,
-            redactor,
-        }
+    ) -> Option<Arc<Self>> {
+        (!filters.is_empty()).then(|| {
+            Arc::new(Self {
+                filters,
+                governor,
+                redactor,
+            })
+        })
     }
 }
 
-impl<S, Q> Service<Invocation> for FilteredRequests<S, Q>
-where
-    S: Service<Invocation, Response = Invoked, Error = InvocationError>,
-    Q: QuotaStore,
-{
-    type Response = Invoked;
-    type Error = InvocationError;
-
-    async fn call(
-        &self,
-        cx: &RequestCx,
-        mut invocation: Invocation,
-    ) -> Result<Invoked, InvocationError> {
+impl<Q: QuotaStore> Filtering<Q> {
+    /// The call as filters leave it. [`Governed`](super::governed::Governed) decides on what they have made of it.
+    pub(crate) async fn request(&self, cx: &RequestCx, mut invocation: Invocation) -> Invocation {
         let caller = caller_of(&cx.principal);
-        if self.filters.is_empty() {
-            return self.inner.call(cx, invocation).await;
-        }
         let capability = Arc::clone(&invocation.capability);
         let (roles, may_call) = {
             let policy = self.governor.policy();
@@ -73,12 +61,12 @@ where
             .filters
             .are_about(Phase::Request, &capability, caller, &roles)
         {
-            return self.inner.call(cx, invocation).await;
+            return invocation;
         }
         // The arguments of what is refused anyway are nobody else's business. By other rules it is not let through.
         if !may_call || !invocation.exists() || invocation.is_hidden {
             invocation.is_unfiltered = true;
-            return self.inner.call(cx, invocation).await;
+            return invocation;
         }
         let request = request_of(&invocation);
         let trace_id = cx.trace().map(TraceContext::trace_id_text);
@@ -107,7 +95,7 @@ where
             },
             Err(refusal) => invocation.refused = Some(Box::new(refusal)),
         }
-        self.inner.call(cx, invocation).await
+        invocation
     }
 }
 
@@ -115,24 +103,12 @@ where
 #[derive(Debug)]
 pub(crate) struct FilteredResults<S, Q> {
     inner: S,
-    filters: Filters,
-    governor: Arc<Governor<Q>>,
-    redactor: Arc<Redactor>,
+    filtering: Option<Arc<Filtering<Q>>>,
 }
 
 impl<S, Q> FilteredResults<S, Q> {
-    pub(crate) fn new(
-        inner: S,
-        filters: Filters,
-        governor: Arc<Governor<Q>>,
-        redactor: Arc<Redactor>,
-    ) -> Self {
-        Self {
-            inner,
-            filters,
-            governor,
-            redactor,
-        }
+    pub(crate) fn new(inner: S, filtering: Option<Arc<Filtering<Q>>>) -> Self {
+        Self { inner, filtering }
     }
 }
 
@@ -144,14 +120,29 @@ where
     type Response = Invoked;
     type Error = InvocationError;
 
-    async fn call(
+    fn call(
         &self,
         cx: &RequestCx,
         admitted: Admitted<Invocation>,
-    ) -> Result<Invoked, InvocationError> {
-        if self.filters.is_empty() {
-            return self.inner.call(cx, admitted).await;
+    ) -> impl Future<Output = Result<Invoked, InvocationError>> + Send {
+        match &self.filtering {
+            None => Either::Left(self.inner.call(cx, admitted)),
+            Some(filtering) => Either::Right(Box::pin(filtering.result(cx, admitted, &self.inner))),
         }
+    }
+}
+
+impl<Q: QuotaStore> Filtering<Q> {
+    /// The outcome of the call that `inner` makes, as filters leave it.
+    async fn result<S>(
+        &self,
+        cx: &RequestCx,
+        admitted: Admitted<Invocation>,
+        inner: &S,
+    ) -> Result<Invoked, InvocationError>
+    where
+        S: Service<Admitted<Invocation>, Response = Invoked, Error = InvocationError>,
+    {
         let caller = caller_of(&cx.principal);
         let invocation = admitted.inner();
         let roles = self.governor.policy().roles_of(caller);
@@ -159,12 +150,12 @@ where
             .filters
             .are_about(Phase::Response, &invocation.capability, caller, &roles)
         {
-            return self.inner.call(cx, admitted).await;
+            return inner.call(cx, admitted).await;
         }
         let capability = Arc::clone(&invocation.capability);
         let report = Arc::clone(&invocation.report);
         let (request, method) = (request_of(invocation), invocation.method());
-        let outcome = self.inner.call(cx, admitted).await;
+        let outcome = inner.call(cx, admitted).await;
         let Some(result) = result_of(&outcome) else {
             return outcome;
         };

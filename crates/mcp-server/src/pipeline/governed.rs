@@ -17,6 +17,7 @@ use crate::{
     offer::{results::ResultLimits, search::effect_of},
     options::Options,
     pipeline::{
+        filtered::Filtering,
         idempotency,
         start_entry::{Labels, start_of},
     },
@@ -55,7 +56,7 @@ struct Parts<T> {
     risk: Risk,
     durable_start: bool,
     may_go_unrecorded: bool,
-    key: Option<KeyClaim>,
+    key: Option<Box<KeyClaim>>,
     approval: Option<(ApprovalId, Digest)>,
     deadline: Option<Instant>,
 }
@@ -110,7 +111,7 @@ impl<T> Admitted<T> {
 
     /// The idempotency key it comes under.
     pub(crate) fn key(&self) -> Option<&KeyClaim> {
-        self.0.key.as_ref()
+        self.0.key.as_deref()
     }
 
     /// The approval that it begins with, and what that is for.
@@ -150,11 +151,13 @@ pub(crate) struct Governed<S, Q> {
     keep_keys: Duration,
     read_only_exempt: bool,
     results: Option<Arc<ResultLimits>>,
+    filtering: Option<Arc<Filtering<Q>>>,
 }
 
 impl<S, Q: QuotaStore> Governed<S, Q> {
     /// The layer, with the time for which idempotency keys are kept and the exemption of read-only calls
     /// from `options`.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a layer, each once")]
     pub(crate) fn new(
         inner: S,
         governor: Arc<Governor<Q>>,
@@ -163,6 +166,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         observer: Observer,
         options: &Options,
         results: Option<Arc<ResultLimits>>,
+        filtering: Option<Arc<Filtering<Q>>>,
     ) -> Self {
         Self {
             inner,
@@ -174,6 +178,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             keep_keys: options.keep_keys,
             read_only_exempt: options.read_only_exempt,
             results,
+            filtering,
         }
     }
 
@@ -183,7 +188,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         &self,
         cx: &RequestCx,
         invocation: &Invocation,
-    ) -> Result<(Permit<Q>, Option<KeyClaim>), Refusal> {
+    ) -> Result<(Permit<Q>, Option<Box<KeyClaim>>), Refusal> {
         let caller = caller_of(&cx.principal);
         // Both are looked up in every case: which of the two failed must not show in the time.
         let exists = invocation.exists();
@@ -275,7 +280,11 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
 
     /// The idempotency key of a call of a tool, if it has one. A prompt has none: its use would be counted again,
     /// which the client is told. Reading a resource twice does no harm.
-    fn key(&self, cx: &RequestCx, invocation: &Invocation) -> Result<Option<KeyClaim>, Refusal> {
+    fn key(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+    ) -> Result<Option<Box<KeyClaim>>, Refusal> {
         let is_tool = matches!(invocation.target, Target::Tool(_));
         if matches!(invocation.target, Target::Prompt(..)) && cx.meta.idempotency_key.is_some() {
             let bad = InvocationError::BadKey(BadKey::OfPrompt);
@@ -291,7 +300,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         };
         let at_us = (self.clock)();
         let keep_us = u64::try_from(self.keep_keys.as_micros()).unwrap_or(u64::MAX);
-        Ok(Some(KeyClaim {
+        Ok(Some(Box::new(KeyClaim {
             principal: cx.principal.as_str().to_owned(),
             key,
             capability: invocation.capability.as_ref().to_owned(),
@@ -300,7 +309,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             at_us,
             // As large as a store can have it.
             until_us: at_us.saturating_add(keep_us).min(i64::MAX.unsigned_abs()),
-        }))
+        })))
     }
 
     /// The answer to a call that was refused.
@@ -480,7 +489,7 @@ impl Refusal {
                 (Fault::of(&unknown), unknown.meaning().ended, None)
             }
             Self::Denied(denial) => {
-                let remaining = Some(*denial.remaining);
+                let remaining = Some(denial.remaining.clone());
                 let outcome = meaning_of_denial(denial).ended;
                 (Fault::of_denial(denial), outcome, remaining)
             }
@@ -543,8 +552,11 @@ where
     async fn call(
         &self,
         cx: &RequestCx,
-        invocation: Invocation,
+        mut invocation: Invocation,
     ) -> Result<Invoked, InvocationError> {
+        if let Some(filtering) = &self.filtering {
+            invocation = Box::pin(filtering.request(cx, invocation)).await;
+        }
         let mut called = self.observer.called(cx, &invocation);
         let (permit, key) = match self.admit(cx, &invocation).await {
             Ok(admitted) => admitted,
@@ -563,7 +575,8 @@ where
         let report = Arc::clone(&invocation.report);
         let confirmation = permit.confirmation();
         // Only these can be refused from here on for other reasons than the ledger's own.
-        let refusable = (confirmation.is_some() || key.is_some()).then(|| invocation.clone());
+        let refusable =
+            (confirmation.is_some() || key.is_some()).then(|| Box::new(invocation.clone()));
         let admitted = Admitted(Box::new(Parts {
             estimate: permit.reserved(),
             reservation: permit.name(),
@@ -627,8 +640,7 @@ impl<Q: QuotaStore> OpenPermit<Q> {
             return None;
         }
         let cost = self.report.cost(charge_of(outcome), permit.reserved());
-        let now = timestamp((self.clock)());
-        Some(end(permit, &self.report, cost, ending_of(outcome), now).remaining)
+        Some(end(permit, &self.report, cost, ending_of(outcome), self.clock).remaining)
     }
 }
 
@@ -639,7 +651,7 @@ fn end<Q: QuotaStore>(
     report: &CallReport,
     cost: Micros,
     ending: Ending,
-    now: Timestamp,
+    clock: Clock,
 ) -> Settlement {
     if let Some(most) = permit.max_cost()
         && most < cost
@@ -652,6 +664,10 @@ fn end<Q: QuotaStore>(
             "a call has cost more than one call may be expected to"
         );
     }
+    let now = match permit.is_watched() {
+        true => timestamp(clock()),
+        false => Timestamp(0),
+    };
     if cost != permit.reserved() && report.is_charged_on_record() {
         permit.settle_on_record(cost, ending, now)
     } else {
@@ -675,7 +691,7 @@ impl<Q: QuotaStore + 'static> Drop for OpenPermit<Q> {
             let (report, clock) = (Arc::clone(&self.report), self.clock);
             when_over(&self.report, move || {
                 let cost = report.cost_given_up(permit.reserved());
-                end(permit, &report, cost, ending, timestamp(clock()));
+                end(permit, &report, cost, ending, clock);
             });
         }
     }

@@ -5,6 +5,7 @@ use crate::{
     offer::results::ResultLimits,
     pipeline::governed::Admitted,
 };
+use futures_util::future::Either;
 use mcp_service::{RequestCx, Service};
 use redaction::Redactor;
 use std::sync::Arc;
@@ -39,14 +40,28 @@ where
     type Response = Invoked;
     type Error = InvocationError;
 
-    async fn call(
+    fn call(
         &self,
         cx: &RequestCx,
         admitted: Admitted<Invocation>,
+    ) -> impl Future<Output = Result<Invoked, InvocationError>> + Send {
+        match &self.results {
+            None => Either::Left(self.inner.call(cx, admitted)),
+            Some(results) => Either::Right(Box::pin(self.call_limited(cx, admitted, results))),
+        }
+    }
+}
+
+impl<S> Limited<S>
+where
+    S: Service<Admitted<Invocation>, Response = Invoked, Error = InvocationError>,
+{
+    async fn call_limited(
+        &self,
+        cx: &RequestCx,
+        admitted: Admitted<Invocation>,
+        results: &ResultLimits,
     ) -> Result<Invoked, InvocationError> {
-        let Some(results) = &self.results else {
-            return self.inner.call(cx, admitted).await;
-        };
         let invocation = admitted.inner();
         let limited = invocation.limited_by(cx, results);
         let report = Arc::clone(&invocation.report);

@@ -27,7 +27,7 @@ use mcp_protocol::model::{GetPromptResult, ReadResourceResult};
 use mcp_service::{RequestCx, Service};
 use redaction::{Redactor, Spec};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 /// Member of the `_meta` of a prompt with the version that was filled in.
 pub const PROMPT_VERSION: &str = "io.owlclaw/version";
@@ -200,7 +200,10 @@ where
             clock: self.clock,
         };
         // A client that reads nothing does not have more made than waits for its record already.
-        let outcome = cx.with_room(self.inner.call(cx, admitted)).await;
+        let outcome = {
+            let calling = pin!(self.inner.call(cx, admitted));
+            cx.with_room(calling).await
+        };
         let finished = entry.finish(&outcome);
         let _held = cx.hold_answer(report.result_bytes().unwrap_or_default());
         if let Some(finished) = finished

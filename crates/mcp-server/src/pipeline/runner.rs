@@ -128,7 +128,7 @@ impl Service<Admitted<Invocation>> for Runner {
             Target::Resource(read) => {
                 let resources = Arc::clone(invocation.offer.resources());
                 let call = reporting(cx, traced(cx, context_of(cx, &admitted)));
-                match resources.read_for(call, read.clone()).await {
+                match resources.read_for(call, (**read).clone()).await {
                     Ok(result) => Ok(Invoked::Resource(result)),
                     Err(ReadFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
                     Err(failure) => Err(InvocationError::Read(failure)),

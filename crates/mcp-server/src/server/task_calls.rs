@@ -207,7 +207,7 @@ impl<Q: QuotaStore> Server<Q> {
             },
         };
         match run.answer(Wanted { ttl, at_once }).await {
-            Outcome::Created(task) => Ok(ServerResult::CreateTask(task)),
+            Outcome::Created(task) => Ok(ServerResult::CreateTask(Box::new(task))),
             Outcome::Failed(error) => Err(error),
             // What is asked before there is a task is asked by a result (2026-07-28, multi
             // round-trip requests). Legacy calls do not get here: they are tasks from the start.

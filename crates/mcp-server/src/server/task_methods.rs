@@ -42,7 +42,7 @@ impl<Q: QuotaStore> Server<Q> {
     ) -> Result<ServerResult, McpError> {
         let tasks = self.tasks_for(cx)?;
         let (_, task) = self.find(cx, tasks, id).await?.seen(tasks);
-        Ok(ServerResult::Task(task))
+        Ok(ServerResult::Task(Box::new(task)))
     }
 
     pub(crate) async fn update_task(
@@ -102,7 +102,7 @@ impl<Q: QuotaStore> Server<Q> {
         match task {
             // The extension acknowledges the wish alone.
             _ if modern => Ok(ServerResult::Empty),
-            (task, true) => Ok(ServerResult::Task(task)),
+            (task, true) => Ok(ServerResult::Task(Box::new(task))),
             (task, false) if task.state.is_terminal() => Err(McpError::new(
                 ErrorCode::INVALID_PARAMS,
                 "invalid params of tasks/cancel: the task is over already",

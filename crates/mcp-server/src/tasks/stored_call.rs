@@ -143,7 +143,8 @@ pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -
     cx.id = Id::String(format!("task/{}/{attempt}", record.id).into());
     cx.session = saved.session.map(Into::into);
     let parent = saved.traceparent.as_deref();
-    cx.meta.trace = parent.and_then(|it| TraceContext::parse(it, saved.tracestate.as_deref()));
+    let trace = parent.and_then(|it| TraceContext::parse(it, saved.tracestate.as_deref()));
+    cx.meta.trace = trace.map(Box::new);
     cx.capabilities = saved.capabilities;
     let has_answers = !saved.responses.is_empty() || saved.state.is_some();
     Some(Again {
@@ -200,7 +201,7 @@ mod tests {
             .with_transport(TransportKind::Http);
         cx.session = Some("s".into());
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        cx.meta.trace = TraceContext::parse(parent, Some("a=1"));
+        cx.meta.trace = TraceContext::parse(parent, Some("a=1")).map(Box::new);
         let declared = json!({ "elicitation": { "form": {}, "url": {} }, "roots": {},
                                "extensions": { "io.modelcontextprotocol/tasks": {} } });
         cx.capabilities = serde_json::from_value(declared).unwrap();

@@ -50,7 +50,7 @@ impl HandlerSpan {
         name: &str,
         estimate: Micros,
         deadline: Option<Instant>,
-    ) -> Option<Self> {
+    ) -> Option<Box<Self>> {
         let request = cx.span::<RequestSpan>()?;
         let tracer = request.tracer.clone();
         let attributes = attributes::of_handler(cx, invocation, name);
@@ -71,7 +71,7 @@ impl HandlerSpan {
             ));
             span.set_attribute(KeyValue::new("langfuse.observation.input", arguments));
         }
-        Some(Self {
+        Some(Box::new(Self {
             context: span.span_context().clone(),
             tracer,
             span,
@@ -81,7 +81,7 @@ impl HandlerSpan {
             deadline,
             handover: invocation.handover.clone().filter(|_| task.is_none()),
             is_over: false,
-        })
+        }))
     }
 
     /// Places the tool, and its requests of other systems, below this span.

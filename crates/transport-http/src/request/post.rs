@@ -213,7 +213,7 @@ fn modern<S>(
     headers: &Headers<'_>,
     principal: &Principal,
     request: Request,
-    meta: RequestMeta,
+    meta: Box<RequestMeta>,
 ) -> Handled<Dispatched>
 where
     S: McpService,

@@ -134,7 +134,7 @@ impl Place {
             state.breaker.answered(&call.key, id);
         }
         let holds_thread = call.holds_thread();
-        let principal = call.cx.principal;
+        let principal = Arc::clone(&call.cx.principal);
         if let Some(seat) = self.seat(&mut state) {
             seat.has_answered = true;
             if call.is_abandoned {
