@@ -18,7 +18,7 @@ use crate::commands::GUARD;
 use crate::in_code::InCode;
 use crate::logging::{LevelHandle, Log};
 use crate::stdio::tell_client;
-use crate::{Failure, lifecycle::Lifecycle, serve, with_causes};
+use crate::{Beside, Failure, lifecycle::Lifecycle, serve, with_causes};
 
 /// Name of settings in messages about them.
 const SETTINGS: &str = "the settings in code";
@@ -81,6 +81,12 @@ impl Builder {
     /// Adds a filter of calls, which is asked behind those of the configuration and those that were added before.
     pub fn filter(mut self, filter: FilterRule) -> Self {
         self.parts.filters.push(filter);
+        self
+    }
+
+    /// Serves operators beside the clients, such as at a desk.
+    pub fn beside(mut self, beside: impl Beside + 'static) -> Self {
+        self.parts.beside = Some(Arc::new(beside));
         self
     }
 

@@ -8,9 +8,9 @@ use governance::{
     Ask, Caller, Explanation, Governor, Kind, MemoryQuota, Micros, Policy, Timestamp,
 };
 use jsonrpc_core::RawJson;
-use ledger::{ApprovalFilter, ApprovalId, ApprovalState};
+use ledger::{ApprovalFilter, ApprovalId, ApprovalState, Digest};
 use mcp_server::{
-    Invocation, prompt_capability, resource_capability, system_clock, tool_capability,
+    Invocation, Offer, prompt_capability, resource_capability, system_clock, tool_capability,
 };
 use quota_postgres::{PostgresQuota, QuotaOptions};
 
@@ -70,21 +70,38 @@ pub fn explain(
         .build()?;
     runtime.block_on(async {
         let bench = Bench::prepare(config).await?;
-        let judged = judge(config, &bench, caller, callee, arguments).await;
+        let judged = judge_at(config, &bench, caller, callee, arguments).await;
         bench.close().await;
         judged
     })
 }
 
-async fn judge(
+async fn judge_at(
     config: &Config,
     bench: &Bench,
     caller: Caller<'_>,
     callee: Callee<'_>,
     arguments: Option<&str>,
 ) -> Result<Explained, Failure> {
-    let tools = bench.offer.tools();
-    let resources = bench.offer.resources();
+    let quotas = Arc::new(counters(config, &bench.policy).await?);
+    let policy = super::policy::policy(config, &bench.catalog, &bench.offer)?;
+    let governor = Governor::new(policy, Arc::clone(&quotas));
+    let judged = judge(config, &bench.offer, &governor, caller, callee, arguments).await;
+    quotas.close().await;
+    judged
+}
+
+/// Judges a call by what is on offer and the rules and counters of `governor`.
+pub(super) async fn judge(
+    config: &Config,
+    offer: &Arc<Offer>,
+    governor: &Governor<Quotas>,
+    caller: Caller<'_>,
+    callee: Callee<'_>,
+    arguments: Option<&str>,
+) -> Result<Explained, Failure> {
+    let tools = offer.tools();
+    let resources = offer.resources();
     let (tool, kind, capability) = match callee {
         Callee::Tool(name) => match tools.get(name) {
             Some(tool) => (Some(tool), Kind::Tool, tool_capability(name)),
@@ -104,18 +121,15 @@ async fn judge(
                 return Ok(Explained::Unknown(config::nearest_of(uri, uris)));
             }
         },
-        Callee::Prompt(name) => match bench.offer.prompts().governed_by(name) {
+        Callee::Prompt(name) => match offer.prompts().governed_by(name) {
             Some(name) => (None, Kind::Resource, prompt_capability(&name)),
             None => {
-                let entries = bench.offer.prompts().entries();
+                let entries = offer.prompts().entries();
                 let names = entries.iter().map(|it| it.name.as_str());
                 return Ok(Explained::Unknown(config::nearest_of(name, names)));
             }
         },
     };
-    let quotas = Arc::new(counters(config, &bench.policy).await?);
-    let policy = super::policy::policy(config, &bench.catalog, &bench.offer)?;
-    let governor = Governor::new(policy, Arc::clone(&quotas));
     let ask = Ask {
         principal: caller.principal,
         roles: caller.roles,
@@ -125,14 +139,15 @@ async fn judge(
         now: Timestamp(system_clock() / 1_000),
         arguments,
     };
-    let explanation = governor.explain(ask).await;
-    quotas.close().await;
-    let explanation = explanation?;
+    let explanation = governor.explain(ask).await?;
     let approval = match (callee, arguments) {
         (Callee::Tool(name), Some(arguments)) if explanation.confirmation().is_some() => {
             let raw = RawJson::from_bytes(Bytes::copy_from_slice(arguments.as_bytes()))?;
-            let call = Invocation::tool(Arc::clone(&bench.offer), name, raw);
-            approval_of(config, caller.principal, &call, explanation.policy_version)?
+            let call = Invocation::tool(Arc::clone(offer), name, raw);
+            let binding = call.binding(caller.principal, explanation.policy_version);
+            let (config, principal) = (config.clone(), caller.principal.to_owned());
+            let look = move || approval_of(&config, &principal, &call.capability, binding);
+            tokio::task::spawn_blocking(look).await??
         }
         _ => None,
     };
@@ -154,18 +169,17 @@ async fn judge(
 fn approval_of(
     config: &Config,
     principal: &str,
-    call: &Invocation,
-    policy_version: u64,
+    capability: &str,
+    binding: Digest,
 ) -> Result<Option<ApprovalId>, Failure> {
     if config.ledger.url.is_none() && !config.ledger.path.exists() {
         return Ok(None);
     }
-    let binding = call.binding(principal, policy_version);
     let filter = ApprovalFilter {
         state: Some(ApprovalState::Approved),
         expires_after_us: Some(system_clock()),
         principal: Some(principal),
-        capability: Some(&call.capability),
+        capability: Some(capability),
         ..ApprovalFilter::default()
     };
     let given = store::open_reader(config)?.approvals(MAX_APPROVALS, filter)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use adapter_skills::{SkillCatalog, SkillFilter, SkillMemory};
-use adapter_tools::ToolSet;
+use adapter_tools::{Tool, ToolSet};
 use governance::{Kind, Micros, Policy};
 use mcp_server::{
     NotOffered, Offer, SearchOptions, SearchView, resource_capability, tool_capability,
@@ -132,33 +132,7 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
             .filter(|tool| {
                 client.is_none() || policy.visible(principal, &tool_capability(tool.name()))
             })
-            .map(|tool| {
-                let capability = tool_capability(tool.name());
-                let hints = policy.hints(principal, &capability, Kind::Tool);
-                let skill = catalog.by_name(tool.own_name());
-                let risk = mcp_server::risk_level(tool, skill.map(|it| &**it));
-                let description = match tool.description() {
-                    "" => skill.map_or("", |skill| skill.description()),
-                    description => description,
-                };
-                let model_text = offer.model_text(tool.name()).unwrap_or_default();
-                ToolRow {
-                    name: tool.name().to_owned(),
-                    title: tool.title().map(str::to_owned),
-                    kind: tool.kind().as_str().to_owned(),
-                    estimated_tokens: estimated_tokens(&model_text),
-                    description: description.to_owned(),
-                    held: policy.held(&capability).map(str::to_owned),
-                    risk: risk.map(|risk| risk.as_str().to_owned()),
-                    requires_confirmation: hints.confirmation.is_some(),
-                    confirmation: hints.confirmation.map(|who| who.as_str().to_owned()),
-                    estimated_cost: Some(hints.estimated_cost).filter(|&cost| cost != Micros::ZERO),
-                    max_calls_per_minute: hints.max_calls_per_minute,
-                    max_calls_per_day: hints.max_calls_per_day,
-                    timeout_seconds: tool.timeout().unwrap_or(default_timeout).as_secs(),
-                    input_schema: (**tool.input_schema()).clone(),
-                }
-            })
+            .map(|tool| tool_row(offer, policy, catalog, default_timeout, principal, tool))
             .collect();
         let survey = Survey {
             views: views(config, &tools, client),
@@ -170,6 +144,42 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
         bench.close().await;
         Ok(survey)
     })
+}
+
+/// A tool on offer, as the rules have it for `principal`.
+pub(super) fn tool_row(
+    offer: &Offer,
+    policy: &Policy,
+    catalog: &SkillCatalog,
+    default_timeout: Duration,
+    principal: &str,
+    tool: &Tool,
+) -> ToolRow {
+    let capability = tool_capability(tool.name());
+    let hints = policy.hints(principal, &capability, Kind::Tool);
+    let skill = catalog.by_name(tool.own_name());
+    let risk = mcp_server::risk_level(tool, skill.map(|it| &**it));
+    let description = match tool.description() {
+        "" => skill.map_or("", |skill| skill.description()),
+        description => description,
+    };
+    let model_text = offer.model_text(tool.name()).unwrap_or_default();
+    ToolRow {
+        name: tool.name().to_owned(),
+        title: tool.title().map(str::to_owned),
+        kind: tool.kind().as_str().to_owned(),
+        estimated_tokens: estimated_tokens(&model_text),
+        description: description.to_owned(),
+        held: policy.held(&capability).map(str::to_owned),
+        risk: risk.map(|risk| risk.as_str().to_owned()),
+        requires_confirmation: hints.confirmation.is_some(),
+        confirmation: hints.confirmation.map(|who| who.as_str().to_owned()),
+        estimated_cost: Some(hints.estimated_cost).filter(|&cost| cost != Micros::ZERO),
+        max_calls_per_minute: hints.max_calls_per_minute,
+        max_calls_per_day: hints.max_calls_per_day,
+        timeout_seconds: tool.timeout().unwrap_or(default_timeout).as_secs(),
+        input_schema: (**tool.input_schema()).clone(),
+    }
 }
 
 /// The cost of the direct view and of the search view: of that which is configured, or of one without direct tools.

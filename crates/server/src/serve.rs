@@ -10,16 +10,25 @@ use crate::in_code::InCode;
 use crate::lifecycle::{Lifecycle, UNCLEAN};
 use crate::logging::LevelHandle;
 use crate::rules::Rules;
-use crate::{Failure, alerts, http, stdio};
+use crate::{Beside, Failure, alerts, http, stdio};
 
-/// Serves a loaded configuration until the client goes or a signal comes. `level` changes that of the
-/// log. The codes to exit with are those of `docs/operations.md`.
+/// Serves a loaded configuration until the client goes or a signal comes, and operators `beside`. `level`
+/// changes that of the log. The codes to exit with are those of `docs/operations.md`.
 ///
 /// # Errors
 ///
 /// When a part of the server cannot be made, or serving fails.
-pub fn start(source: Source, loaded: Loaded, level: LevelHandle) -> Result<ExitCode, Failure> {
-    run(InCode::default(), source, loaded, level)
+pub fn start(
+    source: Source,
+    loaded: Loaded,
+    level: LevelHandle,
+    beside: Option<Arc<dyn Beside>>,
+) -> Result<ExitCode, Failure> {
+    let parts = InCode {
+        beside,
+        ..InCode::default()
+    };
+    run(parts, source, loaded, level)
 }
 
 /// Serves on threads of its own, and obeys signals.
@@ -63,6 +72,15 @@ pub(super) async fn serve(
         gone = seat.client_gone() => return gone.map(|()| true),
     };
     let server = Arc::new(built);
+    let beside = server.in_code.beside.clone();
+    let beside = match beside.map(|it| it.begin(&server)).transpose() {
+        Ok(beside) => beside,
+        Err(failure) => {
+            lifecycle.begin();
+            server.close().await;
+            return Err(failure);
+        }
+    };
     let alive = tokio::spawn(lifecycle.clone().keep_alive());
     let watching = server
         .alerts
@@ -80,6 +98,9 @@ pub(super) async fn serve(
     following.abort();
     if let Some(watching) = watching {
         watching.abort();
+    }
+    if let Some(beside) = beside {
+        beside.stop().await;
     }
     let is_clean = server.close().await;
     alive.abort();

@@ -1,0 +1,229 @@
+//! A running server as operators see it: what a program beside its listeners asks of it, and has it do.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use adapter_skills::SkillCatalog;
+use bytes::{Bytes, BytesMut};
+use gateway::Gateway;
+use governance::{Caller, Policy};
+use http::request::Parts;
+use jsonrpc_core::{Message, RawJson, encode};
+use ledger::{ApprovalError, ApprovalId, Note, NoteKind, RecordError, Verdict};
+use mcp_server::{Health, Offer, system_clock, tool_capability};
+use mcp_service::{Accepted, Connection, Outbox, Principal, Reply, TransportKind};
+use serde_json::Value;
+use transport_http::{Authenticate, SessionDesk, Tls};
+
+use super::build::Server;
+use super::explain::{Callee, Explained, judge};
+use super::list::tool_row;
+use super::logging::without_secrets;
+use crate::{Failure, ToolRow};
+use config::Config;
+
+/// Program that serves operators beside the clients of a server, such as the desk.
+pub trait Beside: fmt::Debug + Send + Sync {
+    /// Begins to serve, before clients are. Dropping what is returned ends it at once.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be served, in which case the server does not start.
+    fn begin(&self, server: &Arc<Server>) -> Result<Box<dyn ServedBeside>, Failure>;
+}
+
+/// Something that is served beside the clients of a server.
+pub trait ServedBeside: Send {
+    /// Ends it, in order.
+    fn stop(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// Act of a person, for the ledger.
+#[derive(Debug, Clone, Copy)]
+pub struct Act<'a> {
+    /// Name of the person, as it was proved.
+    pub by: &'a str,
+    /// What is done, in a word such as `upstream_recheck`.
+    pub what: &'a str,
+    /// What it is done to; empty where that is plain.
+    pub subject: &'a str,
+    /// How the person has proved who they are, and from where.
+    pub proof: &'a str,
+}
+
+impl Server {
+    /// Configuration at the start.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Rules in force, as configured.
+    pub fn governance(&self) -> config::Governance {
+        let governance = self.governance.lock();
+        governance
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Rules in force, as they decide.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.mcp.governor().policy()
+    }
+
+    /// Version of the rules in force.
+    pub fn rules_version(&self) -> u64 {
+        self.policy_version()
+    }
+
+    /// Authentication of clients; `None` where they prove nothing.
+    pub fn authentication(&self) -> Option<Arc<dyn Authenticate>> {
+        let identification = self.identification.clone();
+        identification.map(|it| it as Arc<dyn Authenticate>)
+    }
+
+    /// Kind of the proof that a request has: `token`, `API key` or `client certificate`.
+    pub fn kind_of_proof(request: &Parts) -> &'static str {
+        super::identity::kind_of_proof(request)
+    }
+
+    /// Certificates of the HTTP transport.
+    pub fn tls(&self) -> Option<Arc<Tls>> {
+        let certificates = self.certificates.as_ref();
+        certificates.map(|it| Arc::clone(it.tls()))
+    }
+
+    /// State of the server and its parts.
+    pub fn health(&self) -> Health {
+        self.mcp.health()
+    }
+
+    /// Use of its limits by every principal, as of now.
+    ///
+    /// # Errors
+    ///
+    /// When the counters cannot be reached.
+    pub async fn usage(&self) -> Result<Value, Failure> {
+        Ok(self.mcp.usage_json().await?)
+    }
+
+    /// Upstreams.
+    pub fn gateway(&self) -> &Gateway {
+        self.sources.gateway()
+    }
+
+    /// The end of the standard error of an upstream, without secrets; `None` where there is none.
+    pub fn stderr_of(&self, upstream: &str) -> Option<String> {
+        self.gateway()
+            .stderr(upstream)
+            .map(|it| without_secrets(&it))
+    }
+
+    /// Tools, resources and prompts on offer.
+    pub fn offer(&self) -> Arc<Offer> {
+        self.mcp.offer()
+    }
+
+    /// Skills.
+    pub fn skills(&self) -> Arc<SkillCatalog> {
+        Arc::clone(&self.skills.borrow())
+    }
+
+    /// Tool on offer of this name, as the rules have it for any client.
+    pub fn tool(&self, name: &str) -> Option<ToolRow> {
+        let (offer, skills) = (self.offer(), self.skills());
+        let policy = self.policy();
+        let timeout = Duration::from_secs(self.config.tools.default_timeout_seconds);
+        let tool = offer.tools().get(name)?;
+        Some(tool_row(&offer, &policy, &skills, timeout, "", tool))
+    }
+
+    /// True if all calls of a tool are refused until an operator mends something.
+    pub fn is_held(&self, tool: &str) -> bool {
+        self.policy().held(&tool_capability(tool)).is_some()
+    }
+
+    /// Sessions of legacy clients over HTTP, while it serves.
+    pub fn sessions(&self) -> Option<&SessionDesk> {
+        self.live_sessions.get()
+    }
+
+    /// Decision on a call that is not made: by the rules and the counters in force.
+    ///
+    /// # Errors
+    ///
+    /// When the ledger or the counters cannot be read.
+    pub async fn explain(
+        &self,
+        caller: Caller<'_>,
+        callee: Callee<'_>,
+        arguments: Option<&str>,
+    ) -> Result<Explained, Failure> {
+        let (offer, governor) = (self.offer(), self.mcp.governor());
+        judge(&self.config, &offer, governor, caller, callee, arguments).await
+    }
+
+    /// Decides an approval, or revokes a decision. The ledger names the person `operator:` and the name
+    /// in `verdict`.
+    ///
+    /// # Errors
+    ///
+    /// [`ApprovalError`]: it cannot be decided, or nobody can say whether it was.
+    pub async fn decide_approval(
+        &self,
+        approval: ApprovalId,
+        verdict: Verdict,
+    ) -> Result<(), ApprovalError> {
+        let decided = self.mcp.decide_approval(approval, verdict).await;
+        decided.map(|_| ())
+    }
+
+    /// Puts an act on record before it is done. Waits until the ledger has it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be recorded, in which case it must not be done.
+    pub async fn record(&self, act: Act<'_>) -> Result<(), RecordError> {
+        let detail = serde_json::json!({ "what": act.what, "proof": act.proof });
+        let note = Note {
+            actor: &format!("operator:{}", act.by),
+            subject: act.subject,
+            policy_version: self.policy_version(),
+            detail: &detail.to_string(),
+            ..Note::new(system_clock(), NoteKind::OPERATOR_ACTED)
+        };
+        self.mcp.recorder().note(&note).await
+    }
+
+    /// Calls by way of everything that a client's call goes through; `frame` is a JSON-RPC request.
+    /// Dropping the future cancels the call.
+    ///
+    /// # Errors
+    ///
+    /// When the frame is no single request; what is wrong with the call is in the response.
+    pub async fn call_as(&self, principal: Principal, frame: &Bytes) -> Result<RawJson, Failure> {
+        let outbox = Outbox::default();
+        let connection = Connection::new(principal, TransportKind::Http, None, outbox.clone());
+        let reply = match self.mcp.engine().accept(&connection, frame, &outbox) {
+            Accepted::Done(reply) => reply,
+            Accepted::Pending(exchange) => exchange.await,
+        };
+        connection.close();
+        match reply {
+            Reply::One(answer) => {
+                let mut text = BytesMut::new();
+                encode(&Message::Response(answer.response), &mut text);
+                Ok(RawJson::from_serialized(text.to_vec()))
+            }
+            Reply::Nothing | Reply::Batch(_) => Err("the call was cancelled".into()),
+        }
+    }
+
+    /// Resolves when the server stops.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let lifecycle = self.lifecycle.clone();
+        async move { lifecycle.begun().await }
+    }
+}
