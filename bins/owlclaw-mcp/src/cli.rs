@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use operator::request::{
-    ApprovalsCommand, CLIENT_CODES, ClientCommand, ClientConfig, DOCTOR_CODES, Doctor, EXIT_CODES,
-    GovernanceCommand, KeysCommand, LedgerCommand, PromptsCommand, RegistryCommand, ReportFormat,
-    SessionsCommand, Settings, ToolCall, UpstreamCommand, VaultCommand, View,
+    ApprovalsCommand, CLIENT_CODES, ClientCommand, ClientConfig, DOCTOR_CODES, DeskCommand, Doctor,
+    EXIT_CODES, GovernanceCommand, KeysCommand, LedgerCommand, PromptsCommand, RegistryCommand,
+    ReportFormat, SessionsCommand, Settings, ToolCall, UpstreamCommand, VaultCommand, View,
 };
 use operator::terminal::ColorWhen;
 
@@ -141,6 +141,9 @@ pub(crate) enum Command {
     /// Makes keys for clients, lists them and takes them back
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Opens the desk of a server that runs here, where operators decide and look, and signs you in
+    #[command(after_help = EXIT_CODES)]
+    Desk(DeskCommand),
     /// Checks everything that a server needs, and says how to mend what is missing
     #[command(after_help = DOCTOR_CODES)]
     Doctor(Doctor),

@@ -141,6 +141,7 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
         Command::Governance(command) => operator::governance(command),
         Command::Approvals(command) => operator::approvals(command),
         Command::Sessions(command) => operator::sessions(command),
+        Command::Desk(command) => desk::open(command),
         Command::Upstream(command) => operator::upstream(command),
         Command::Client(command) => operator::client(command),
         Command::Keys(command) => operator::keys(command),
@@ -237,7 +238,8 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
         say_that_it_waits(&loaded);
     }
     let config = loaded.config.clone();
-    server::start(source, loaded, level).or_else(|failure| {
+    let beside = desk::beside(&config);
+    server::start(source, loaded, level, beside).or_else(|failure| {
         let causes = with_causes(&*failure);
         tracing::error!(error = causes, "the server failed");
         for finding in operator::cures(&config) {

@@ -44,6 +44,7 @@ pub use self::sections::alerts::{AlertEvent, Alerts, Webhook};
 pub use self::sections::application::{States, Switches, WorkerStart, Workers};
 pub use self::sections::commands::{Command, Output, Stdin, Words};
 pub use self::sections::databases::{Database, Query};
+pub use self::sections::desk::{Desk, DeskRole};
 pub use self::sections::files::{FileRoot, ResourceSearch};
 pub use self::sections::filters::{
     FilterAction, FilterMode, FilterOn, FilterSetting, OnFilterFailure,

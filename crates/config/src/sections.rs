@@ -8,6 +8,7 @@ pub(crate) mod alerts;
 pub(crate) mod application;
 pub(crate) mod commands;
 pub(crate) mod databases;
+pub(crate) mod desk;
 pub(crate) mod files;
 pub(crate) mod filters;
 pub(crate) mod governance;
@@ -38,6 +39,7 @@ use self::alerts::Alerts;
 use self::application::{States, Switches, Workers};
 use self::commands::Command;
 use self::databases::Database;
+use self::desk::Desk;
 use self::files::{FileRoot, ResourceSearch};
 use self::filters::FilterSetting;
 use self::governance::Governance;
@@ -118,6 +120,8 @@ pub struct Config {
     pub shutdown: Shutdown,
     /// Webhooks that receive alerts of failures.
     pub alerts: Alerts,
+    /// The page and the API on which operators decide and look. Off unless it is asked for.
+    pub desk: Desk,
     /// Stack traces in error answers. Never where clients are strangers.
     pub development: bool,
     /// Settings for single tools in the application's own `owlclaw.yaml`.

@@ -461,6 +461,28 @@ fn encryption_that_would_not_happen_is_refused() {
 }
 
 #[test]
+fn a_desk_that_others_could_reach_or_that_gives_rights_to_nobody_is_refused() {
+    for (line, expected) in [
+        (
+            "desk: {enabled: true, host: 0.0.0.0}",
+            "2:31: other machines can reach `desk.host` 0.0.0.0, and what they send is not encrypted or proves \
+             nothing | listen on 127.0.0.1 (a proxy or `ssh -L` brings others there), or configure `identity` and \
+             `http.tls` with `transport: http`",
+        ),
+        (
+            "desk: {enabled: true, clients: {ana: viewer}}",
+            "2:40: `desk.clients.ana` gives rights to nobody: clients prove nothing here | configure `identity` \
+             (`api_keys: {}` is the shortest), or leave it out: `owlclaw-mcp desk` signs the user of this machine \
+             in",
+        ),
+    ] {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
+    // What is off is asked nothing.
+    check("mcp_server:\n  desk: {host: 0.0.0.0}\n", &[]);
+}
+
+#[test]
 fn a_server_that_would_listen_nowhere_or_trust_nobody_in_particular_is_refused() {
     let rows = [
         (

@@ -36,6 +36,7 @@ const VALUES: &str = "the values in code";
 #[must_use = "a builder does nothing until it is run"]
 pub struct Builder {
     parts: InCode,
+    beside: Option<Arc<dyn Beside>>,
     texts: Vec<Text>,
     values: Map<String, Value>,
     environment: Environment,
@@ -63,6 +64,7 @@ impl Builder {
                 },
                 ..parts
             },
+            beside: None,
             texts: Vec::new(),
             values: Map::new(),
             environment: Environment::of_process(),
@@ -86,7 +88,7 @@ impl Builder {
 
     /// Serves operators beside the clients, such as at a desk.
     pub fn beside(mut self, beside: impl Beside + 'static) -> Self {
-        self.parts.beside = Some(Arc::new(beside));
+        self.beside = Some(Arc::new(beside));
         self
     }
 
@@ -169,6 +171,7 @@ impl Builder {
             return adapter_tools::command::guard(arguments);
         }
         let on_http = self.values.get("transport") == Some(&json!("http"));
+        let beside = self.beside.clone();
         let (parts, source, loaded) = match self.load() {
             Ok(loaded) => loaded,
             Err(failure) => {
@@ -180,7 +183,7 @@ impl Builder {
         let (log, level) = Log::start_adjustable(&loaded.config.logging);
         warn_of(&loaded);
         let on_stdio = loaded.config.transport == Transport::Stdio;
-        let ended = serve::run(parts, source, loaded, level).unwrap_or_else(|failure| {
+        let ended = serve::run((parts, beside), source, loaded, level).unwrap_or_else(|failure| {
             let error = with_causes(&*failure);
             tracing::error!(error, "the server failed");
             log.flush();
@@ -199,6 +202,7 @@ impl Builder {
     ///
     /// When the settings cannot be used, a part of the server cannot be made, or serving fails.
     pub async fn serve_until(self, shutdown: impl Future<Output = ()>) -> Result<bool, Failure> {
+        let beside = self.beside.clone();
         let (parts, source, loaded) = self.load()?;
         if !loaded.config.commands.is_empty() {
             // The guard of a command is this program, which only `run` makes one.
@@ -207,7 +211,7 @@ impl Builder {
         warn_of(&loaded);
         let lifecycle = Lifecycle::unwatched(loaded.config.shutdown);
         let level = LevelHandle::of_no_log();
-        let serving = serve::serve(parts, source, loaded, level, lifecycle.clone());
+        let serving = serve::serve((parts, beside), source, loaded, level, lifecycle.clone());
         let mut serving = pin!(serving);
         tokio::select! {
             ended = &mut serving => return ended,

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use mcp_protocol::model::Implementation;
 use mcp_server::{FilterRule, ToolSource};
 
-use crate::Beside;
-
 /// Name, instructions, sources of tools and filters of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct InCode {
@@ -15,8 +13,6 @@ pub(crate) struct InCode {
     pub(crate) sources: Vec<Arc<dyn ToolSource>>,
     /// Behind those of the configuration.
     pub(crate) filters: Vec<FilterRule>,
-    /// Served beside the clients.
-    pub(crate) beside: Option<Arc<dyn Beside>>,
 }
 
 impl Default for InCode {
@@ -33,7 +29,6 @@ impl Default for InCode {
                 .to_owned(),
             sources: Vec::new(),
             filters: Vec::new(),
-            beside: None,
         }
     }
 }

@@ -35,7 +35,7 @@ pub trait Beside: fmt::Debug + Send + Sync {
     fn begin(&self, server: &Arc<Server>) -> Result<Box<dyn ServedBeside>, Failure>;
 }
 
-/// Something that is served beside the clients of a server.
+/// Service that runs beside the clients of a server.
 pub trait ServedBeside: Send {
     /// Ends it, in order.
     fn stop(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -12,6 +12,9 @@ use crate::logging::LevelHandle;
 use crate::rules::Rules;
 use crate::{Beside, Failure, alerts, http, stdio};
 
+/// Parts that are given in code, and what is served beside the clients.
+pub(super) type Given = (InCode, Option<Arc<dyn Beside>>);
+
 /// Serves a loaded configuration until the client goes or a signal comes, and operators `beside`. `level`
 /// changes that of the log. The codes to exit with are those of `docs/operations.md`.
 ///
@@ -24,16 +27,12 @@ pub fn start(
     level: LevelHandle,
     beside: Option<Arc<dyn Beside>>,
 ) -> Result<ExitCode, Failure> {
-    let parts = InCode {
-        beside,
-        ..InCode::default()
-    };
-    run(parts, source, loaded, level)
+    run((InCode::default(), beside), source, loaded, level)
 }
 
 /// Serves on threads of its own, and obeys signals.
 pub(super) fn run(
-    parts: InCode,
+    parts: Given,
     source: Source,
     loaded: Loaded,
     level: LevelHandle,
@@ -56,7 +55,7 @@ pub(super) fn run(
 /// Serves until the client goes or the lifecycle ends, and closes in order. False if something may be
 /// missing from the ledger.
 pub(super) async fn serve(
-    parts: InCode,
+    (parts, beside): Given,
     source: Source,
     loaded: Loaded,
     level: LevelHandle,
@@ -72,7 +71,6 @@ pub(super) async fn serve(
         gone = seat.client_gone() => return gone.map(|()| true),
     };
     let server = Arc::new(built);
-    let beside = server.in_code.beside.clone();
     let beside = match beside.map(|it| it.begin(&server)).transpose() {
         Ok(beside) => beside,
         Err(failure) => {

@@ -21,6 +21,7 @@ mod crash_loop;
 mod crashes;
 mod credentials;
 mod databases;
+mod desk;
 mod doctor;
 mod files;
 mod filters;

@@ -81,7 +81,7 @@ impl std::fmt::Debug for Happenings {
 }
 
 impl Happenings {
-    /// Those from the entry of number `from` on; the first is 1.
+    /// Entries from the one of number `from` on; the first is 1.
     #[must_use]
     pub fn from(reader: Box<dyn ReadLedger + Send>, from: u64) -> Self {
         Self {

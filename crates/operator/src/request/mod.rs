@@ -4,6 +4,7 @@
 mod call;
 mod client;
 mod client_config;
+mod desk;
 mod doctor;
 mod inspect;
 mod keys;
@@ -22,6 +23,7 @@ use config::{Overrides, Transport};
 pub use call::ToolCall;
 pub use client::{AnyServer, CLIENT_CODES, ClientCommand, Identity, Place, Severity, UrlTransport};
 pub use client_config::{ClientConfig, ClientName};
+pub use desk::DeskCommand;
 pub use doctor::{CODES as DOCTOR_CODES, Doctor};
 pub use inspect::{
     ApprovalsCommand, CallFilter, Deciding, ExportFormat, GovernanceCommand, LedgerCommand,

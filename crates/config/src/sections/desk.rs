@@ -1,0 +1,117 @@
+//! Settings of the desk: the page and the API on which operators decide and look.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::layer::{Origins, child, origin_near};
+use crate::problem::Problem;
+use crate::sections::{Config, Transport};
+
+/// The desk: a web page, and an API for programs (`/admin/v1`), on which operators decide approvals and
+/// look at calls, tools, upstreams and rules. It has an address of its own, with any `transport`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Desk {
+    /// Serve the desk.
+    pub enabled: bool,
+    /// The address to listen on: an IP address, or `localhost` for 127.0.0.1. Any other than this
+    /// machine's own needs `http.tls` and `identity`.
+    #[serde(deserialize_with = "crate::host::deserialize")]
+    #[schemars(with = "String", extend("format" = "host"))]
+    pub host: IpAddr,
+    /// The port to listen on; 0 for any that is free, which `owlclaw-mcp desk` finds.
+    pub port: u16,
+    /// Names by which browsers may reach the desk besides those of this machine, such as that of a proxy
+    /// in front of it.
+    pub allowed_hosts: Vec<String>,
+    /// Rights on the desk of single clients, by their names.
+    pub clients: BTreeMap<String, DeskRole>,
+    /// Rights on the desk that roles of clients give. Of several the highest counts; the roles of
+    /// `identity.operator_roles` give those of an operator.
+    pub roles: BTreeMap<String, DeskRole>,
+    /// Minutes without a request after which a person has to sign in again.
+    #[schemars(range(min = 1, max = 1_440))]
+    pub idle_minutes: u64,
+    /// Hours after which a person has to sign in again in any case.
+    #[schemars(range(min = 1, max = 168))]
+    pub session_hours: u64,
+}
+
+/// Rights on the desk; each has those of the ones before it.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum DeskRole {
+    /// Looks at everything and changes nothing.
+    Viewer,
+    /// Decides approvals.
+    Approver,
+    /// Makes and revokes keys, connects upstreams anew, ends sessions and calls tools.
+    Operator,
+}
+
+impl DeskRole {
+    /// Name of the role.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Approver => "approver",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8091,
+            allowed_hosts: Vec::new(),
+            clients: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            idle_minutes: 30,
+            session_hours: 12,
+        }
+    }
+}
+
+pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let desk = &config.desk;
+    if !desk.enabled {
+        return;
+    }
+    let error =
+        |key: &str, message: String| Problem::error(origin_near(origins, key), message).key(key);
+    let is_encrypted = config.transport == Transport::Http && config.http.tls.enabled;
+    let may_be_open = is_encrypted && config.identity.is_configured();
+    if !(desk.host.is_loopback() || may_be_open) {
+        let message = format!(
+            "other machines can reach `desk.host` {}, and what they send is not encrypted or proves nothing",
+            desk.host
+        );
+        let hint = "listen on 127.0.0.1 (a proxy or `ssh -L` brings others there), or configure `identity` and \
+                    `http.tls` with `transport: http`";
+        problems.push(error("desk.host", message).hint(hint));
+    }
+    if !config.identity.is_configured() {
+        let named = [
+            ("desk.clients", desk.clients.keys().next()),
+            ("desk.roles", desk.roles.keys().next()),
+        ];
+        for (section, name) in named {
+            if let Some(name) = name {
+                let key = child(section, name);
+                let message = format!("`{key}` gives rights to nobody: clients prove nothing here");
+                let hint = "configure `identity` (`api_keys: {}` is the shortest), or leave it out: \
+                            `owlclaw-mcp desk` signs the user of this machine in";
+                problems.push(error(&key, message).hint(hint));
+            }
+        }
+    }
+}

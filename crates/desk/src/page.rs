@@ -1,0 +1,172 @@
+//! The files of the page. They are in the program as they are in the repository, and have names that change
+//! with what is in them, so that browsers keep them for ever; only the document is asked for again.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, header, request::Parts};
+use sha2::{Digest, Sha256};
+use transport_http::SideBody;
+
+use crate::reply::{Problem, Reply};
+
+/// The most bytes that the page takes altogether.
+pub const MAX_PAGE_BYTES: usize = 100 * 1024;
+
+/// Headers of every answer: nothing is loaded from elsewhere, nothing is run that is not a file of the
+/// page, no page shows this one, and no address is told to others.
+pub(crate) const SECURITY: [(&str, &str); 6] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+    ),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    (
+        "permissions-policy",
+        "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    ),
+];
+
+/// One file, as it is in the repository.
+struct Source {
+    name: &'static str,
+    text: &'static str,
+    media_type: &'static str,
+}
+
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! script {
+    ($name:literal) => {
+        Source {
+            name: $name,
+            text: include_str!(concat!("../page/", $name)),
+            media_type: JAVASCRIPT,
+        }
+    };
+}
+
+/// In an order in which each file names only those before it.
+const SOURCES: &[Source] = &[
+    script!("preact.js"),
+    script!("api.js"),
+    script!("shown.js"),
+    script!("parts.js"),
+    script!("approvals.js"),
+    script!("activity.js"),
+    script!("tools.js"),
+    script!("upstreams.js"),
+    script!("more.js"),
+    script!("desk.js"),
+    Source {
+        name: "desk.css",
+        text: include_str!("../page/desk.css"),
+        media_type: "text/css; charset=utf-8",
+    },
+    Source {
+        name: "icon.svg",
+        text: include_str!("../page/icon.svg"),
+        media_type: "image/svg+xml",
+    },
+];
+
+const DOCUMENT: &str = include_str!("../page/index.html");
+
+/// A file as it is sent.
+#[derive(Debug, Clone)]
+pub struct File {
+    /// Path of its URL, which has a digest of its content.
+    pub path: String,
+    /// Content, with the names of other files as they are sent.
+    pub content: Bytes,
+    /// Media type.
+    pub media_type: &'static str,
+}
+
+/// The files of the page; the document is the last.
+pub fn files() -> &'static [File] {
+    static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
+        let mut files: Vec<(&str, File)> = Vec::new();
+        for source in SOURCES {
+            let text = named(source.text, &files);
+            let digest = Sha256::digest(text.as_bytes());
+            let digest: String = digest
+                .iter()
+                .take(8)
+                .map(|it| format!("{it:02x}"))
+                .collect();
+            let (stem, end) = source.name.rsplit_once('.').unwrap_or((source.name, ""));
+            let file = File {
+                path: format!("/desk/{stem}-{digest}.{end}"),
+                content: text.into(),
+                media_type: source.media_type,
+            };
+            files.push((source.name, file));
+        }
+        let document = File {
+            path: "/".to_owned(),
+            content: named(DOCUMENT, &files).into(),
+            media_type: "text/html; charset=utf-8",
+        };
+        let files = files.into_iter().map(|(_, file)| file);
+        files.chain([document]).collect()
+    });
+    &FILES
+}
+
+/// The text with `./NAME` of each file as its path.
+fn named(text: &str, files: &[(&str, File)]) -> String {
+    files.iter().fold(text.to_owned(), |text, (name, file)| {
+        text.replace(&format!("\"./{name}\""), &format!("\"{}\"", file.path))
+    })
+}
+
+/// The answer to a request for a file; the document is at every path that is a view's.
+pub(crate) fn answer(parts: &Parts) -> Reply {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "use GET");
+        let allowed = HeaderValue::from_static("GET, HEAD");
+        return problem.reply().with(header::ALLOW, allowed);
+    }
+    let path = parts.uri.path();
+    let Some(file) = files().iter().find(|it| it.path == path) else {
+        return Problem::missing("there is nothing here").reply();
+    };
+    let reply = Reply::of(SideBody::Whole(file.content.clone()), file.media_type);
+    let keep = match path {
+        "/" => "no-cache",
+        _ => "public, max-age=31536000, immutable",
+    };
+    reply.with(header::CACHE_CONTROL, HeaderValue::from_static(keep))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_page_is_small_even_as_it_is() {
+        let bytes: usize = files().iter().map(|it| it.content.len()).sum();
+        assert!(bytes <= MAX_PAGE_BYTES, "{bytes}");
+    }
+
+    #[test]
+    fn every_file_that_is_named_is_there_under_its_digest() {
+        let paths: Vec<&str> = files().iter().map(|it| it.path.as_str()).collect();
+        for file in files() {
+            let text = std::str::from_utf8(&file.content).unwrap();
+            assert!(
+                !text.contains("\"./"),
+                "{}: a name has no digest",
+                file.path
+            );
+            for named in text.split('"').filter(|it| it.starts_with("/desk/")) {
+                assert!(paths.contains(&named), "{}: {named}", file.path);
+            }
+        }
+    }
+}
