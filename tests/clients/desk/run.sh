@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Uses the desk in a real browser (Debian's Chromium): every view with the shop's data and an upstream that means
+# no good, approvals, both themes, a narrow window, and a server that goes away.
+#
+#   tests/clients/desk/run.sh BINARY [SCREENSHOTS]
+#
+# Installs what it drives the browser with below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}, and writes the pictures
+# of docs/desk.md into the directory SCREENSHOTS.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(cd "$here/../../.." && pwd)
+cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
+
+if [ $# -lt 1 ] || [ $# -gt 2 ]; then
+    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+fi
+binary=$(realpath -s "$1")
+screenshots=${2:+$(realpath -s "$2")}
+
+# shellcheck source=../install.sh
+. "$here/../install.sh"
+install_npm_package "$cache/clients/desk" "$here"
+exec node "$cache/clients/desk/drive.mjs" "$binary" "$repository" ${screenshots:+"$screenshots"}
