@@ -30,7 +30,7 @@ pub mod terminal;
 mod upstream;
 mod vault;
 
-/// What operators look at, as plain data: the same that commands print.
+/// Plain data that operators look at: the same that commands print.
 pub mod look {
     pub use crate::inspect::{
         ApprovalRow, CallRow, Cell, Happening, Happenings, KeyRow, NoteRow, ServerNames, UsageRow,

@@ -46,11 +46,11 @@ pub trait ServedBeside: Send {
 pub struct Act<'a> {
     /// Name of the person, as it was proved.
     pub by: &'a str,
-    /// What is done, in a word such as `upstream_recheck`.
+    /// Act, in a word such as `upstream_recheck`.
     pub what: &'a str,
-    /// What it is done to; empty where that is plain.
+    /// Subject of the act; empty where that is plain.
     pub subject: &'a str,
-    /// How the person has proved who they are, and from where.
+    /// Proof of who the person is, and the address it came from.
     pub proof: &'a str,
 }
 

@@ -45,13 +45,13 @@ object! {
         time: String,
         /// Client.
         client: String,
-        /// What was called, as `kind/name`.
+        /// Capability, as `kind/name`.
         capability: String,
         /// Outcome, or `open`.
         outcome: String,
         /// Reason of a refusal.
         reason: Option<String>,
-        /// Whether the answer was handed to the client.
+        /// Fate of the answer: handed to the client or not.
         delivery: Option<String>,
         /// Code of the error that the client got.
         error_code: Option<i64>,
@@ -117,7 +117,7 @@ object! {
         kind: String,
         /// Actor: a principal, `operator:` and a name, or `system`.
         actor: Option<String>,
-        /// What it was done to.
+        /// Subject.
         subject: Option<String>,
         /// Version of the rules at that time.
         policy_version: u64,
@@ -135,9 +135,9 @@ object! {
         state: String,
         /// Client that wants to call.
         client: String,
-        /// What it wants to call, as `kind/name`.
+        /// Capability that it wants to call, as `kind/name`.
         capability: String,
-        /// Who may decide: `user` or `operator`.
+        /// Person who may decide: `user` or `operator`.
         needs: String,
         /// Reason why a decision is needed.
         reason: Option<String>,
@@ -149,17 +149,17 @@ object! {
         requested: String,
         /// Time from which it can neither be decided nor used, RFC 3339.
         expires: String,
-        /// Who decided.
+        /// Person who decided.
         decided_by: Option<String>,
-        /// How they proved who they are.
+        /// Proof of who they are.
         decided_proof: Option<String>,
         /// Reason that they gave.
         decided_reason: Option<String>,
         /// Time of the decision, RFC 3339.
         decided: Option<String>,
-        /// Who took the decision back.
+        /// Person who took the decision back.
         revoked_by: Option<String>,
-        /// How they proved who they are.
+        /// Proof of who they are.
         revoked_proof: Option<String>,
         /// Reason that they gave.
         revoked_reason: Option<String>,

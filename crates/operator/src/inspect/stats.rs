@@ -93,7 +93,7 @@ object! {
     UsageRow {
         /// Client.
         client: String,
-        /// What was called, as `kind/name`.
+        /// Capability, as `kind/name`.
         capability: String,
         /// Beginning of the stretch, RFC 3339.
         since: String,

@@ -55,11 +55,11 @@ pub(crate) fn tail(
 pub struct Happening {
     /// Number of the entry.
     pub sequence: u64,
-    /// What has happened.
+    /// Event.
     pub what: What,
 }
 
-/// What an entry is about.
+/// Subject of an entry.
 #[derive(Debug, Clone)]
 pub enum What {
     /// The start of a call, or with its end the end of one.
