@@ -803,14 +803,14 @@ impl<'a> Gone<'a> {
             (kind == new.kind.as_str() && name != new.name).then_some(name)
         };
         let likeness = Likeness::of(&new.definition);
-        let same = self.all.iter().filter(|(key, _)| name_of(*key).is_some());
+        let same = self.all.iter().filter(|(key, _)| name_of(key).is_some());
         let mut same = same.filter(|(_, it)| it.is_like(&likeness));
         if let Some((key, _)) = same.next() {
             let (key, guard) = ((*key).to_owned(), None);
             return Some(Former { key, guard });
         }
         self.went.iter().find_map(|(key, pin)| {
-            let name = name_of(*key)?;
+            let name = name_of(key)?;
             // What was never offered guards nothing.
             let is_held = pin.stopped.is_some() || (pin.held.is_some() && pin.definition.is_some());
             let guard = match is_held {
@@ -1271,7 +1271,8 @@ mod tests {
         };
         let pay = [definition("pay", "Pays money.")];
         let other = [definition("transfer", "Moves what is owed to somebody.")];
-        let guards: [(&str, fn(&mut UpstreamSpec)); 3] = [
+        type Guard = (&'static str, fn(&mut UpstreamSpec));
+        let guards: [Guard; 3] = [
             ("hold", |it| it.hold.push("pay".to_owned())),
             ("deny", |it| it.deny.push("pay".to_owned())),
             ("risks", |it| {
@@ -1348,7 +1349,7 @@ mod tests {
         // A digest that was made otherwise is replaced, since the definition is the same.
         let of_up = pins.known.upstreams.get_mut("up").unwrap();
         let pin = of_up.get_mut("tool/transfer").unwrap();
-        let made = std::mem::replace(&mut pin.digest, Some("0123456789abcdef".to_owned()));
+        let made = pin.digest.replace("0123456789abcdef".to_owned());
         assert_eq!(judge_one(&mut pins, first), Verdict::Good);
         assert_eq!(pins.items().unwrap()[0].pin.digest, made);
     }
