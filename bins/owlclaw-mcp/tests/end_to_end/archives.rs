@@ -1,4 +1,4 @@
-//! Backups of the ledger by command, beside a server that goes on serving.
+//! Archives of the ledger by command, beside a server that goes on serving.
 
 use ledger::{
     CallId, Durability, End, Kind, Outcome, Recorder, RecorderOptions, SqliteLedger, Start,
@@ -56,6 +56,139 @@ async fn told(site: &Site, words: &[&str]) -> Value {
     let said = say(site, &[words, &["--format", "json"]].concat()).await;
     assert_eq!(said.code, Some(0), "{words:?}: {}", said.messages);
     serde_json::from_str(&said.output).unwrap()
+}
+
+#[tokio::test]
+async fn a_ledger_is_archived_beside_a_server_and_every_command_finds_what_it_had() {
+    let site = aged().await;
+    let mut server = site.http().await;
+    let mut client = server.client().with_header("x-mcp-client-id", "ana");
+    client.open(MODERN).await;
+    let sums = [
+        "governance",
+        "stats",
+        "--since",
+        "2020-01-01",
+        "--tool",
+        "pay",
+    ];
+    let before = told(&site, &sums).await;
+    assert_eq!(before[0]["calls"], OLD / 3 + RECENT / 3, "{before}");
+
+    let archived = told(&site, &["ledger", "archive", "--keep", "80"]).await;
+    // The group in which both kinds of calls are stays in the ledger.
+    let entries = archived["entries"].as_u64().unwrap();
+    assert!((2 * OLD - 110..=2 * OLD).contains(&entries), "{archived}");
+    let segments = archived["segments"].as_array().unwrap();
+    assert!(2 < segments.len(), "{archived}");
+    assert!(
+        site.path("ledger.db-archive")
+            .join("ledger-000001.segment")
+            .exists()
+    );
+    let again = say(&site, &["ledger", "archive"]).await;
+    assert!(
+        again.output.starts_with("archived     0 entries"),
+        "{}",
+        again.output
+    );
+
+    // The server has lost nothing of what it needs, and goes on.
+    let answer = client
+        .request("tools/call", call("append", json!({"mark": "rent"})))
+        .await;
+    assert!(answer.response["result"].is_object(), "{}", answer.response);
+    assert!(site.read("executed").contains("rent"));
+    assert_eq!(told(&site, &sums).await, before);
+    let found = told(
+        &site,
+        &[
+            "ledger", "query", "--client", "client-1", "--until", "90d", "--limit", "7",
+        ],
+    )
+    .await;
+    assert_eq!(found.as_array().unwrap().len(), 7);
+    let id = found[6]["call"].as_str().unwrap();
+    let shown = told(&site, &["ledger", "show", id]).await;
+    assert_eq!(
+        (&shown["call"], &shown["outcome"]),
+        (&json!(id), &json!("succeeded"))
+    );
+    let exported = say(&site, &["ledger", "export", "--tool", "pay"]).await;
+    assert_eq!(exported.output.lines().count() as u64, OLD + RECENT);
+
+    // A hold keeps what it concerns, and no more.
+    let until = found[0]["time"].as_str().unwrap();
+    let hold = ["ledger", "hold", "--client", "client-1", "--until", until];
+    let set = say(
+        &site,
+        &[&hold[..], &["--by", "ana", "--reason", "case 7"]].concat(),
+    )
+    .await;
+    assert_eq!(
+        set.output.trim(),
+        "held         by hold 1",
+        "{}",
+        set.messages
+    );
+    assert_eq!(
+        told(&site, &["ledger", "holds"]).await[0]["reason"],
+        "case 7"
+    );
+    let delete = ["ledger", "archive", "--delete", "--by", "ana"];
+    let kept = told(&site, &delete).await["deleted"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert!(kept < segments.len(), "{kept} of {}", segments.len());
+    let lifted = say(
+        &site,
+        &[
+            "ledger",
+            "lift-hold",
+            "1",
+            "--by",
+            "ana",
+            "--reason",
+            "closed",
+        ],
+    )
+    .await;
+    assert_eq!(
+        lifted.output.trim(),
+        "lifted       hold 1",
+        "{}",
+        lifted.messages
+    );
+    let rest = told(&site, &delete).await["deleted"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(kept + rest, segments.len());
+    assert_eq!(told(&site, &sums).await, before, "sums stay");
+
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+    let verified = say(&site, &["ledger", "verify"]).await;
+    assert_eq!(
+        verified.code,
+        Some(0),
+        "{}{}",
+        verified.output,
+        verified.messages
+    );
+    let deleted = format!("deleted      {entries} entries");
+    assert!(verified.output.contains(&deleted), "{}", verified.output);
+    let notes = site.notes().into_iter().filter(|kind| kind == "retention");
+    assert_eq!(notes.count(), 2 * segments.len() + 2);
+
+    let young = say(&site, &["ledger", "archive", "--before", "1d"]).await;
+    assert_eq!(young.code, Some(1));
+    assert!(
+        young.messages.contains("younger than two days"),
+        "{}",
+        young.messages
+    );
 }
 
 #[tokio::test]
