@@ -688,7 +688,7 @@ impl Upstream {
     /// Compares the lists of connections for one client each with the pins, and holds for all what is held for one.
     /// Where each client has a credential of its own, what it sees differs by rights, and is held for it alone.
     pub(crate) fn judge_for_clients(&self) {
-        if self.bindings().is_some() {
+        if self.has_own() {
             return;
         }
         let mut held = BTreeMap::new();
