@@ -1,6 +1,6 @@
 use crate::{
-    ChangeKind, Credentials, PinKind, SealedTokens, credentials::Filled, names::digits, pins::Terms,
-    tokens::Known,
+    ChangeKind, Credentials, PinKind, SealedTokens, credentials::Filled, names::digits,
+    pins::Terms, tokens::Known,
 };
 use adapter_tools::RiskClass;
 use http::HeaderMap;

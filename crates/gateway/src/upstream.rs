@@ -216,7 +216,7 @@ pub(crate) struct Upstream {
     pins: Arc<Mutex<Pins>>,
     /// Items that are held by what they are on a connection for one client, each with the reason.
     held_for_clients: Mutex<Held>,
-    /// What is offered, and the same with those held.
+    /// Lists on offer, and the same with what is held.
     with_held: Mutex<Option<WithHeld>>,
     /// Secrets of clients, where each has its own.
     secrets: Option<Arc<ClientSecrets>>,

@@ -34,7 +34,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// What is held of upstreams that are on: definitions that wait for an operator, and tools that the configuration names.
+/// Held items of upstreams that are on: definitions that wait for an operator, and tools that the configuration names.
 fn held(config: &Config, specs: &[UpstreamSpec]) -> Vec<Finding> {
     let specs = specs.iter().filter(|it| it.enabled);
     let pins = match Pins::new(Some(server::upstreams_directory(config))).items() {
