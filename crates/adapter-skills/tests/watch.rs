@@ -118,8 +118,11 @@ async fn a_directory_that_goes_leaves_its_rules() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let lost = Arc::clone(&receiver.borrow_and_update());
     assert!(is_known(&lost) && is_held(&lost));
-    // Empty, it says that nothing is there.
-    fs::create_dir(&root).unwrap();
+    // With a file, it says that there are no skills; empty, it may be a volume that is not mounted.
+    let new = directory.path().join("new");
+    fs::create_dir(&new).unwrap();
+    fs::write(new.join("README.md"), "No skills any more.").unwrap();
+    fs::rename(&new, &root).unwrap();
     let is_there = receiver.wait_for(|catalog| !is_held(catalog));
     let waited = tokio::time::timeout(PATIENCE, is_there).await;
     assert!(waited.is_ok_and(|it| it.is_ok_and(|catalog| is_known(&catalog))));

@@ -53,7 +53,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "portt: 1",
-            "2:3: unknown key `portt` | did you mean `http.port`?",
+            "2:3: unknown key `portt` | did you mean one of `desk.port`, `http.port`?",
         ),
         (
             "skillsDir: x",

@@ -395,13 +395,19 @@ impl<'a> Walk<'a> {
         if let Some(sibling) = nearest(name, keys.keys().map(String::as_str)) {
             return guess(child(path, sibling));
         }
-        // The right key in the wrong place, if there is one such key only.
+        // The right key in the wrong place, if there are few such keys.
         let settings = settings(self.keys);
         let last = |path: &[&'a str]| path.last().copied();
         let similar = nearest(name, settings.iter().filter_map(|(path, _)| last(path)));
-        let mut elsewhere = settings.iter().filter(|(path, _)| last(path) == similar);
-        if let (Some((path, _)), None) = (elsewhere.next(), elsewhere.next()) {
-            return guess(join(path));
+        let elsewhere = settings.iter().filter(|(path, _)| last(path) == similar);
+        let mut elsewhere: Vec<_> = elsewhere.map(|(path, _)| join(path)).collect();
+        match elsewhere.len() {
+            1 => return guess(elsewhere.remove(0)),
+            2..=3 if similar.is_some() => {
+                let hint = format!("did you mean one of `{}`?", elsewhere.join("`, `"));
+                return (None, hint);
+            }
+            _ => {}
         }
         let known: Vec<&str> = keys.keys().map(String::as_str).collect();
         (

@@ -207,6 +207,18 @@ impl LedgerReader {
             }
         }
         let (_, view) = self.look(|_| Ok(()))?;
+        // The chain goes on from the hash that the segments end with.
+        let through = view.through();
+        let known = match view.from(through) {
+            Some(listed) if listed.last == through => Some(listed.last_hash),
+            Some(listed) if !listed.is_deleted => {
+                self.segments.get(&view, listed)?.hash_after(through)?
+            }
+            _ => None,
+        };
+        if through != 0 && known != Some(view.state.hash) {
+            return Ok(Some("archived"));
+        }
         for listed in view.newest_first() {
             if let Some(table) = self.segments.get(&view, listed)?.differing_sums()? {
                 return Ok(Some(table));
