@@ -141,6 +141,8 @@ async fn offer_health(server: &HttpServer) -> Value {
 #[tokio::test]
 async fn a_skill_that_breaks_while_the_server_runs_keeps_its_rules() {
     let site = Site::new(json!({}));
+    // A directory that becomes empty is another matter.
+    site.write("skills/README.md", "skills");
     site.skill("shop", "echo", CRITICAL);
     let server = site.http().await;
     let mut client = server.client();
@@ -222,6 +224,8 @@ async fn prerequisites_are_looked_for_where_the_application_runs() {
 #[tokio::test]
 async fn a_skill_that_is_deleted_between_two_starts_holds_its_tool_back() {
     let site = Site::new(json!({}));
+    // A directory that becomes empty is another matter.
+    site.write("skills/README.md", "skills");
     site.skill("shop", "echo", CRITICAL);
     for expected in ["confirmation", "held", "held"] {
         let mut server = site.stdio();
