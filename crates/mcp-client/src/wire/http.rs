@@ -391,6 +391,10 @@ impl HttpLink {
                 authorized.map_err(refused)?;
                 shared.keep_secrets(request.headers());
             }
+            let shows = |(name, value): (&HeaderName, &HeaderValue)| {
+                name == header::AUTHORIZATION || value.is_sensitive()
+            };
+            let has_credentials = request.headers().iter().any(shows);
             let response = self.client.open(request, until).await?;
             let status = response.status();
             if let Some(attempt) = &mut attempt {
@@ -409,11 +413,16 @@ impl HttpLink {
             }
             match status {
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    let reason = match has_credentials {
+                        false => "no authorization is configured",
+                        true => "the credentials were refused",
+                    };
+                    let words = shared.quoted(&beginning(response.into_body()).await);
                     return Err(Error::Unauthorized {
                         status: status.as_u16(),
-                        reason: match attempt {
-                            None => "no authorization is configured".to_owned(),
-                            Some(_) => "it was refused".to_owned(),
+                        reason: match words.trim() {
+                            "" => reason.to_owned(),
+                            words => format!("{reason}: {words}"),
                         },
                     });
                 }

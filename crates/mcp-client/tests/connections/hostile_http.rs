@@ -950,6 +950,10 @@ async fn a_secret_that_a_server_repeats_is_in_no_error() {
                     talk.respond(500, "content-type: text/plain\r\n", &echo)
                         .await;
                 }
+                ("tools/call", "refused") => {
+                    talk.respond(401, "content-type: text/plain\r\n", &echo)
+                        .await;
+                }
                 ("tools/call", "stream") => {
                     talk.stream().await;
                     talk.event(
@@ -968,6 +972,10 @@ async fn a_secret_that_a_server_repeats_is_in_no_error() {
     for (how, expected) in [
         ("error", "no Bearer (secret) (secret)"),
         ("status", "500"),
+        (
+            "refused",
+            "the credentials were refused: no Bearer (secret) (secret)",
+        ),
         ("stream", "its answer is no message"),
         ("redirect", "http://(secret).example/"),
     ] {

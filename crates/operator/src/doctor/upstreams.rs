@@ -108,12 +108,13 @@ fn finding(status: Status) -> Finding {
             let tools = status.tools;
             let mut unfit = status.left_out.iter().chain(&status.unusable);
             if let Some(first) = unfit.next() {
-                let count = 1 + unfit.count();
-                return Finding::warning(
-                    AREA,
-                    format!("{name}: {count} items of its lists are of no use, the first: {first}"),
-                )
-                .hint(format!(
+                let what = match 1 + unfit.count() {
+                    1 => format!("an item of its lists is of no use: {first}"),
+                    count => {
+                        format!("{count} items of its lists are of no use, the first: {first}")
+                    }
+                };
+                return Finding::warning(AREA, format!("{name}: {what}")).hint(format!(
                     "`owlclaw-mcp upstream why {name}` names all; the author of the upstream can mend them"
                 ));
             }

@@ -89,8 +89,11 @@ fn error(one: &Value) -> String {
     let error = one["error"].as_str().map(str::to_owned);
     let count = |list: &str| one[list].as_array().map_or(0, Vec::len);
     let left_out = count("left_out") + count("unusable");
-    let left_out = (left_out != 0).then(|| format!("{left_out} items of its lists are left out"));
-    error.or(left_out).unwrap_or_default()
+    error.unwrap_or_else(|| match left_out {
+        0 => String::new(),
+        1 => "an item of its lists is left out".to_owned(),
+        count => format!("{count} items of its lists are left out"),
+    })
 }
 
 /// Figures of each upstream.
