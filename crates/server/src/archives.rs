@@ -172,6 +172,10 @@ impl Shared {
 impl Archiving {
     /// Begins, if the configuration says that the server archives by itself.
     pub(super) fn begin(config: &Config) -> Result<Option<Self>, Failure> {
+        Self::begin_after(config, FIRST_AFTER)
+    }
+
+    fn begin_after(config: &Config, first_after: Duration) -> Result<Option<Self>, Failure> {
         let Some(after_days) = config.ledger.archive.after_days else {
             return Ok(None);
         };
@@ -180,7 +184,7 @@ impl Archiving {
         let thread = thread::Builder::new()
             .name("archive".to_owned())
             .spawn(move || {
-                thread::park_timeout(FIRST_AFTER);
+                thread::park_timeout(first_after);
                 while !told.state().is_over {
                     let done = by_policy(&config, after_days, &told);
                     if let Err(failure) = &done {
@@ -241,4 +245,75 @@ fn by_policy(config: &Config, after_days: u64, shared: &Shared) -> Result<(), Fa
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ledger::{
+        CallId, Durability, End, Kind, Outcome, Recorder, RecorderOptions, SqliteLedger, Start,
+    };
+
+    use super::*;
+
+    /// Waits until `done` is so, for a minute at most.
+    fn wait_until(mut done: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is not done");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A configuration whose server archives by itself, and its ledger of 60 calls a day for 120 days.
+    async fn aged(directory: &Path) -> (Config, Recorder) {
+        let mut config = Config::default();
+        config.ledger.path = directory.join("ledger.db");
+        config.ledger.archive.after_days = Some(50);
+        config.ledger.archive.delete_after_days = Some(100);
+        config.ledger.archive.segment_entries = 1_000;
+        let store = SqliteLedger::open(&config.ledger.path, Durability::Relaxed).unwrap();
+        let recorder = Recorder::spawn(store, RecorderOptions::default()).unwrap();
+        for days in (0..120).rev() {
+            for number in 0..60 {
+                let at_us = system_clock() - days * DAY_US + number;
+                let start = Start::new(CallId::new(at_us), at_us, "ana", Kind::Tool, "tool/pay");
+                // One a day waits for the disk, so that groups of entries are small.
+                let open = match number {
+                    0 => recorder.begin_durably(&start).await.unwrap(),
+                    _ => recorder.begin(&start).await.unwrap(),
+                };
+                drop(open.finish(&End::new(Outcome::Succeeded)));
+            }
+        }
+        (config, recorder)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_archives_and_deletes_by_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let (config, recorder) = aged(directory.path()).await;
+        let archiving = Archiving::begin_after(&config, Duration::ZERO);
+        let archiving = archiving.unwrap().unwrap();
+        let written = |number: u64| {
+            let name = format!("ledger-{number:06}.segment");
+            config.ledger.archive_directory().join(name).exists()
+        };
+        // Calls have two entries: 70 days are old enough for eight segments, of which the 20 oldest fill two.
+        wait_until(|| written(7) && !written(2));
+        assert!(!written(1) && written(3));
+        assert!(archiving.component().state().ok);
+        drop(archiving);
+        recorder.close().await.unwrap();
+    }
+
+    #[test]
+    fn an_archive_that_cannot_be_written_is_told_in_health() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.ledger.path = directory.path().join("none/ledger.db");
+        config.ledger.archive.after_days = Some(50);
+        let archiving = Archiving::begin_after(&config, Duration::ZERO);
+        let archiving = archiving.unwrap().unwrap();
+        wait_until(|| !archiving.component().state().ok);
+    }
 }
