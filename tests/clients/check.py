@@ -22,6 +22,7 @@ from pathlib import Path
 import desk
 import expectations
 import governing
+import knowing
 import operating
 import restarting
 import resuming
@@ -55,7 +56,7 @@ class Run:
 
 
 TRANSPORTS = ["stdio", "http", "sse", "websocket"]
-WHAT = ["calls", "desk", "governance", "operating", "restarted", "resumed", "tasks", "tour"]
+WHAT = ["calls", "desk", "governance", "operating", "restarted", "resources", "resumed", "tasks", "tour"]
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
 OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy"), ("websocket", "legacy")]
 # The Inspector's command line can be told which era, or to find out. It takes longest, so it is first.
@@ -85,6 +86,8 @@ def all_runs() -> list[Run]:
             runs.append(Run(client, "http", era, "operating"))
         for era in desk.CLIENTS.get(client, []):
             runs += [Run(client, transport, era, "desk") for transport in ("stdio", "http")]
+        for era in knowing.CLIENTS.get(client, []):
+            runs += [Run(client, transport, era, "resources") for transport in ("stdio", "http")]
         for era in touring.CLIENTS.get(client, []):
             runs += [Run(client, transport, era, "tour") for transport in ("stdio", "http")]
     return runs
@@ -168,6 +171,8 @@ def checks_of(run: Run, binary: Path, fixture: Path, config: Path, cache: Path) 
             return tasking.carry_out(run.client, run.transport, run.era, binary, fixture, config, cache)
         case "desk":
             return desk.carry_out(run.client, run.transport, run.era, binary, config, cache)
+        case "resources":
+            return knowing.carry_out(run.client, run.transport, run.era, binary, config, cache)
         case "tour":
             return touring.carry_out(run.client, run.transport, run.era, binary, config, cache)
     return carry_out(run, binary, config, cache)

@@ -7,7 +7,7 @@
 # NAME is a client: python-2, python-1, typescript-2, typescript-1, inspector. T is stdio,
 # http, sse or websocket. E is legacy, modern or auto, where the Inspector finds out. W is calls, resumed,
 # where clients come back over (legacy) http for answers, restarted, where the server is started
-# again under them, tasks, tour, a tool of every kind, desk, questions, prompts and pictures, governance, where calls are confirmed, or
+# again under them, tasks, resources, which are completed, followed, searched and written to, tour, a tool of every kind, desk, questions, prompts and pictures, governance, where calls are confirmed, or
 # operating, where clients are told apart by keys, tokens and certificates. All of them by default.
 # The fixture is the conformance-server, by default the one beside BINARY: its tools hang up,
 # ask and fail. N runs go on at once, by default one more than there are processors.

@@ -9,14 +9,15 @@ import base64
 import json
 import ssl
 import sys
+from contextlib import AsyncExitStack
 
 import httpx2
 import mcp.client.session
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from steps import User, beside
-from mcp_types import ElicitResult, PromptReference
+from steps import Heard, User, beside, until
+from mcp_types import ElicitResult, PromptReference, ResourceTemplateReference
 from tasks import Tasks
 
 # The revision is negotiated: a modern server must be found to be one.
@@ -24,6 +25,7 @@ MODES = {"legacy": "legacy", "modern": "auto"}
 
 
 LOGS = []
+HEARD = Heard()
 
 
 async def log(message):
@@ -69,13 +71,20 @@ async def carry_out(client, tasks, user, step):
                     for part in read.contents
                 ]
             }
+        case "templates":
+            return {"templates": await every_page(client.list_resource_templates, "resource_templates")}
+        case "told":
+            return await HEARD.told()
         case "prompts":
             return {"prompts": await every_page(client.list_prompts, "prompts")}
         case "prompt":
             filled = await client.get_prompt(step["prompt"], step["arguments"])
             return {"messages": [plain(message) for message in filled.messages]}
         case "complete":
-            reference = PromptReference(type="ref/prompt", name=step["prompt"])
+            if "template" in step:
+                reference = ResourceTemplateReference(type="ref/resource", uri=step["template"])
+            else:
+                reference = PromptReference(type="ref/prompt", name=step["prompt"])
             completed = await client.complete(reference, {"name": step["argument"], "value": step["value"]})
             return {"values": completed.completion.values}
         case "call":
@@ -112,6 +121,25 @@ async def complain(message):
     # What is no message at all, a stray line on standard output for example, comes as an exception.
     if isinstance(message, Exception):
         say({"complaint": repr(message)[:500]})
+    notification = getattr(message, "root", message)
+    if getattr(notification, "method", None) == "notifications/resources/updated":
+        HEARD.hear(notification.params.uri)
+
+
+async def subscribe(client, streams, step):
+    """By the method of the era. What is told on a stream of its own is listened to in a task of its own."""
+    if client.protocol_version < "2026-07-28":
+        await client.subscribe_resource(step["uri"])
+        return {}
+    stream = await streams.enter_async_context(client.listen(resource_subscriptions=[step["uri"]]))
+
+    async def listen():
+        async for event in stream:
+            HEARD.hear(event.uri)
+
+    listening = asyncio.create_task(listen())
+    streams.callback(listening.cancel)
+    return {}
 
 
 async def run(plan):
@@ -136,12 +164,18 @@ async def run(plan):
         mcp.client.session.LATEST_HANDSHAKE_VERSION = plan["revision"]
     async with Client(server, mode=mode, **options) as client:
         say({"connected": client.protocol_version})
-        for step in plan["steps"]:
-            try:
-                outcome = await asyncio.wait_for(carry_out(client, tasks, user, step), plan["timeout"])
-            except MCPError as error:
-                outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}
-            say({"id": step["id"], **outcome, **user.asked()})
+        async with AsyncExitStack() as streams:
+            for step in plan["steps"]:
+                try:
+                    if step["do"] == "subscribe":
+                        # Not in a task of its own: its stream is closed in this one.
+                        outcome = await subscribe(client, streams, step)
+                    else:
+                        carried = until(step, lambda: carry_out(client, tasks, user, step))
+                        outcome = await asyncio.wait_for(carried, plan["timeout"])
+                except MCPError as error:
+                    outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}
+                say({"id": step["id"], **outcome, **user.asked()})
     say({"closed": True})
 
 

@@ -20,10 +20,12 @@ from mcp import ClientSession, McpError, StdioServerParameters
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
-from mcp.types import ElicitResult
+from mcp.types import ElicitResult, ResourceTemplateReference
 from pydantic import AnyUrl
-from steps import User, beside
+from steps import Heard, User, beside, until
 from tasks_v1 import Tasks
+
+HEARD = Heard()
 
 
 def say(outcome):
@@ -65,6 +67,17 @@ async def carry_out(session, tasks, user, step):
                     for part in read.contents
                 ]
             }
+        case "templates":
+            return {"templates": await every_page(session.list_resource_templates, "resourceTemplates")}
+        case "subscribe":
+            await session.subscribe_resource(AnyUrl(step["uri"]))
+            return {}
+        case "told":
+            return await HEARD.told()
+        case "complete":
+            reference = ResourceTemplateReference(type="ref/resource", uri=step["template"])
+            completed = await session.complete(reference, {"name": step["argument"], "value": step["value"]})
+            return {"values": completed.completion.values}
         case "prompt":
             filled = await session.get_prompt(step["prompt"], step["arguments"])
             return {"messages": [message.model_dump(mode="json", exclude_none=True) for message in filled.messages]}
@@ -129,6 +142,9 @@ async def complain(message):
     # What is no message at all, a stray line on standard output for example, comes as an exception.
     if isinstance(message, Exception):
         say({"complaint": repr(message)[:500]})
+    notification = getattr(message, "root", message)
+    if getattr(notification, "method", None) == "notifications/resources/updated":
+        HEARD.hear(notification.params.uri)
 
 
 async def run(plan):
@@ -150,7 +166,8 @@ async def run(plan):
         say({"connected": initialized.protocolVersion})
         for step in plan["steps"]:
             try:
-                outcome = await asyncio.wait_for(carry_out(session, tasks, user, step), plan["timeout"])
+                carried = until(step, lambda: carry_out(session, tasks, user, step))
+                outcome = await asyncio.wait_for(carried, plan["timeout"])
             except McpError as failure:
                 error = failure.error
                 outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}

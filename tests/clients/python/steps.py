@@ -21,6 +21,34 @@ class User:
         return {} if self._answers is None else {"asked": asked}
 
 
+class Heard:
+    """Changes of resources that the client was told of."""
+
+    def __init__(self):
+        self._uris = []
+        self._any = asyncio.Event()
+
+    def hear(self, uri):
+        self._uris.append(str(uri))
+        self._any.set()
+
+    async def told(self):
+        """What was told since the last time, once there is any."""
+        await self._any.wait()
+        self._any.clear()
+        told, self._uris = self._uris, []
+        return {"told": told}
+
+
+async def until(step, carry_out):
+    """The outcome of a step, which is repeated until its result has what the step waits for."""
+    while True:
+        outcome = await carry_out()
+        structured = outcome.get("structured") or {}
+        if outcome.get("isError") or step.get("until", {}).items() <= structured.items():
+            return outcome
+
+
 async def beside(step):
     process = await asyncio.create_subprocess_exec(
         *step["command"],

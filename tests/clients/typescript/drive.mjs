@@ -21,7 +21,15 @@ const client = new Client(info, {
   capabilities,
   versionNegotiation: { mode: plan.era === 'modern' ? 'auto' : 'legacy' }
 });
+const subscriptions = [];
+const isModern = () => client.getProtocolEra() === 'modern';
 await run(plan, client, transport, {
+  subscribe: async uri =>
+    isModern()
+      ? subscriptions.push(await client.listen({ resourceSubscriptions: [uri] }))
+      : await client.subscribeResource({ uri }),
+  unsubscribe: () => Promise.all(subscriptions.map(it => it.close())),
+  whenUpdated: hear => client.setNotificationHandler('notifications/resources/updated', ({ params }) => hear(params)),
   revision: () => client.getNegotiatedProtocolVersion(),
   call: (parameters, options) => client.callTool(parameters, options),
   tasks: () => tasksOf(client, transport, plan, info, capabilities),

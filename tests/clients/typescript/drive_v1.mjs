@@ -7,7 +7,7 @@ import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { WebSocketClientTransport } from '@modelcontextprotocol/sdk/client/websocket.js';
-import { ElicitRequestSchema, McpError } from '@modelcontextprotocol/sdk/types.js';
+import { ElicitRequestSchema, McpError, ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import { readPlan, run } from './steps.mjs';
 import { tasksOf } from './tasks_v1.mjs';
 
@@ -38,6 +38,8 @@ const client = new Client(
   { capabilities: plan.answers || plan.confirms ? { elicitation: { form: {} } } : {} }
 );
 await run(plan, client, transport, {
+  subscribe: uri => client.subscribeResource({ uri }),
+  whenUpdated: hear => client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => hear(params)),
   revision: () => revision,
   call: (parameters, options) => client.callTool(parameters, undefined, options),
   tasks: async () => tasksOf(client, plan),

@@ -61,12 +61,19 @@ async function carryOut(client, sdk, tasks, step, timeout) {
         }))
       };
     }
+    case 'templates':
+      return { templates: await everyPage(page => client.listResourceTemplates(page), 'resourceTemplates') };
+    case 'subscribe':
+      await sdk.subscribe(step.uri);
+      return {};
+    case 'told':
+      return { told: await told() };
     case 'prompts':
       return { prompts: await everyPage(page => client.listPrompts(page), 'prompts') };
     case 'prompt':
       return { messages: (await client.getPrompt({ name: step.prompt, arguments: step.arguments })).messages };
     case 'complete': {
-      const ref = { type: 'ref/prompt', name: step.prompt };
+      const ref = step.template ? { type: 'ref/resource', uri: step.template } : { type: 'ref/prompt', name: step.prompt };
       const { completion } = await client.complete({ ref, argument: { name: step.argument, value: step.value } });
       return { values: completion.values };
     }
@@ -97,6 +104,29 @@ async function carryOut(client, sdk, tasks, step, timeout) {
 
 const logs = [];
 
+// Changes of resources that the client was told of.
+let heard = [];
+let wake = () => {};
+
+function hear({ uri }) {
+  heard.push(uri);
+  wake();
+}
+
+async function told() {
+  while (heard.length === 0) await new Promise(resolve => (wake = resolve));
+  return heard.splice(0);
+}
+
+// The outcome of a step, which is repeated until its result has what the step waits for.
+async function until(wanted, carryOut) {
+  for (;;) {
+    const outcome = await carryOut();
+    const has = ([name, value]) => outcome.structured?.[name] === value;
+    if (outcome.isError || Object.entries(wanted ?? {}).every(has)) return outcome;
+  }
+}
+
 export async function run(plan, client, transport, sdk) {
   const timeout = plan.timeout * 1000;
   // What is no message at all, a stray line on standard output for example, is reported here.
@@ -108,13 +138,14 @@ export async function run(plan, client, transport, sdk) {
   const asked = [];
   if (plan.confirms) sdk.whenAsked(answering(plan.confirms, asked));
   if (plan.confirms) sdk.whenLogged?.(({ level, logger, data }) => logs.push([level, logger, data]));
+  sdk.whenUpdated(hear);
   await client.connect(transport, { timeout });
   say({ connected: sdk.revision() });
   const tasks = plan.answers ? await sdk.tasks() : undefined;
   for (const step of plan.steps) {
     let outcome;
     try {
-      outcome = await carryOut(client, sdk, tasks, step, timeout);
+      outcome = await until(step.until, () => carryOut(client, sdk, tasks, step, timeout));
     } catch (error) {
       if (!sdk.isRefusal(error)) throw error;
       outcome = { error: { code: error.code, message: error.message, data: error.data ?? null } };
@@ -122,6 +153,7 @@ export async function run(plan, client, transport, sdk) {
     say({ id: step.id, ...outcome, ...(plan.confirms && { asked: asked.splice(0) }) });
   }
   await tasks?.close?.();
+  await sdk.unsubscribe?.();
   // Streams that are cut off by closing are no complaint.
   client.onerror = undefined;
   await client.close();
