@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Has agents of frameworks call a server's tools and checks what their model reads; see check.py.
 #
-#   tests/clients/frameworks/run.sh BINARY [NAME]...
+#   tests/clients/frameworks/run.sh BINARY [--transport http|stdio] [NAME]...
 #
 # NAME is a file of requirements/ without its end, or a directory there; all of them by default. Not a part of
 # each run: by hand and by schedule, since it installs gigabytes below ${OWLCLAW_TEST_CACHE:-<repository>/.cache},
@@ -18,6 +18,11 @@ if [ $# -lt 1 ]; then
 fi
 binary=$(realpath -s "$1")
 shift
+options=()
+while [ "${1:-}" = --transport ]; do
+    options+=("$1" "$2")
+    shift 2
+done
 if [ $# -eq 0 ]; then
     mapfile -t names < <(cd "$here/requirements" && ls -d -- * | sed 's/\.txt$//')
     set -- "${names[@]}"
@@ -26,6 +31,9 @@ fi
 # shellcheck source=../install.sh
 . "$here/../install.sh"
 mkdir -p "$cache"
+# The application's handlers have arguments and results of all types.
+python=${cache%/frameworks}/clients/fastmcp-examples
+install_python_venv "$python" "$here/../fastmcp/requirements.txt"
 for name in "$@"; do
     if [ -d "$here/requirements/$name" ]; then
         install_node "${cache%/frameworks}"
@@ -36,4 +44,4 @@ for name in "$@"; do
     install_python_venv "$cache/$name" "$here/requirements/$name.txt"
 done
 
-exec python3 "$here/check.py" --binary "$binary" --cache "$cache" "$@"
+exec python3 "$here/check.py" --binary "$binary" --cache "$cache" --python "$python/bin/python" "${options[@]}" "$@"

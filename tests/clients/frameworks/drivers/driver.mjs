@@ -1,13 +1,19 @@
 // The frame of all drivers in JavaScript: prompts on standard input, a line of JSON for each on standard output.
 
+import { writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
 export const plan = JSON.parse(process.argv[2]);
 export const headers = { Authorization: `Bearer ${plan.key}` };
 
 function tell(what) {
-    process.stdout.write(JSON.stringify(what) + '\n');
+    writeSync(1, JSON.stringify(what) + '\n');
 }
+
+process.once('uncaughtException', (error) => {
+    tell({ failed: `${error}${error?.cause ? `; ${error.cause}` : ''}` });
+    process.exit(1);
+});
 
 /** Tells what the framework showed of a call's progress. */
 export function progressed(done, total, message) {

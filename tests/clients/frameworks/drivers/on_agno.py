@@ -1,18 +1,19 @@
 """An agent of Agno."""
 
-import asyncio
-
 import driver
 from agno.agent import Agent
 from agno.models.openai import OpenAIChat
 from agno.tools.mcp import MCPTools
 from agno.tools.mcp.params import StreamableHTTPClientParams
+from mcp import StdioServerParameters
 
 
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
-    parameters = StreamableHTTPClientParams(url=plan["mcp"], headers=headers)
-    async with MCPTools(transport="streamable-http", server_params=parameters) as tools:
+    if driver.PROCESS:
+        transport, parameters = "stdio", StdioServerParameters(**driver.PROCESS)
+    else:
+        transport, parameters = "streamable-http", StreamableHTTPClientParams(url=plan["mcp"], headers=driver.HEADERS)
+    async with MCPTools(transport=transport, server_params=parameters) as tools:
         agent = Agent(model=OpenAIChat(id="none", base_url=plan["model"], api_key="none"), tools=[tools], telemetry=False)
 
         async def ask(prompt):
@@ -21,4 +22,4 @@ async def main(plan):
         await driver.answer(ask)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)

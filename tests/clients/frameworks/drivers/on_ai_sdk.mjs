@@ -3,9 +3,12 @@
 import { createMCPClient } from '@ai-sdk/mcp';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateText, stepCountIs } from 'ai';
+import { Experimental_StdioMCPTransport } from '@ai-sdk/mcp/mcp-stdio';
 import { answer, headers, plan } from './driver.mjs';
 
-const client = await createMCPClient({ transport: { type: 'http', url: plan.mcp, headers } });
+const client = await createMCPClient({
+    transport: plan.process ? new Experimental_StdioMCPTransport(plan.process) : { type: 'http', url: plan.mcp, headers },
+});
 const tools = await client.tools();
 const model = createOpenAICompatible({ name: 'none', baseURL: plan.model, apiKey: 'none' })('none');
 

@@ -1,22 +1,23 @@
 """An agent of AutoGen."""
 
-import asyncio
-
 import driver
 from autogen_agentchat.agents import AssistantAgent
 from autogen_ext.models.openai import OpenAIChatCompletionClient
-from autogen_ext.tools.mcp import McpWorkbench, StreamableHttpServerParams
+from autogen_ext.tools.mcp import McpWorkbench, StdioServerParams, StreamableHttpServerParams
 
 
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
     information = {
         "vision": False, "function_calling": True, "json_output": False, "family": "unknown", "structured_output": False,
     }
     model = OpenAIChatCompletionClient(
         model="none", base_url=plan["model"], api_key="none", model_info=information
     )
-    async with McpWorkbench(StreamableHttpServerParams(url=plan["mcp"], headers=headers)) as workbench:
+    if driver.PROCESS:
+        server = StdioServerParams(**driver.PROCESS, read_timeout_seconds=30)
+    else:
+        server = StreamableHttpServerParams(url=plan["mcp"], headers=driver.HEADERS)
+    async with McpWorkbench(server) as workbench:
 
         async def ask(prompt):
             agent = AssistantAgent("a", model, workbench=workbench, reflect_on_tool_use=True)
@@ -25,4 +26,4 @@ async def main(plan):
         await driver.answer(ask)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)

@@ -5,12 +5,13 @@ import asyncio
 import driver
 from crewai import LLM, Agent
 from crewai_tools import MCPServerAdapter
+from mcp import StdioServerParameters
 
 
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
     model = LLM(model="openai/none", base_url=plan["model"], api_key="none")
-    with MCPServerAdapter({"url": plan["mcp"], "transport": "streamable-http", "headers": headers}) as tools:
+    server = {"url": plan["mcp"], "transport": "streamable-http", "headers": driver.HEADERS}
+    with MCPServerAdapter(StdioServerParameters(**driver.PROCESS) if driver.PROCESS else server) as tools:
         agent = Agent(role="clerk", goal="answer", backstory="none", llm=model, tools=list(tools))
 
         async def ask(prompt):
@@ -19,4 +20,4 @@ async def main(plan):
         await driver.answer(ask)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)

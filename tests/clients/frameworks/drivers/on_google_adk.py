@@ -1,14 +1,13 @@
 """An agent of Google's ADK, with a model over LiteLLM."""
 
-import asyncio
-
 import driver
 from google.adk.agents import LlmAgent
 from google.adk.models.lite_llm import LiteLlm
 from google.adk.runners import InMemoryRunner
-from google.adk.tools.mcp_tool.mcp_session_manager import StreamableHTTPConnectionParams
+from google.adk.tools.mcp_tool.mcp_session_manager import StdioConnectionParams, StreamableHTTPConnectionParams
 from google.adk.tools.mcp_tool.mcp_toolset import McpToolset
 from google.genai import types
+from mcp import StdioServerParameters
 
 
 async def progressed(done, total, message):
@@ -16,12 +15,12 @@ async def progressed(done, total, message):
 
 
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
     model = LiteLlm(model="openai/none", api_base=plan["model"], api_key="none")
-
-    tools = McpToolset(
-        connection_params=StreamableHTTPConnectionParams(url=plan["mcp"], headers=headers), progress_callback=progressed
-    )
+    if driver.PROCESS:
+        server = StdioConnectionParams(server_params=StdioServerParameters(**driver.PROCESS), timeout=30)
+    else:
+        server = StreamableHTTPConnectionParams(url=plan["mcp"], headers=driver.HEADERS)
+    tools = McpToolset(connection_params=server, progress_callback=progressed)
     runner = InMemoryRunner(agent=LlmAgent(name="a", model=model, tools=[tools]), app_name="shop")
 
     async def ask(prompt):
@@ -36,4 +35,4 @@ async def main(plan):
     await driver.answer(ask, shows_progress=True)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)

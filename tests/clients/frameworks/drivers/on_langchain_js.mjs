@@ -6,7 +6,7 @@ import { createAgent } from 'langchain';
 import { answer, headers, plan, progressed } from './driver.mjs';
 
 const client = new MultiServerMCPClient({
-    mcpServers: { shop: { transport: 'http', url: plan.mcp, headers } },
+    mcpServers: { shop: plan.process ? { transport: 'stdio', ...plan.process } : { transport: 'http', url: plan.mcp, headers } },
     onProgress: ({ progress, total, message }) => progressed(progress, total, message),
 });
 const model = new ChatOpenAI({ model: 'none', apiKey: 'none', configuration: { baseURL: plan.model } });

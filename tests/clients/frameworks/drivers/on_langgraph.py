@@ -1,16 +1,22 @@
 """An agent of LangChain on LangGraph, with `langchain-mcp-adapters`."""
 
-import asyncio
-
 import driver
 from langchain.agents import create_agent
+from langchain_mcp_adapters.callbacks import Callbacks
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from langchain_openai import ChatOpenAI
 
 
+async def progressed(done, total, message, context):
+    driver.progressed(done, total, message)
+
+
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
-    client = MultiServerMCPClient({"shop": {"transport": "streamable_http", "url": plan["mcp"], "headers": headers}})
+    if driver.PROCESS:
+        server = {"transport": "stdio", **driver.PROCESS}
+    else:
+        server = {"transport": "streamable_http", "url": plan["mcp"], "headers": driver.HEADERS}
+    client = MultiServerMCPClient({"shop": server}, callbacks=Callbacks(on_progress=progressed))
     model = ChatOpenAI(model="none", base_url=plan["model"], api_key="none")
     agent = create_agent(model, await client.get_tools())
 
@@ -18,7 +24,7 @@ async def main(plan):
         answer = await agent.ainvoke({"messages": [{"role": "user", "content": prompt}]})
         return answer["messages"][-1].content
 
-    await driver.answer(ask)
+    await driver.answer(ask, shows_progress=True)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)

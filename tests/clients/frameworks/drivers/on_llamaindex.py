@@ -1,7 +1,5 @@
 """An agent of LlamaIndex."""
 
-import asyncio
-
 import driver
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.llms.openai_like import OpenAILike
@@ -9,9 +7,13 @@ from llama_index.tools.mcp import BasicMCPClient, McpToolSpec
 
 
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
     model = OpenAILike(model="none", api_base=plan["model"], api_key="none", is_chat_model=True, is_function_calling_model=True)
-    tools = await McpToolSpec(BasicMCPClient(plan["mcp"], headers=headers)).to_tool_list_async()
+    if driver.PROCESS:
+        words = dict(driver.PROCESS)
+        client = BasicMCPClient(words.pop("command"), **words)
+    else:
+        client = BasicMCPClient(plan["mcp"], headers=driver.HEADERS)
+    tools = await McpToolSpec(client).to_tool_list_async()
     agent = FunctionAgent(tools=tools, llm=model)
 
     async def ask(prompt):
@@ -20,4 +22,4 @@ async def main(plan):
     await driver.answer(ask)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)

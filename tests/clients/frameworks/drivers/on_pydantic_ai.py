@@ -1,17 +1,22 @@
 """An agent of Pydantic AI."""
 
-import asyncio
-
 import driver
+from fastmcp.client.transports import StdioTransport
 from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 
+async def progressed(done, total, message):
+    driver.progressed(done, total, message)
+
+
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
-    server = MCPToolset(plan["mcp"], headers=headers)
+    if driver.PROCESS:
+        server = MCPToolset(StdioTransport(**driver.PROCESS), progress_handler=progressed, init_timeout=30)
+    else:
+        server = MCPToolset(plan["mcp"], headers=driver.HEADERS, progress_handler=progressed)
     model = OpenAIChatModel("none", provider=OpenAIProvider(base_url=plan["model"], api_key="none"))
     agent = Agent(model, toolsets=[server])
 
@@ -19,7 +24,7 @@ async def main(plan):
         async with agent:
             return (await agent.run(prompt)).output
 
-    await driver.answer(ask)
+    await driver.answer(ask, shows_progress=True)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)

@@ -3,13 +3,15 @@
 import asyncio
 
 import driver
+from mcp import StdioServerParameters
 from smolagents import MCPClient, OpenAIModel, ToolCallingAgent
 
 
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
     model = OpenAIModel(model_id="none", api_base=plan["model"], api_key="none")
-    with MCPClient({"url": plan["mcp"], "transport": "streamable-http", "headers": headers}, structured_output=False) as tools:
+    server = {"url": plan["mcp"], "transport": "streamable-http", "headers": driver.HEADERS}
+    server = StdioServerParameters(**driver.PROCESS) if driver.PROCESS else server
+    with MCPClient(server, structured_output=False) as tools:
         agent = ToolCallingAgent(tools=tools, model=model, verbosity_level=0, max_steps=2)
 
         async def ask(prompt):
@@ -18,4 +20,4 @@ async def main(plan):
         await driver.answer(ask)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)

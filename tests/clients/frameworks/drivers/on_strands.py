@@ -1,8 +1,7 @@
 """An agent of Strands."""
 
-import asyncio
-
 import driver
+from mcp import StdioServerParameters, stdio_client
 from strands import Agent
 from strands.models.openai import OpenAIModel
 from strands.tools.mcp import MCPClient
@@ -13,9 +12,12 @@ async def progressed(done, total, message):
 
 
 async def main(plan):
-    headers = {"Authorization": f"Bearer {plan['key']}"}
     model = OpenAIModel(client_args={"base_url": plan["model"], "api_key": "none"}, model_id="none")
-    with MCPClient(url=plan["mcp"], headers=headers, progress_callback=progressed) as client:
+    if driver.PROCESS:
+        where = {"transport_callable": lambda: stdio_client(StdioServerParameters(**driver.PROCESS))}
+    else:
+        where = {"url": plan["mcp"], "headers": driver.HEADERS}
+    with MCPClient(**where, progress_callback=progressed) as client:
         agent = Agent(model=model, tools=client.list_tools_sync(), callback_handler=None)
 
         async def ask(prompt):
@@ -24,4 +26,4 @@ async def main(plan):
         await driver.answer(ask, shows_progress=True)
 
 
-asyncio.run(main(driver.PLAN))
+driver.run(main)
