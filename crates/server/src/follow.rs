@@ -147,8 +147,8 @@ impl Server {
                 return self.reject(rules, cause, &problems);
             }
         };
-        let specs = match upstreams::specs(&changed.config) {
-            Ok(specs) => specs,
+        let declared = match upstreams::declared_upstreams(&changed.config) {
+            Ok(declared) => declared,
             Err(error) => {
                 let problems = [Problem::error(Origin::Default, error.to_string())];
                 return self.reject(rules, cause, &problems);
@@ -178,7 +178,7 @@ impl Server {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = changed.config.governance.clone();
         // What this changes of the offer is followed like any other change of a source.
-        self.sources.gateway().apply(specs);
+        self.apply_upstreams(rules, declared, cause);
         self.sources.gateway().first_look(Duration::ZERO).await;
         self.level.set(changed.config.logging.level);
         self.mcp
@@ -204,15 +204,7 @@ impl Server {
                 return;
             }
         };
-        for warning in &declared.warnings {
-            tracing::warn!(warning, "a part of a host's file is of no use");
-        }
-        if let Some(path) = declared.broken.first() {
-            tracing::error!(path = %path.display(), "a host's file cannot be read; upstreams stay as they are");
-            return;
-        }
-        let gateway = self.sources.gateway();
-        if !gateway.apply(declared.specs()) {
+        if !self.apply_upstreams(rules, declared, Cause::HostFile) {
             return;
         }
         let version = self.policy_version();
@@ -227,8 +219,31 @@ impl Server {
             }],
         };
         notes::policy_changed(self.mcp.recorder(), &change);
-        gateway.first_look(Duration::ZERO).await;
+        self.sources.gateway().first_look(Duration::ZERO).await;
         tracing::info!("the upstreams of a host's file have changed");
+    }
+
+    /// Uses these upstreams, unless a file of a host cannot be read, of which health and the ledger tell. True if they
+    /// are others than before.
+    fn apply_upstreams(&self, rules: &Rules, declared: upstreams::Declared, cause: Cause) -> bool {
+        for warning in &declared.warnings {
+            tracing::warn!(warning, "a part of a host's file is of no use");
+        }
+        rules.set_broken_host_files(declared.broken.clone());
+        if declared.broken.is_empty() {
+            return self.sources.gateway().apply(declared.specs());
+        }
+        let problems = declared.broken.iter().map(|reason| {
+            tracing::error!(
+                reason,
+                "a host's file cannot be read; upstreams stay as they are"
+            );
+            Problem::error(Origin::Default, reason.clone())
+        });
+        let problems: Vec<_> = problems.collect();
+        let (recorder, version) = (self.mcp.recorder(), self.policy_version());
+        notes::policy_rejected(recorder, version, cause.as_str(), &rules.path(), &problems);
+        false
     }
 
     fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) {

@@ -45,6 +45,8 @@ struct State {
     problem: Option<String>,
     /// Changed keys that take effect at the next start.
     at_restart: Vec<String>,
+    /// Reasons why files of hosts cannot be read.
+    host_files: Vec<String>,
 }
 
 /// Event that made the server read the configuration again.
@@ -103,9 +105,12 @@ impl Rules {
                 .map(FileWatch::start)
                 .collect(),
             source,
+            state: Arc::new(Mutex::new(State {
+                host_files: broken_host_files(&loaded.config),
+                ..State::default()
+            })),
             running: loaded,
             hangup: hangup.ok(),
-            state: Arc::default(),
         }
     }
 
@@ -244,10 +249,14 @@ impl Rules {
     }
 
     fn set(&self, problem: Option<String>, at_restart: Vec<String>) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State {
-            problem,
-            at_restart,
-        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.problem, state.at_restart) = (problem, at_restart);
+    }
+
+    /// Notes which files of hosts cannot be read, with the reasons.
+    pub(super) fn set_broken_host_files(&self, reasons: Vec<String>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.host_files = reasons;
     }
 }
 
@@ -269,8 +278,12 @@ impl State {
         });
         ComponentState {
             name: COMPONENT,
-            ok: self.problem.is_none(),
-            detail: self.problem.clone().or(restart),
+            ok: self.problem.is_none() && self.host_files.is_empty(),
+            detail: self
+                .problem
+                .clone()
+                .or_else(|| self.host_files.first().cloned())
+                .or(restart),
         }
     }
 }
@@ -291,6 +304,11 @@ impl Cause {
 fn vault(config: &Config) -> Option<FileWatch> {
     let (path, _) = config.environment.vault_used()?;
     Some(FileWatch::start(path.to_owned()))
+}
+
+fn broken_host_files(config: &Config) -> Vec<String> {
+    let declared = upstreams::declared_upstreams(config).ok();
+    declared.map(|it| it.broken).unwrap_or_default()
 }
 
 /// Watches over the files of hosts.

@@ -92,8 +92,8 @@ pub struct Declared {
     pub upstreams: Vec<DeclaredUpstream>,
     /// Reasons why parts of the files of hosts are not used.
     pub warnings: Vec<String>,
-    /// Files of hosts that are there and cannot be read.
-    pub broken: Vec<PathBuf>,
+    /// Reasons why files of hosts that are there cannot be read, one a file; they are among the warnings.
+    pub broken: Vec<String>,
 }
 
 impl Declared {
@@ -138,8 +138,10 @@ pub fn declared_upstreams(config: &Config) -> Result<Declared, Failure> {
             warnings.push(format!("{}: it is not there", path.display()));
         }
         let file = HostFile::read(path, |name| environment.value_of(name));
+        if file.is_broken {
+            broken.extend(file.warnings.last().cloned());
+        }
         warnings.extend(file.warnings);
-        broken.extend(file.is_broken.then(|| path.clone()));
         for spec in file.specs {
             if declared.iter().any(|it| it.spec.name == spec.name) {
                 let (name, path) = (&spec.name, path.display());

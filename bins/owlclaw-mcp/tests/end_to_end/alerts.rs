@@ -311,6 +311,20 @@ async fn a_configuration_that_is_broken_while_it_runs_is_told_until_it_is_mended
     assert_eq!(told(&pager.received()).len(), 2);
 }
 
+#[tokio::test]
+async fn a_file_of_a_host_that_is_broken_is_told_until_it_is_mended() {
+    let pager = Receiver::start().await;
+    let site = site(&pager, json!({"upstreams_files": ["mcp.json"]}));
+    site.write("mcp.json", "{\"mcpServers\": ");
+    let server = site.http().await;
+    let raised = wait_told(&pager, "policy_rejected", "raised").await;
+    let detail = raised["detail"].as_str().unwrap();
+    assert!(detail.contains("mcp.json: it is no JSON"), "{raised}");
+    site.write("mcp.json", "{\"mcpServers\": {}}");
+    wait_told(&pager, "policy_rejected", "recovered").await;
+    drop(server);
+}
+
 /// Puts a certificate that is valid for so many days, and its key, where the site has them.
 async fn certify(site: &Site, days: u32) {
     let path = |name| site.path(name).display().to_string();

@@ -813,4 +813,15 @@ async fn a_file_of_a_host_is_read_as_it_is_and_its_bad_entries_are_left_out() {
         stderr.contains("`bad` is left out") && stderr.contains("absent.json"),
         "{stderr}"
     );
+    // While it cannot be read, its servers stay, also when the rules change.
+    site.write("mcp.json", "{");
+    let rules = site.read("mcp-server.yaml");
+    site.write("mcp-server.yaml", rules.replace("1000000", "1000001"));
+    let changed = || server.stderr().contains("the rules have changed");
+    wait_until("the rules change", GENEROUS, changed).await;
+    assert!(server.stderr().contains("a host's file cannot be read"));
+    let again = call("mcp_up_echo", json!({"text": "again"}));
+    let answer = ask(&mut server, "tools/call", again).await;
+    assert_eq!(text(&answer), "again");
+    assert!(site.notes().contains(&"policy_rejected".to_owned()));
 }
