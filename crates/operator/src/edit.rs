@@ -355,7 +355,21 @@ pub(crate) fn put_in(
         })?;
     }
     let added: BTreeMap<String, Value> = entries.iter().cloned().collect();
-    file.check(&text, &environment, &added, None)?;
+    if manner.dry_run {
+        // The vault does not have the secrets yet, to which the entries refer: variables stand in for them.
+        let mut environment = environment;
+        let mut stand_ins = [text.clone(), json!(added).to_string()];
+        for (name, ..) in secrets.moved() {
+            environment = environment.with(name.as_str(), "x");
+            let (vault, variable) = (format!("${{vault:{name}}}"), format!("${{{name}}}"));
+            stand_ins = stand_ins.map(|it| it.replace(&vault, &variable));
+        }
+        let [text, added] = &stand_ins;
+        let added = serde_json::from_str(added).map_err(|error| failed(error.to_string()))?;
+        file.check(text, &environment, &added, None)?;
+    } else {
+        file.check(&text, &environment, &added, None)?;
+    }
     let is_written = !manner.dry_run && !entries.is_empty();
     if is_written {
         file.write(&text)?;

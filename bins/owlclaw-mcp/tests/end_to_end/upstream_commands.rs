@@ -291,6 +291,39 @@ async fn a_hosts_file_is_imported_without_its_secrets() {
 }
 
 #[tokio::test]
+async fn a_dry_run_of_an_import_into_the_vault_shows_what_the_import_writes() {
+    let site = site(json!({}), json!({}));
+    let vault = "  vault: {path: vault, key_file: vault.key}\n";
+    site.write("mcp-server.yaml", format!("{FILE}{vault}"));
+    let made = run(site.command(&["vault", "init"])).await;
+    assert_eq!(made.code, Some(0), "{}", made.messages);
+    for (file, server) in [
+        (
+            "first",
+            r#"{"command": "npx", "args": ["--api-key", "hunter2-of-first"]}"#,
+        ),
+        (
+            "second",
+            r#"{"url": "https://h/mcp?api_key=hunter2-of-second", "headers": {"Authorization": "Bearer hunter3"}}"#,
+        ),
+    ] {
+        site.write(file, format!(r#"{{"mcpServers": {{"{file}": {server}}}}}"#));
+        let before = site.read("mcp-server.yaml");
+        let import = ["import", file, "--vault", "--format", "json"];
+        let mut shown = parsed(&upstream(&site, &[&import[..], &["--dry-run"]].concat()).await);
+        assert_eq!(site.read("mcp-server.yaml"), before);
+        let written = parsed(&upstream(&site, &import).await);
+        assert_eq!(
+            (&shown["written"], &written["written"]),
+            (&json!(false), &json!(true))
+        );
+        shown["written"] = json!(true);
+        assert_eq!(shown, written);
+        assert!(!site.read("mcp-server.yaml").contains("hunter"));
+    }
+}
+
+#[tokio::test]
 async fn doctor_tries_each_upstream_and_says_what_helps() {
     let site = site(
         json!({
