@@ -36,7 +36,7 @@ PATIENCE = 120
 # Groups of the corpus that are about the work of handlers, and not about what clients send and read.
 NOT_CALLED = {"concurrency", "services", "frames", "streams"}
 # What frameworks say that check arguments by the schema before the server does.
-REFUSED = re.compile(r"error|invalid|not valid|expected", re.IGNORECASE)
+REFUSED = re.compile(r"error|invalid|not valid|expected|must", re.IGNORECASE)
 
 
 class Shop:

@@ -37,7 +37,17 @@ install_python_venv "$python" "$here/../fastmcp/requirements.txt"
 for name in "$@"; do
     if [ -d "$here/requirements/$name" ]; then
         install_node "${cache%/frameworks}"
-        install_npm_package "$cache/$name" "$here/requirements/$name"
+        if [ -f "$here/requirements/$name/package-lock.json" ]; then
+            install_npm_package "$cache/$name" "$here/requirements/$name"
+        elif ! is_installed_from "$cache/$name" "$here/requirements/$name/package.json"; then
+            # It brings along all it needs; npm refuses a lock file that lacks its parts for other systems.
+            echo "installing $name" >&2
+            rm -rf "${cache:?}/$name"
+            mkdir -p "$cache/$name"
+            cp "$here/requirements/$name/package.json" "$cache/$name/"
+            (cd "$cache/$name" && npm install --omit=optional --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
+            cp "$here/requirements/$name/package.json" "$cache/$name/installed-from"
+        fi
         cp "$here"/drivers/*.mjs "$cache/$name/"
         continue
     fi
