@@ -60,6 +60,10 @@ pub enum ToolError {
         /// Time after which to retry.
         retry_after: Duration,
     },
+    /// The tool is held back, as was found out when it was called; this call was not begun. The reason is for
+    /// operators: the client is told what it is told of every call of what is held back.
+    #[error("the tool is held back: {0}")]
+    Held(String),
     /// The tool could not run, which no model can help. The client is told only that.
     #[error("the tool could not run")]
     Broken(#[source] Box<dyn Error + Send + Sync>),
@@ -116,6 +120,7 @@ impl ToolError {
             | Self::NeedsInput(_)
             | Self::Rejected(_)
             | Self::Lost { .. }
+            | Self::Held(_)
             | Self::Broken(_) => false,
             Self::Crashed { retryable, .. } => *retryable,
             Self::Unavailable { retry_after, .. } => retry_after.is_some(),

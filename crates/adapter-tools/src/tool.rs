@@ -56,6 +56,7 @@ pub struct Tool {
     /// Reason why the tool cannot be offered, found by its maker.
     refused: Option<Cow<'static, str>>,
     held: Option<Arc<str>>,
+    recorded_definition: Option<Arc<[u8; 32]>>,
     executor: Arc<dyn Executor>,
 }
 
@@ -212,6 +213,7 @@ impl Tool {
             risk: None,
             refused: None,
             held: None,
+            recorded_definition: None,
             executor: Arc::new(executor),
         }
     }
@@ -381,6 +383,19 @@ impl Tool {
         self
     }
 
+    /// Has calls of it recorded under `digest` as that of its definition: the one by which an operator knows what was
+    /// approved, where that is not what is listed.
+    #[must_use]
+    pub fn with_recorded_definition(mut self, digest: [u8; 32]) -> Self {
+        self.recorded_definition = Some(Arc::new(digest));
+        self
+    }
+
+    /// Digest of its definition for the record, if that is not the digest of what is listed.
+    pub fn recorded_definition(&self) -> Option<[u8; 32]> {
+        self.recorded_definition.as_deref().copied()
+    }
+
     /// Reason why it is held back.
     pub fn held(&self) -> Option<&Arc<str>> {
         self.held.as_ref()
@@ -542,7 +557,7 @@ impl Tool {
             }
         }
         if let Some(why) = &self.held {
-            return Err(ToolError::broken(format!("the tool is held back: {why}")));
+            return Err(ToolError::Held(why.to_string()));
         }
         let output = self.executor.execute(cx, arguments).await?;
         match &self.output {

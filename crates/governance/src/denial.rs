@@ -1,7 +1,7 @@
 //! Refusals, their reasons and what is left of limits.
 
 use crate::money::Micros;
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +48,8 @@ pub struct Denial {
     pub retry_after: Option<Duration>,
     /// The name of the condition that refused, where one did.
     pub condition: Option<Box<str>>,
+    /// Reason for which the capability is held back, where it is, in words for operators. The refused is not told.
+    pub held: Option<Arc<str>>,
     /// Rest of the limits, where they were looked at. Boxed, so that the common outcome stays small.
     pub remaining: Box<Remaining>,
 }
@@ -143,6 +145,7 @@ impl Denial {
             reason,
             retry_after: None,
             condition: None,
+            held: None,
             remaining: Box::default(),
         }
     }
@@ -153,6 +156,24 @@ impl Denial {
         Self {
             condition: Some(name.into()),
             ..Self::new(Reason::Permission)
+        }
+    }
+
+    /// A refusal of what is held back for the reason `why`, in words for operators.
+    #[must_use]
+    pub fn held(why: impl Into<Arc<str>>) -> Self {
+        Self {
+            held: Some(why.into()),
+            ..Self::new(Reason::Held)
+        }
+    }
+
+    /// Text for operators and the record: what the refused is told, and the reason of a hold.
+    #[must_use]
+    pub fn for_the_record(&self) -> String {
+        match &self.held {
+            Some(why) => format!("{self}: {why}"),
+            None => self.to_string(),
         }
     }
 
@@ -201,7 +222,7 @@ impl fmt::Display for Denial {
             },
             Reason::Held => f.write_str(
                 "it is held back, because its rules cannot be applied or its definition has changed; \
-                 an operator can see why with `doctor`",
+                 an operator can see why with `doctor`, and approve a changed definition with `upstream approve`",
             )?,
             Reason::Budget => {
                 f.write_str("the monthly budget does not cover this call")?;
@@ -263,6 +284,7 @@ mod tests {
             reason: Reason::Budget,
             retry_after: Some(Duration::from_millis(1_001)),
             condition: None,
+            held: None,
             remaining: Box::new(Remaining {
                 budget: Some(Micros(20_000)),
                 budget_limit: Some(Micros::units(500)),
@@ -274,6 +296,9 @@ mod tests {
             "the monthly budget does not cover this call (0.02 of 500 left); try again in 2 s"
         );
         assert!(denial.is_retryable());
+        let held = Denial::held("its pin");
+        assert_eq!(held.to_string(), Denial::new(Reason::Held).to_string());
+        assert!(held.for_the_record().ends_with("`upstream approve`: its pin"));
         assert!(!Denial::new(Reason::Budget).is_retryable());
         assert!(Denial::new(Reason::LedgerUnavailable).is_retryable());
         assert!(!Denial::new(Reason::Permission).is_retryable());

@@ -312,9 +312,8 @@ impl Policy {
         })?;
         let facts = self.facts(ask.capability);
         if let Some(why) = &facts.held {
-            trace.check(Check::Held, Err(Denial::new(Reason::Held)), || {
-                why.to_string()
-            })?;
+            let held = Err(Denial::held(Arc::clone(why)));
+            trace.check(Check::Held, held, || why.to_string())?;
         }
         let confirmed_by = conditions(&rules, &ask, trace)?;
         let charges = self.charges(&rules, facts, ask);

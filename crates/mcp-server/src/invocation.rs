@@ -28,7 +28,7 @@ use jsonrpc_core::RawJson;
 use ledger::{Binding, Digest};
 use mcp_protocol::Method;
 use mcp_protocol::model::{
-    CallToolResult, Effect, GetPromptResult, ReadResource, ReadResourceResult,
+    APP_SCHEME, CallToolResult, Effect, GetPromptResult, ReadResource, ReadResourceResult,
 };
 use mcp_service::{Principal, RequestCx};
 use serde_json::Value;
@@ -260,6 +260,18 @@ impl Invocation {
         match &self.target {
             Target::Prompt(name, _) => self.offer.prompts().definition(name),
             Target::Tool(_) | Target::Resource(_) => self.tool.as_ref().map(|it| it.definition),
+        }
+    }
+
+    /// The same for the record: the digest of an approved definition, where that is not what is listed; of pages of apps, too.
+    pub(crate) fn recorded_definition(&self) -> Option<Digest> {
+        match &self.target {
+            Target::Tool(_) => self.tool.as_ref().map(|it| it.recorded_definition),
+            Target::Prompt(name, _) => self.offer.prompts().definition(name),
+            Target::Resource(read) if read.uri.starts_with(APP_SCHEME) => {
+                self.offer.resources().definition(&read.uri)
+            }
+            Target::Resource(_) => None,
         }
     }
 

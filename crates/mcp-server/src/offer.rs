@@ -69,6 +69,8 @@ pub(crate) struct OfferedTool {
     pub(crate) capability: Arc<str>,
     /// A digest of its definition as it is listed.
     pub(crate) definition: Digest,
+    /// The same for the record of calls: that of an approved definition, where it is another.
+    pub(crate) recorded_definition: Digest,
     /// False if it is offered to pages of apps alone.
     pub(crate) is_for_model: bool,
     /// Metrics of its calls, looked up once.
@@ -102,6 +104,9 @@ impl Offer {
                 numbers: OnceLock::new(),
                 capability: tool_capability(tool.name()).into(),
                 definition: described.definition_digest(),
+                recorded_definition: tool
+                    .recorded_definition()
+                    .unwrap_or_else(|| described.definition_digest()),
                 is_for_model: described.is_for_model(),
             };
             (tool.name().to_owned(), Arc::new(offered))

@@ -227,6 +227,7 @@ impl InvocationError {
             }
             // The runner makes a result of it; getting here is a fault of ours.
             Self::Tool(ToolError::NeedsInput(_)) => internal(code),
+            Self::Tool(ToolError::Held(_)) => denied(code, &Denial::new(Reason::Held)),
             Self::Tool(ToolError::Broken(_)) => {
                 let data = json!({ "details": "the tool could not run", "retryable": false });
                 Told::new(code, "internal error", data)
@@ -370,6 +371,7 @@ fn read_told(code: i32, failure: &ReadFailure, uri: &str, version: ProtocolVersi
         }
         // The runner makes a result of it; getting here is a fault of ours.
         ReadFailure::NeedsInput(_) => internal(code),
+        ReadFailure::Held(_) => denied(code, &Denial::new(Reason::Held)),
         ReadFailure::Unreadable(_) => {
             let data = json!({ "details": "the resource cannot be read", "retryable": false });
             Told::new(code, "internal error", data)
@@ -385,6 +387,7 @@ fn prompt_told(code: i32, failure: &PromptFailure) -> Told {
         }
         // The runner makes a result of it; getting here is a fault of ours.
         PromptFailure::NeedsInput(_) => internal(code),
+        PromptFailure::Held(_) => denied(code, &Denial::new(Reason::Held)),
         PromptFailure::Broken(_) => {
             let data = json!({ "details": "the prompt cannot be filled in", "retryable": false });
             Told::new(code, "internal error", data)

@@ -168,6 +168,10 @@ const MAYBE_DONE: Effects = (Charge::Estimate, Ending::Failed, KeyFate::Unknown)
 /// The same of a document or prompt that is broken.
 const UNREAD: Effects = (Charge::Nothing, Ending::Failed, KeyFate::Free);
 
+/// The row of what turns out to be held back as it is called: that of every call of what is.
+#[rustfmt::skip]
+const HELD: Meaning = row((DENIED, Form::Result), denied("held"), REFUSED, (Ended::Refused, Severity::Warning, "denied", OTHER));
+
 /// Span of what has no handler, and of what never reaches one.
 const OTHER: &str = "_OTHER";
 
@@ -217,6 +221,8 @@ impl InvocationError {
                 ToolError::Suspended { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "suspended", "suspended")),
                 // The runner makes a result of it, so this row is a fault of the server's.
                 ToolError::NeedsInput(_) => row((INTERNAL, Error), Failed, (Charge::Estimate, Ending::NotRun, KeyFate::Free), (Ended::Asked, Warning, "needs_input", "internal_error")),
+                // As for the next two, the runner makes a denial of it, which has the same row.
+                ToolError::Held(_) => HELD,
                 ToolError::Broken(_) => row((INTERNAL, Error), Failed, MAYBE_DONE, (Ended::Unavailable, Fault, "broken_tool", "internal_error")),
             },
             Self::Read(failure) => match failure {
@@ -224,12 +230,14 @@ impl InvocationError {
                 ReadFailure::Range(_) => row((INVALID_PARAMS, Error), Failed, NOT_RUN, (Ended::Invalid, Warning, "invalid_range", OTHER)),
                 // As for tools.
                 ReadFailure::NeedsInput(_) => row((INTERNAL, Error), Failed, NOT_RUN, (Ended::Asked, Warning, "needs_input", OTHER)),
+                ReadFailure::Held(_) => HELD,
                 ReadFailure::Unreadable(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Unavailable, Fault, "unreadable_resource", OTHER)),
             },
             Self::Prompt(failure) => match failure {
                 PromptFailure::Arguments(_) => row((INVALID_PARAMS, Error), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", OTHER)),
                 // As for tools.
                 PromptFailure::NeedsInput(_) => row((INTERNAL, Error), Failed, NOT_RUN, (Ended::Asked, Warning, "needs_input", OTHER)),
+                PromptFailure::Held(_) => HELD,
                 PromptFailure::Broken(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Unavailable, Fault, "broken_prompt", OTHER)),
             },
         }
@@ -239,6 +247,7 @@ impl InvocationError {
     pub(crate) fn for_the_record(&self) -> String {
         let mut text = match self {
             Self::Invalid(invalid) => violation_lines(invalid).join("; "),
+            Self::Denied(denial) => return denial.for_the_record(),
             error => error.to_string(),
         };
         let mut cause = std::error::Error::source(self);
@@ -442,17 +451,20 @@ mod tests {
                 | ToolError::TimedOut
                 | ToolError::Busy { .. }
                 | ToolError::Suspended { .. }
+                | ToolError::Held(_)
                 | ToolError::Broken(_),
             )
             | InvocationError::Read(
                 ReadFailure::NotFound
                 | ReadFailure::Range(_)
                 | ReadFailure::NeedsInput(_)
+                | ReadFailure::Held(_)
                 | ReadFailure::Unreadable(_),
             )
             | InvocationError::Prompt(
                 PromptFailure::Arguments(_)
                 | PromptFailure::NeedsInput(_)
+                | PromptFailure::Held(_)
                 | PromptFailure::Broken(_),
             ) => {}
         }

@@ -164,15 +164,20 @@ impl Called<'_> {
 
     /// Notes that the call is refused, at once or later.
     pub(crate) fn refused(mut self, invocation: &Invocation, policy_version: u64, why: Refused) {
+        if !why.is_unknown {
+            self.counts_for(invocation);
+        }
+        self.refused_after_all(&invocation.capability, policy_version, why);
+    }
+
+    /// Notes that a call which was let through is refused.
+    pub(crate) fn refused_after_all(mut self, capability: &str, policy_version: u64, why: Refused) {
         let Refused {
             verdict,
             is_unknown,
             fault,
             outcome,
         } = why;
-        if !is_unknown {
-            self.counts_for(invocation);
-        }
         let severity = fault
             .as_ref()
             .map_or(Severity::Info, |fault| fault.severity);
@@ -188,7 +193,7 @@ impl Called<'_> {
             let redactor = &self.observer.redactor;
             log::refused(
                 self.cx,
-                invocation,
+                capability,
                 &verdict,
                 policy_version,
                 severity,

@@ -37,7 +37,7 @@ impl Fault {
         Self {
             severity: meaning.severity,
             kind: meaning.kind,
-            message: denial.to_string(),
+            message: denial.for_the_record(),
             stack: None,
         }
     }

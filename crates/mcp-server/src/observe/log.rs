@@ -204,14 +204,14 @@ pub(super) fn allowed(
 
 pub(super) fn refused(
     cx: &RequestCx,
-    invocation: &Invocation,
+    capability: &str,
     verdict: &Verdict,
     policy_version: u64,
     severity: Severity,
     redactor: &Redactor,
 ) {
     // What does not exist is called anything that a client likes to say.
-    let capability = shortened(&redactor.text(&invocation.capability), MAX_PARAMS_BYTES);
+    let capability = shortened(&redactor.text(capability), MAX_PARAMS_BYTES);
     event!(
         severity,
         target: decisions!(),

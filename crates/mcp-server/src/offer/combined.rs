@@ -6,6 +6,7 @@ use crate::offer::{
 };
 use adapter_tools::ToolCx;
 use futures_util::future::BoxFuture;
+use ledger::Digest;
 use mcp_protocol::model::{ListResources, ReadResource, ReadResourceResult, ResourceTemplate};
 use std::sync::Arc;
 
@@ -98,6 +99,10 @@ impl Resources for CombinedResources {
 
     fn governed_by(&self, uri: &str) -> Option<String> {
         self.of_all(|part| part.governed_by(uri))
+    }
+
+    fn definition(&self, uri: &str) -> Option<Digest> {
+        self.part(uri)?.definition(uri)
     }
 
     fn meant_by_pages(&self, uri: &str) -> Vec<String> {

@@ -93,6 +93,9 @@ pub enum PromptFailure {
     /// The arguments make no sense, for their sender.
     #[error("{0}")]
     Arguments(String),
+    /// The prompt is held back, as was found out when it was asked for. The reason is for operators.
+    #[error("the prompt is held back: {0}")]
+    Held(String),
     /// The prompt is broken, which no client can help.
     #[error("the prompt cannot be filled in")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),

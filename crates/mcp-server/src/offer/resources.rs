@@ -4,6 +4,7 @@ use crate::{clock::rfc3339, offer::skills::SkillIndex};
 use adapter_skills::{Content, ReadError, Skill, SkillCatalog, SkillFilter, SkillPattern};
 use adapter_tools::{Needed, ToolCx};
 use futures_util::future::BoxFuture;
+use ledger::Digest;
 use mcp_protocol::model::{
     CacheHint, CacheScope, ListResources, ReadResource, ReadResourceResult, Resource,
     ResourceContents, ResourceTemplate, ResultMeta,
@@ -37,6 +38,12 @@ pub trait Resources: fmt::Debug + Send + Sync {
     /// a skill the skill's.
     fn governed_by(&self, uri: &str) -> Option<String> {
         self.canonical(uri)
+    }
+
+    /// A digest of the definition by which an operator has approved what is at `uri`, for the record of each read; `None` if
+    /// there is none.
+    fn definition(&self, _uri: &str) -> Option<Digest> {
+        None
     }
 
     /// URIs of what the page of an app may mean by `uri`, which is none of the offer: a page has the URIs of its own
@@ -115,6 +122,9 @@ pub enum ReadFailure {
     /// Answers of the client are needed.
     #[error("the resource needs input")]
     NeedsInput(Needed),
+    /// The resource is held back, as was found out when it was read. The reason is for operators.
+    #[error("the resource is held back: {0}")]
+    Held(String),
     /// The resource cannot be read, which no client can help.
     #[error("the resource cannot be read")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),

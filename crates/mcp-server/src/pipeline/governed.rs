@@ -400,6 +400,13 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             capability: &capability,
             policy_version: self.governor.policy().version(),
             replay_of: refusal.replay_of(),
+            // Which definition is in force, of what is held for another.
+            definition_digest: match refusal {
+                Refusal::Denied(denial) if denial.reason == Reason::Held => {
+                    invocation.recorded_definition()
+                }
+                _ => None,
+            },
             ..start_of(cx, invocation, &labels, call, at_us)
         };
         let (outcome, message) = match refusal {
@@ -413,7 +420,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             }
             Refusal::Denied(denial) => {
                 let reason = denial.reason.as_str();
-                (Outcome::Denied { reason }, denial.to_string())
+                (Outcome::Denied { reason }, denial.for_the_record())
             }
             Refusal::Failed(error) => (error.meaning().outcome, error.for_the_record()),
         };
@@ -447,6 +454,21 @@ fn too_grave(invocation: &Invocation, risk: Risk) -> Option<TooGrave> {
     (at_most < effect).then_some(TooGrave { effect, at_most })
 }
 
+/// A refusal by governance, for metrics and the log; `call` is its name in the ledger.
+fn refused_for(denial: &Denial, call: Option<CallId>) -> Refused {
+    Refused {
+        verdict: Verdict {
+            decision: "deny",
+            reason: Some(denial.reason.as_str()),
+            remaining: Some(denial.remaining.clone()),
+            call,
+        },
+        is_unknown: false,
+        fault: Some(Fault::of_denial(denial)),
+        outcome: meaning_of_denial(denial).ended,
+    }
+}
+
 enum Refusal {
     /// The capability does not exist, as far as its caller may know. Everything that the caller can
     /// observe, time included, is the same for a capability that does not exist and for one that is
@@ -477,25 +499,23 @@ impl Refusal {
         match self {
             Self::Failed(InvocationError::Unconfirmed(unconfirmed)) => unconfirmed.on_record,
             Self::Failed(InvocationError::KeyTaken(taken)) => taken.on_record,
+            // Refused for being held back by what was to carry it out, once it had begun.
+            Self::Failed(InvocationError::Denied(_)) => true,
             _ => false,
         }
     }
 
     /// The refusal for metrics and the log; `call` is its name in the ledger.
     fn told(&self, call: Option<CallId>) -> Refused {
-        let (fault, outcome, remaining) = match self {
+        let (fault, outcome) = match self {
             Self::Unknown { .. } => {
                 let unknown = InvocationError::Unknown;
-                (Fault::of(&unknown), unknown.meaning().ended, None)
+                (Fault::of(&unknown), unknown.meaning().ended)
             }
-            Self::Denied(denial) => {
-                let remaining = Some(denial.remaining.clone());
-                let outcome = meaning_of_denial(denial).ended;
-                (Fault::of_denial(denial), outcome, remaining)
-            }
+            Self::Denied(denial) => return refused_for(denial, call),
             Self::Failed(error) => {
                 let outcome = error.meaning().ended;
-                (Fault::of(error), outcome, None)
+                (Fault::of(error), outcome)
             }
         };
         let is_replay = self.replay_of().is_some();
@@ -503,7 +523,7 @@ impl Refusal {
             verdict: Verdict {
                 decision: if is_replay { "replay" } else { "deny" },
                 reason: Some(self.reason()),
-                remaining,
+                remaining: None,
                 call,
             },
             is_unknown: matches!(self, Self::Unknown { .. }),
@@ -573,8 +593,9 @@ where
             permit.remaining()
         });
         let report = Arc::clone(&invocation.report);
+        let capability = Arc::clone(&invocation.capability);
         let confirmation = permit.confirmation();
-        // Only these can be refused from here on for other reasons than the ledger's own.
+        // Only these can be refused from here on for other reasons than the ledger's own, and a hold.
         let refusable =
             (confirmation.is_some() || key.is_some()).then(|| Box::new(invocation.clone()));
         let admitted = Admitted(Box::new(Parts {
@@ -611,6 +632,11 @@ where
                 called.refused(&invocation, policy_version, refusal.told(call));
                 let answer = self.refused(cx, &invocation, refusal);
                 self.shortened(cx, &invocation, answer).await
+            }
+            (Err(InvocationError::Denied(denial)), None) => {
+                let told = refused_for(&denial, report.call());
+                called.refused_after_all(&capability, policy_version, told);
+                Err(InvocationError::Denied(denial))
             }
             (outcome, _) => {
                 called.ended(&outcome);

@@ -159,7 +159,7 @@ where
                 approval: admitted.approval().map(|(approval, _)| approval),
                 idempotency_key: key.map(|claim| claim.key.as_str()),
                 key_until_us: key.map(|claim| claim.until_us),
-                definition_digest: admitted.inner().definition(),
+                definition_digest: admitted.inner().recorded_definition(),
                 task: admitted.inner().task(),
                 ..start_of(cx, admitted.inner(), &labels, call, began_us)
             };

@@ -15,6 +15,7 @@ use crate::{
 use adapter_tools::{
     Content, LogLevel, LogSink, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
 };
+use governance::Denial;
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{self, CallToolResult, LoggingLevel, ResultMeta};
 use mcp_service::{LogReporter, ProgressReporter, RequestCx, Service};
@@ -104,6 +105,7 @@ impl Runner {
         let outcome = match output {
             Ok(output) => Ok(Invoked::Tool(shaped(output))),
             Err(ToolError::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+            Err(ToolError::Held(why)) => Err(InvocationError::Denied(Denial::held(why))),
             Err(error) => Err(InvocationError::Tool(error)),
         };
         if let Some(span) = span {
@@ -131,6 +133,7 @@ impl Service<Admitted<Invocation>> for Runner {
                 match resources.read_for(call, (**read).clone()).await {
                     Ok(result) => Ok(Invoked::Resource(result)),
                     Err(ReadFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+                    Err(ReadFailure::Held(why)) => Err(InvocationError::Denied(Denial::held(why))),
                     Err(failure) => Err(InvocationError::Read(failure)),
                 }
             }
@@ -148,6 +151,9 @@ impl Service<Admitted<Invocation>> for Runner {
                 match prompts.get(prompt).await {
                     Ok(result) => Ok(Invoked::Prompt(result)),
                     Err(PromptFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+                    Err(PromptFailure::Held(why)) => {
+                        Err(InvocationError::Denied(Denial::held(why)))
+                    }
                     Err(failure) => Err(InvocationError::Prompt(failure)),
                 }
             }

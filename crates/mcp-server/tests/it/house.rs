@@ -10,7 +10,7 @@ use ledger::{
 };
 use mcp_protocol::model::Implementation;
 use mcp_server::{
-    CombinedResources, McpServer, NoResources, Offer, Options, Parts, Prompts, Resources,
+    CombinedResources, Filters, McpServer, NoResources, Offer, Options, Parts, Prompts, Resources,
     ResultLimits, ResultOptions, SearchOptions, SearchView, StaticPrompts, Tasks, ToolSource,
     redactor_of_this_process,
 };
@@ -278,6 +278,7 @@ pub(crate) struct Setup {
     pub(crate) search_view: Option<SearchOptions>,
     pub(crate) results: Option<ResultOptions>,
     pub(crate) tracing: Option<mcp_server::Tracing>,
+    pub(crate) filters: Filters,
     pub(crate) max_principals: usize,
     pub(crate) ledger: MemoryLedger,
     pub(crate) bench: Bench,
@@ -301,6 +302,7 @@ impl Default for Setup {
             search_view: None,
             results: None,
             tracing: None,
+            filters: Filters::default(),
             max_principals: 100,
             ledger: MemoryLedger::default(),
             bench: Bench::new(),
@@ -389,7 +391,7 @@ impl Setup {
                 tasks: self.tasks,
                 tracing: self.tracing,
                 components: Vec::new(),
-                filters: Default::default(),
+                filters: self.filters,
             },
             self.options,
         );

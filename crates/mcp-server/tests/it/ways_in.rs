@@ -1,22 +1,33 @@
-//! Every way to what is on offer, for callers who may not have it: nothing runs, and nothing is answered of it.
+//! Every way to what is on offer, for callers who may not have it: nothing runs, nothing is answered of it, and all is on
+//! record.
 
 use crate::{
-    house::{Bench, Client, House, Place, SPOKEN, Setup, block_on, policy},
+    house::{Call, Client, House, Place, SPOKEN, Setup, block_on, policy, reason_of},
     tasks_house::{self, EXTENSION, LEGACY},
 };
-use adapter_tools::{Annotations, Elicited, Needed, Tool, ToolError};
-use governance::{CapabilityFacts, Micros, Policy, PolicySpec, Quota, RateLimits, Rules};
+use adapter_tools::{Annotations, Elicited, Needed, Tool, ToolCx, ToolError};
+use futures_util::future::{BoxFuture, pending, ready};
+use governance::{
+    CapabilityFacts, Micros, PatternSet, Policy, PolicySpec, Quota, RateLimits, Rules,
+};
+use ledger::Outcome;
 use mcp_protocol::model::{
-    GetPromptResult, Prompt, PromptMessage, ResourceContents, ResourceTemplate, Role,
+    GetPromptResult, ListResources, Prompt, PromptMessage, ReadResource, ReadResourceResult,
+    ResourceContents, ResourceTemplate, Role,
 };
 use mcp_server::{
-    ResultLimit, ResultOptions, ResultRule, SearchOptions, StaticPrompts, StaticResources,
+    Filter, FilterRule, Filtered, Filters, Passing, Phase, PromptFailure, ReadFailure,
+    ResourceEntry, Resources, ResultLimit, ResultOptions, ResultRule, SearchOptions, StaticPrompts,
+    StaticResources,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 use testkit::MODERN;
 
@@ -32,6 +43,118 @@ enum Why {
     Held,
     TooMany,
     TooDear,
+    /// A hold is found by the executor.
+    TurnsOutHeld,
+    /// A filter of requests says no, fails, or does not answer.
+    Filter(Mood),
+    /// A filter of results does: what was done is not answered.
+    Withheld(Mood),
+}
+
+/// Conduct of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Refuses = 1,
+    Fails = 2,
+    Hangs = 3,
+}
+
+const REASONS: [Why; 12] = [
+    Why::Hidden,
+    Why::Denied,
+    Why::Held,
+    Why::TooMany,
+    Why::TooDear,
+    Why::TurnsOutHeld,
+    Why::Filter(Mood::Refuses),
+    Why::Filter(Mood::Fails),
+    Why::Filter(Mood::Hangs),
+    Why::Withheld(Mood::Refuses),
+    Why::Withheld(Mood::Fails),
+    Why::Withheld(Mood::Hangs),
+];
+
+/// State of what is on offer, for reasons that no rule has.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// Number of times that anything ran.
+    runs: Arc<AtomicUsize>,
+    /// Other than 0 if it turns out to be held.
+    held: Arc<AtomicUsize>,
+    /// Moods of the filters of requests and of results; 0 lets all pass.
+    moods: Arc<[AtomicUsize; 2]>,
+}
+
+/// The reason of holds.
+const HELD: &str = "`tool/work` of `up` has changed";
+
+impl State {
+    /// Notes that it runs, or the reason why it does not.
+    fn run(&self) -> Result<(), String> {
+        if self.held.load(Ordering::SeqCst) != 0 {
+            return Err(HELD.to_owned());
+        }
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn set(&self, why: Why) {
+        let mood =
+            |phase: usize, mood: Mood| self.moods[phase].store(mood as usize, Ordering::SeqCst);
+        match why {
+            Why::TurnsOutHeld => self.held.store(1, Ordering::SeqCst),
+            Why::Filter(it) => mood(0, it),
+            Why::Withheld(it) => mood(1, it),
+            _ => {}
+        }
+    }
+}
+
+impl Filter for State {
+    fn filter<'a>(&'a self, passing: Passing<'a>) -> BoxFuture<'a, Result<Filtered, String>> {
+        let phase = usize::from(passing.phase == Phase::Response);
+        match self.moods[phase].load(Ordering::SeqCst) {
+            0 => Box::pin(ready(Ok(Filtered::Passed))),
+            1 => Box::pin(ready(Ok(Filtered::Refused("no".to_owned())))),
+            2 => Box::pin(ready(Err("it is broken".to_owned()))),
+            _ => Box::pin(pending()),
+        }
+    }
+}
+
+/// Resources that may turn out to be held.
+#[derive(Debug)]
+struct Documents {
+    inner: Arc<StaticResources>,
+    state: State,
+}
+
+impl Resources for Documents {
+    fn entries(&self) -> &[ResourceEntry] {
+        self.inner.entries()
+    }
+
+    fn templates(&self) -> &[ResourceTemplate] {
+        self.inner.templates()
+    }
+
+    fn matching(&self, filter: &ListResources) -> Result<Vec<usize>, String> {
+        self.inner.matching(filter)
+    }
+
+    fn canonical(&self, uri: &str) -> Option<String> {
+        self.inner.canonical(uri)
+    }
+
+    fn read(
+        self: Arc<Self>,
+        read: ReadResource,
+    ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
+        match self.state.run() {
+            Ok(()) => Arc::clone(&self.inner).read(read),
+            Err(why) => Box::pin(ready(Err(ReadFailure::Held(why)))),
+        }
+    }
 }
 
 /// A way to the tool `work`, to the resource `doc://work` or the prompt `work`.
@@ -78,25 +201,28 @@ const WAYS: [Way; 15] = [
 
 const CALLERS: [&str; 3] = ["call_tool_read", "call_tool_write", "call_tool_destructive"];
 
+/// The subjects of the rules.
+fn rules_names() -> Vec<String> {
+    let names = [
+        "tool/work",
+        "tool/asks",
+        "resource/doc://work",
+        "prompt/work",
+    ];
+    names.map(str::to_owned).to_vec()
+}
+
 fn rules(why: Option<Why>) -> PolicySpec {
-    let names = || {
-        let names = [
-            "tool/work",
-            "tool/asks",
-            "resource/doc://work",
-            "prompt/work",
-        ];
-        names.map(str::to_owned).to_vec()
-    };
+    let names = rules_names;
     let mut rules = Rules::default();
     let mut facts = None;
     match why {
-        None => {}
+        None | Some(Why::TurnsOutHeld | Why::Filter(_) | Why::Withheld(_)) => {}
         Some(Why::Hidden) => rules.hidden = names(),
         Some(Why::Denied) => rules.deny = names(),
         Some(Why::Held) => {
             facts = Some(CapabilityFacts {
-                held: Some("its definition has changed".into()),
+                held: Some(HELD.into()),
                 ..CapabilityFacts::default()
             });
         }
@@ -128,25 +254,38 @@ fn rules(why: Option<Why>) -> PolicySpec {
 /// Runs of what is to be refused: of tools, reads and prompts.
 struct Counted {
     house: House,
-    other: Arc<AtomicUsize>,
+    state: State,
 }
 
 impl Counted {
     fn runs(&self) -> usize {
-        self.house.bench.runs() + self.other.load(Ordering::SeqCst)
+        self.state.runs.load(Ordering::SeqCst)
+    }
+
+    /// Refuses what is asked for from now on.
+    fn refuse(&self, why: Why) {
+        let policy = Policy::new(rules(Some(why))).unwrap();
+        self.house.mcp_server.replace_policy(policy);
+        self.state.set(why);
     }
 }
 
-fn tools(bench: &Bench) -> Vec<Tool> {
+fn tools(setup: &Setup, state: &State) -> Vec<Tool> {
+    let bench = &setup.bench;
     let reads = Annotations {
         read_only: Some(true),
         ..Annotations::default()
     };
     let long = || format!("{CANARY}\n").repeat(100);
+    let (of_work, of_asks) = (state.clone(), state.clone());
     vec![
         bench
-            .tool("work", json!({}), &[], move |_, _| async move {
-                Ok(long().into())
+            .tool("work", json!({}), &[], move |_, _| {
+                let ran = of_work.run();
+                async move {
+                    ran.map_err(ToolError::Held)?;
+                    Ok(long().into())
+                }
             })
             .with_annotations(reads)
             .with_estimated_cost_micros(1_000)
@@ -156,14 +295,17 @@ fn tools(bench: &Bench) -> Vec<Tool> {
                 json!({ "name": "up", "tool": "own-work" }),
             ),
         bench
-            .tool("asks", json!({}), &[], |cx, _| async move {
-                match cx.answers().elicited("size") {
-                    Some(Elicited::Accepted(_)) => Ok(CANARY.into()),
-                    _ => {
-                        let schema = json!({ "type": "object", "properties": {} });
-                        Err(ToolError::NeedsInput(Needed::form(
-                            "size", "Which?", schema,
-                        )))
+            .tool("asks", json!({}), &[], move |cx: ToolCx, _| {
+                let ran = of_asks.run();
+                async move {
+                    ran.map_err(ToolError::Held)?;
+                    match cx.answers().elicited("size") {
+                        Some(Elicited::Accepted(_)) => Ok(CANARY.into()),
+                        _ => {
+                            let schema = json!({ "type": "object", "properties": {} });
+                            let needed = Needed::form("size", "Which?", schema);
+                            Err(ToolError::NeedsInput(needed))
+                        }
                     }
                 }
             })
@@ -179,16 +321,15 @@ fn tools(bench: &Bench) -> Vec<Tool> {
 
 async fn counted() -> Counted {
     let setup = tasks_house::setup(tasks_house::options()).await;
-    let other = Arc::<AtomicUsize>::default();
-    let mut more_tools = tools(&setup.bench);
+    let state = State::default();
+    let mut more_tools = tools(&setup, &state);
     more_tools.extend(setup.more_tools);
-    let fills = Arc::clone(&other);
+    let fills = state.clone();
     let template = ResourceTemplate {
         uri_template: "doc://{name}".to_owned(),
         name: "doc".to_owned(),
         ..ResourceTemplate::default()
     };
-    // It is asked what there is, too, so that not its runs count but what is answered.
     let resources = StaticResources::new().template(template, move |uri| {
         uri.strip_prefix("doc://")?;
         Some(ResourceContents {
@@ -204,7 +345,7 @@ async fn counted() -> Counted {
         ..Prompt::default()
     };
     let prompts = StaticPrompts::new().prompt(prompt, move |_| {
-        fills.fetch_add(1, Ordering::SeqCst);
+        fills.run().map_err(PromptFailure::Held)?;
         Ok(GetPromptResult {
             messages: vec![PromptMessage {
                 role: Role::User,
@@ -216,7 +357,15 @@ async fn counted() -> Counted {
     let house = Setup {
         policy: rules(None),
         more_tools,
-        resources: Arc::new(resources),
+        resources: Arc::new(Documents {
+            inner: Arc::new(resources),
+            state: state.clone(),
+        }),
+        filters: Filters::new(vec![FilterRule {
+            capabilities: PatternSet::new(&rules_names()).unwrap(),
+            timeout: Duration::from_millis(20),
+            ..FilterRule::new("moody", state.clone())
+        }]),
         prompts: Arc::new(prompts),
         search_view: Some(SearchOptions {
             clients: vec!["*".to_owned()],
@@ -236,7 +385,7 @@ async fn counted() -> Counted {
         ..setup
     }
     .build();
-    Counted { house, other }
+    Counted { house, state }
 }
 
 /// The answer by a way, after what the way needs was done while the caller still might; `None` if the revision has no
@@ -247,14 +396,9 @@ async fn answer(
     version: &str,
     way: Way,
     why: Why,
-) -> Option<(usize, Value)> {
+) -> Option<(usize, usize, Value)> {
     let work = || json!({ "name": "work", "arguments": {} });
     let keyed = || json!({ "name": "work", "arguments": {}, "_meta": { "io.owlclaw/idempotencyKey": "k" } });
-    let refuse = || {
-        let policy = Policy::new(rules(Some(why))).unwrap();
-        counted.house.mcp_server.replace_policy(policy);
-        counted.runs()
-    };
     let mut state = Value::Null;
     let mut uri = String::new();
     match way {
@@ -282,7 +426,9 @@ async fn answer(
         }
         _ => {}
     }
-    let before = refuse();
+    let on_record = counted.house.record().await.len();
+    counted.refuse(why);
+    let before = counted.runs();
     // It is told that its lists have changed.
     client.settle().await;
     let through = |by: usize| json!({ "name": CALLERS[by], "arguments": work() });
@@ -333,14 +479,68 @@ async fn answer(
         Way::Handler => client.call("reader", json!({})).await,
         Way::Prompt => client.ask("prompts/get", json!({ "name": "work" })).await,
     };
-    Some((before, answer))
+    Some((before, on_record, answer))
 }
 
 /// True if an answer may have what was answered before to the same client.
 fn may_be_told_again(way: Way, why: Why) -> bool {
     // What is refused for now only was done, and is answered as before; reading it costs what reading costs.
     let is_for_now = !matches!(why, Why::Hidden | Why::Denied);
-    is_for_now && matches!(way, Way::Again | Way::Kept | Way::KeptByTool)
+    // Filters are asked about the call; the rest of its result was let through.
+    let is_past = match why {
+        Why::Filter(_) => matches!(way, Way::Kept | Way::KeptByTool),
+        _ => matches!(way, Way::Again | Way::Kept | Way::KeptByTool),
+    };
+    is_for_now && is_past
+}
+
+/// Reason of the refusal, as the record has it; `None` of what was done and is withheld.
+fn recorded(why: Why) -> Option<&'static str> {
+    Some(match why {
+        Why::Hidden => "not_visible",
+        Why::Denied => "permission",
+        Why::Held | Why::TurnsOutHeld => "held",
+        Why::TooMany => "rate_minute",
+        Why::TooDear => "budget",
+        Why::Filter(_) => "filter",
+        Why::Withheld(_) => return None,
+    })
+}
+
+/// Checks that the record has what was refused, and with which reason.
+fn check_record(calls: &[Call], way: Way, why: Why, answer: &Value) {
+    let about = || format!("{way:?} {why:?}: {answer} {calls:?}");
+    let [first, rest @ ..] = calls else {
+        panic!("nothing is on record: {}", about());
+    };
+    assert_eq!(first.started.principal, "agent");
+    if may_be_told_again(way, why) && answer.to_string().contains(CANARY) {
+        return;
+    }
+    // The tool whose handler reads is its caller's to call.
+    let refused = match (way, rest) {
+        (Way::Handler, [read]) => read,
+        (_, []) => first,
+        _ => panic!("{}", about()),
+    };
+    let message = refused.ended.message.as_deref().unwrap_or_default();
+    match recorded(why) {
+        // A result of what is hidden now is one that its caller may not read.
+        Some("not_visible") if matches!(way, Way::Kept | Way::KeptByTool) => {
+            assert_eq!(refused.reason(), Some("permission"), "{}", about());
+        }
+        Some(reason) => assert_eq!(refused.reason(), Some(reason), "{}", about()),
+        None => {
+            assert_eq!(refused.ended.outcome, Outcome::Failed, "{}", about());
+            assert!(message.contains("moody"), "{}", about());
+            assert!(!refused.ended.result.text.contains(CANARY), "{}", about());
+            return;
+        }
+    }
+    assert_eq!(refused.ended.cost_micros, 0, "{}", about());
+    if recorded(why) == Some("held") {
+        assert!(message.contains(HELD), "{}", about());
+    }
 }
 
 /// A budget that is spent refuses what costs something, and neither reads nor prompts do.
@@ -349,22 +549,25 @@ fn is_refused(way: Way, why: Why) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(120))]
+    #![proptest_config(ProptestConfig::with_cases(240))]
 
     #[test]
     fn nothing_runs_for_who_is_refused_by_whichever_way(
         way in proptest::sample::select(WAYS.to_vec()),
-        why in proptest::sample::select(vec![Why::Hidden, Why::Denied, Why::Held, Why::TooMany, Why::TooDear]),
+        why in proptest::sample::select(REASONS.to_vec()),
         version in proptest::sample::select(SPOKEN.to_vec()),
     ) {
         prop_assume!(is_refused(way, why));
         block_on(async {
             let counted = counted().await;
-            let mut client = counted.house.join("agent", std::time::Duration::ZERO);
+            let mut client = counted.house.join("agent", Duration::ZERO);
             client.voice.capabilities = json!({ "elicitation": {} });
             client.open(version).await;
-            if let Some((before, answer)) = answer(&counted, &mut client, version, way, why).await {
-                assert_eq!(counted.runs(), before, "{way:?} {why:?} {version}: {answer}");
+            if let Some((before, on_record, answer)) = answer(&counted, &mut client, version, way, why).await {
+                let calls = counted.house.record().await.split_off(on_record);
+                check_record(&calls, way, why, &answer);
+                let is_done = matches!(why, Why::Withheld(_));
+                assert!(is_done || counted.runs() == before, "{way:?} {why:?} {version}: {answer}");
                 let told = answer.to_string();
                 assert!(
                     !told.contains(CANARY) || may_be_told_again(way, why),
@@ -396,4 +599,67 @@ async fn the_same_runs_for_who_may_have_it() {
     client.voice.capabilities = json!({ "extensions": { APPS: {} } });
     let answer = client.call("own-work", json!({})).await;
     assert!(answer.to_string().contains(CANARY), "{answer}");
+}
+
+/// A hold that an executor finds refuses the call as every later one is refused.
+#[tokio::test]
+async fn a_call_that_finds_a_hold_is_refused_like_one_of_what_is_held() {
+    let asked = [
+        (
+            "tools/call",
+            json!({ "name": "work", "arguments": {} }),
+            "tool/work",
+        ),
+        (
+            "resources/read",
+            json!({ "uri": "doc://work" }),
+            "resource/doc://work",
+        ),
+        ("prompts/get", json!({ "name": "work" }), "prompt/work"),
+        (
+            "tools/call",
+            json!({ "name": "work", "arguments": {}, "_meta": { "io.owlclaw/idempotencyKey": "k" } }),
+            "tool/work",
+        ),
+    ];
+    for version in SPOKEN {
+        for (method, params, capability) in &asked {
+            let mut told = Vec::new();
+            for why in [Why::TurnsOutHeld, Why::Held] {
+                let counted = counted().await;
+                let mut client = counted.house.connect("agent", version).await;
+                counted.refuse(why);
+                client.settle().await;
+                let mut answer = client.ask(method, params.clone()).await;
+                answer["id"] = json!(0);
+                assert_eq!(
+                    reason_of(&answer),
+                    Some("held"),
+                    "{version} {method}: {answer}"
+                );
+                assert!(answer.to_string().contains("upstream approve"), "{answer}");
+                let calls = counted.house.record().await;
+                let [call] = &calls[..] else {
+                    panic!("{calls:?}");
+                };
+                let ended = &call.ended;
+                told.push((
+                    answer,
+                    call.started.capability.clone(),
+                    ended.outcome.clone(),
+                    ended.message.clone(),
+                    ended.error_code,
+                    ended.cost_micros,
+                ));
+                assert_eq!(
+                    (call.reason(), &*call.started.capability),
+                    (Some("held"), *capability)
+                );
+                let usage = counted.house.usage_of("agent").await;
+                assert!(usage.is_none_or(|it| it.calls_total == 0 && it.spent == Micros(0)));
+                assert_eq!(counted.runs(), 0);
+            }
+            assert_eq!(told[0], told[1], "{version} {method}");
+        }
+    }
 }
