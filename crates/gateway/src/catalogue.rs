@@ -15,10 +15,10 @@ use mcp_protocol::{
     },
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -47,7 +47,18 @@ pub struct Catalogue {
     pub left_out: Vec<Unfit>,
     /// Items that are not to be used, as `tool/NAME`, `prompt/NAME`, `template/URI` or `resource/URI`, each with the reason.
     pub held: BTreeMap<String, String>,
+    /// Members of items that no revision has, or the newest has no more, by `tool/NAME` and so on; `None` of lists that
+    /// were stored by a version which did not keep them.
+    pub(crate) further: Option<BTreeMap<String, Value>>,
+    /// Digests of the definitions that are pinned, by the same; of lists that were compared with their pins.
+    pub(crate) pins: BTreeMap<String, Digest>,
 }
+
+/// SHA-256 of a definition.
+pub(crate) type Digest = [u8; 32];
+
+/// Items of a list, each as it was sent.
+type AsSent<T> = Vec<(T, RawJson)>;
 
 /// Item of a list that is not taken up: it does not fit, or another has its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +95,8 @@ struct Stored {
     prompts: Box<serde_json::value::RawValue>,
     #[serde(default)]
     left_out: Vec<Unfit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    further: Option<BTreeMap<String, Value>>,
 }
 
 /// Most bytes of a title or description. The longest of published servers have a fifth of it, and all are read by models of
@@ -189,33 +202,54 @@ impl Catalogue {
             prompts: Vec::new(),
             left_out: Vec::new(),
             held: BTreeMap::new(),
+            further: None,
+            pins: BTreeMap::new(),
         };
         let (tools, resources, templates, prompts) = tokio::join!(
-            asked(offer.tools.is_some(), connection.tools()),
-            asked(offer.resources.is_some(), connection.resources()),
-            asked(offer.resources.is_some(), connection.resource_templates()),
-            asked(offer.prompts.is_some(), connection.prompts()),
+            asked(offer.tools.is_some(), connection.tools_as_sent()),
+            asked(offer.resources.is_some(), connection.resources_as_sent()),
+            asked(
+                offer.resources.is_some(),
+                connection.resource_templates_as_sent()
+            ),
+            asked(offer.prompts.is_some(), connection.prompts_as_sent()),
         );
-        catalogue.tools = tools.unwrap_or_else(|error| {
-            told("tools", error);
-            before.map(|it| it.tools.clone()).unwrap_or_default()
-        });
-        catalogue.resources = resources.unwrap_or_else(|error| {
-            told("resources", error);
-            before.map(|it| it.resources.clone()).unwrap_or_default()
-        });
-        catalogue.templates = templates.unwrap_or_else(|error| match error {
+        let mut sent = HashMap::new();
+        let mut keep = |kind, name: &str, item| {
+            sent.entry((kind, name.to_owned())).or_insert(item);
+        };
+        catalogue.tools = match tools {
+            Ok(tools) => parted(tools, |it, raw| keep(PinKind::Tool, &it.name, raw)),
+            Err(error) => {
+                told("tools", error);
+                before.map(|it| it.tools.clone()).unwrap_or_default()
+            }
+        };
+        catalogue.resources = match resources {
+            Ok(resources) => parted(resources, |it, raw| keep(PinKind::Resource, &it.uri, raw)),
+            Err(error) => {
+                told("resources", error);
+                before.map(|it| it.resources.clone()).unwrap_or_default()
+            }
+        };
+        catalogue.templates = match templates {
+            Ok(templates) => parted(templates, |it, raw| {
+                keep(PinKind::Template, &it.uri_template, raw);
+            }),
             // Not every server with resources has the method.
-            Error::Server { .. } => Vec::new(),
-            error => {
+            Err(Error::Server { .. }) => Vec::new(),
+            Err(error) => {
                 told("templates", error);
                 before.map(|it| it.templates.clone()).unwrap_or_default()
             }
-        });
-        catalogue.prompts = prompts.unwrap_or_else(|error| {
-            told("prompts", error);
-            before.map(|it| it.prompts.clone()).unwrap_or_default()
-        });
+        };
+        catalogue.prompts = match prompts {
+            Ok(prompts) => parted(prompts, |it, raw| keep(PinKind::Prompt, &it.name, raw)),
+            Err(error) => {
+                told("prompts", error);
+                before.map(|it| it.prompts.clone()).unwrap_or_default()
+            }
+        };
         let left_out = connection.left_out();
         catalogue.left_out = left_out
             .iter()
@@ -246,8 +280,36 @@ impl Catalogue {
             of_template,
             left_out,
         );
+        catalogue.further = catalogue.further_of(&sent, before);
         let problem = problem.map(|it| redaction::without_known(&it).into_owned());
         (catalogue.without_secrets(), problem)
+    }
+
+    /// Members that are only in what was `sent`; for items of a list that could not be read, as they were `before`.
+    fn further_of(
+        &self,
+        sent: &HashMap<(PinKind, String), RawJson>,
+        before: Option<&Self>,
+    ) -> Option<BTreeMap<String, Value>> {
+        let before = before.map(|it| it.further.as_ref());
+        let mut further = BTreeMap::new();
+        for it in self.definitions().ok()? {
+            let key = it.key();
+            let more = match sent.get(&(it.kind, it.name.clone())) {
+                Some(sent) => {
+                    let mut sent = sent.parse::<Value>().ok()?;
+                    match it.kind {
+                        PinKind::Resource => without_age(&mut sent),
+                        PinKind::Tool => without_default(&mut sent),
+                        _ => {}
+                    }
+                    pins::further(&sent, &it.definition)
+                }
+                None => before??.get(&key).cloned(),
+            };
+            further.extend(more.map(|more| (key, more)));
+        }
+        Some(further)
     }
 
     /// The same without secrets that the process knows: lists are stored, and offered to others.
@@ -276,6 +338,7 @@ impl Catalogue {
             templates: Vec::new(),
             prompts: Vec::new(),
             left_out: Vec::new(),
+            further: None,
             ..self
         }
     }
@@ -301,7 +364,35 @@ impl Catalogue {
             |it| &it.uri_template,
         );
         united.prompts = with_own(self, own, before, others, |it| &it.prompts, |it| &it.name);
+        united.further = self.united_further(own, others);
         united
+    }
+
+    /// Further members of the items of both: those of `own`, unless other clients see an item as it was known.
+    fn united_further(&self, own: &Self, others: &[Arc<Self>]) -> Option<BTreeMap<String, Value>> {
+        let (known, new) = (self.further.as_ref()?, own.further.as_ref()?);
+        let keys = |of: &Self| -> Option<BTreeSet<String>> {
+            let listed = of.definitions().ok()?;
+            Some(listed.iter().map(Listed::key).collect())
+        };
+        let (mut further, own_keys) = (known.clone(), keys(own)?);
+        let others: Vec<_> = others
+            .iter()
+            .filter_map(|it| Some((it, keys(it)?)))
+            .collect();
+        for key in own_keys {
+            let is_seen = others.iter().any(|(it, keys)| {
+                let theirs = it.further.as_ref();
+                keys.contains(&key) && theirs.is_some_and(|it| it.get(&key) == known.get(&key))
+            });
+            if !is_seen {
+                match new.get(&key) {
+                    Some(more) => further.insert(key, more.clone()),
+                    None => further.remove(&key),
+                };
+            }
+        }
+        Some(further)
     }
 
     /// True if it lists the same as `other`, whenever either was read.
@@ -312,6 +403,7 @@ impl Catalogue {
             && self.templates == other.templates
             && self.prompts == other.prompts
             && self.left_out == other.left_out
+            && self.further == other.further
     }
 
     /// Time since it was read.
@@ -374,6 +466,7 @@ impl Catalogue {
                 cache,
             }))?,
             left_out: self.left_out.clone(),
+            further: self.further.clone(),
         })
     }
 
@@ -417,6 +510,8 @@ impl Catalogue {
             prompts: prompts.prompts,
             left_out: stored.left_out,
             held: BTreeMap::new(),
+            further: stored.further,
+            pins: BTreeMap::new(),
         })
     }
 
@@ -493,11 +588,17 @@ impl Catalogue {
             for definition in items {
                 let name = definition[name].as_str().unwrap_or_default().to_owned();
                 if seen.insert((kind, name.clone())) {
-                    found.push(Listed {
+                    let mut listed = Listed {
                         kind,
                         name,
                         definition,
+                        further: None,
+                    };
+                    listed.further = self.further.as_ref().map(|it| {
+                        let more = it.get(&listed.key()).cloned();
+                        more.unwrap_or_else(|| Value::Object(Map::new()))
                     });
+                    found.push(listed);
                 }
             }
         }
@@ -557,6 +658,7 @@ impl Catalogue {
         let resources = judged.resources.iter_mut();
         resources.for_each(|it| cleaner.listed(it));
         judged.held = held;
+        judged.pins = pins.digests(&spec.name);
         judged.left_out = left_out;
         Ok(judged)
     }
@@ -565,6 +667,36 @@ impl Catalogue {
 /// True if hosts show what is at a URI as the page of an app.
 pub(crate) fn is_page(uri: &str) -> bool {
     uri.starts_with(APP_SCHEME)
+}
+
+/// Support for tasks that a tool has without a word of it (2025-11-25, tasks), taken out of it: newer versions of the
+/// official libraries write it out.
+fn without_default(tool: &mut Value) {
+    if let Some(members) = tool.as_object_mut()
+        && members.get("execution") == Some(&json!({ "taskSupport": "forbidden" }))
+    {
+        members.remove("execution");
+    }
+}
+
+/// Size and time of a resource, which say nothing of what it is, taken out of it.
+fn without_age(resource: &mut Value) {
+    if let Some(members) = resource.as_object_mut() {
+        members.remove("size");
+    }
+    if let Some(Value::Object(hints)) = resource.get_mut("annotations") {
+        hints.remove("lastModified");
+    }
+}
+
+/// The items, each of which is handed to `keep` with what was sent of it.
+fn parted<T>(items: AsSent<T>, mut keep: impl FnMut(&T, RawJson)) -> Vec<T> {
+    let items = items.into_iter();
+    let parted = items.map(|(item, sent)| {
+        keep(&item, sent);
+        item
+    });
+    parted.collect()
 }
 
 /// A list, if the upstream has it; else an empty one.
@@ -619,6 +751,8 @@ mod tests {
             prompts: Vec::new(),
             left_out: Vec::new(),
             held: BTreeMap::new(),
+            further: Some(BTreeMap::new()),
+            pins: BTreeMap::new(),
         })
     }
 

@@ -1,6 +1,6 @@
 use crate::{
     State, Status, UpstreamSpec, Uris,
-    catalogue::Catalogue,
+    catalogue::{Catalogue, Digest, is_page},
     names::{MAX_GONE, NameTable, NameTemplate, is_plain, original_uri},
     pins::{PinEvent, Pins},
     store::{Store, with_causes},
@@ -493,8 +493,10 @@ impl Gateway {
 
     fn tools_of(&self, upstream: &Arc<Upstream>, known: &Arc<Catalogue>) -> SourceTools {
         let mut made = locked(&upstream.made);
+        // Who has a name that another would have had may have given it up.
         if let Some((made_of, tools)) = &*made
             && Arc::ptr_eq(made_of, known)
+            && locked(&upstream.twins).is_empty()
         {
             return tools.clone();
         }
@@ -516,13 +518,23 @@ impl Gateway {
                 |tool: &model::Tool| named(&mut names.tools, &template, server, &tool.name);
             own.iter().copied().map(&mut name).collect()
         });
+        let mut twins = BTreeMap::new();
         for (tool, (name, taken)) in own.into_iter().zip(named) {
-            let held = known.held.get(&format!("tool/{}", tool.name));
+            let key = format!("tool/{}", tool.name);
+            let held = known.held.get(&key);
+            if let Some(why) = &taken {
+                twins.insert(key.clone(), why.clone());
+            }
             match self.tool(upstream, tool, name.clone()) {
-                Ok(tool) => found.tools.push(match held.cloned().or(taken) {
-                    Some(why) => tool.with_hold(why),
-                    None => tool,
-                }),
+                Ok(mut tool) => {
+                    if let Some(digest) = known.pins.get(&key) {
+                        tool = tool.with_recorded_definition(*digest);
+                    }
+                    found.tools.push(match held.cloned().or(taken) {
+                        Some(why) => tool.with_hold(why),
+                        None => tool,
+                    });
+                }
                 Err(why) => found.lost.push(NotOffered {
                     tool: name,
                     place: Some(format!("upstreams.{server}")),
@@ -530,6 +542,7 @@ impl Gateway {
                 }),
             }
         }
+        *locked(&upstream.twins) = twins;
         let (_, problems) = ToolSet::collect(found.tools.iter().cloned());
         let unusable = problems.iter().map(|it| {
             let reason = with_causes(&it.reason);
@@ -652,8 +665,15 @@ impl ToolSource for Gateway {
             names.tools.keep(is_kept);
             names.prompts.keep(is_kept);
         });
+        let known: Vec<_> = self.known().collect();
+        if known.iter().any(|(it, _)| !locked(&it.twins).is_empty()) {
+            // An upstream that is looked at later may give up the name of one before it.
+            for (upstream, known) in &known {
+                drop(self.tools_of(upstream, known));
+            }
+        }
         let mut found = SourceTools::default();
-        for (upstream, known) in self.known() {
+        for (upstream, known) in known {
             let SourceTools { tools, lost } = self.tools_of(&upstream, &known);
             found.tools.extend(tools);
             found.lost.extend(lost);
@@ -695,8 +715,10 @@ impl ToolSource for Gateway {
                     UPSTREAM_META,
                     &json!({ "name": server, "prompt": prompt.name }),
                 );
-                let held = known.held.get(&format!("prompt/{}", prompt.name));
-                let held = held.cloned().or(taken);
+                let key = format!("prompt/{}", prompt.name);
+                let pin = known.pins.get(&key);
+                prompts.pins.extend(pin.map(|it| (name.clone(), *it)));
+                let held = known.held.get(&key).cloned().or(taken);
                 prompts.held.extend(held.map(|why| (name.clone(), why)));
                 prompts.entries.push(entry);
                 prompts
@@ -721,12 +743,22 @@ impl ToolSource for Gateway {
     /// Fails while an upstream cannot be used; the detail names those, with the reason.
     fn health(&self) -> Option<ComponentState> {
         let status = self.status();
-        let held = self.0.upstreams().into_values().filter_map(|it| {
-            let (count, name) = (it.held_count(), &it.spec.name);
-            let count = count + locked(&self.0.pins).held_pages(name);
-            let see = "see `owlclaw-mcp upstream diff`";
-            (count != 0).then(|| format!("{name}: {count} definitions are held, {see} {name}"))
+        let of_pins = self.0.upstreams().into_values().filter_map(|it| {
+            let (held, name) = (it.held(), &it.spec.name);
+            let (count, names) = (held.len(), named_shortly(held.keys()));
+            let see = "see `owlclaw-mcp upstream diff";
+            (count != 0)
+                .then(|| format!("{name}: {count} definitions are held ({names}), {see} {name}`"))
         });
+        let twins = self.0.upstreams().into_values().filter_map(|it| {
+            let (twins, name) = (locked(&it.twins), &it.spec.name);
+            let (count, names) = (twins.len(), named_shortly(twins.keys()));
+            let see = "see `owlclaw-mcp upstream why";
+            (count != 0).then(|| {
+                format!("{name}: {count} items are held, whose names others have ({names}), {see} {name}`")
+            })
+        });
+        let held = of_pins.chain(twins);
         let unfit = status
             .iter()
             .filter(|it| it.state != State::Off)
@@ -814,11 +846,27 @@ fn named(
     let taken = names.taken_by(template, server, item);
     let why = taken.map(|(plain, by)| {
         format!(
-            "its name `{plain}` is that of `{}` of `{}`: give one of the two upstreams another `prefix`",
-            by.item, by.server
+            "the name `{plain}` of `{}` of `{server}` is that of `{}` of `{}`: give one of the two upstreams another `prefix`",
+            item.escape_debug(),
+            by.item.escape_debug(),
+            by.server
         )
     });
     (name, why)
+}
+
+/// A few of these names, and how many more there are.
+fn named_shortly<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+    const MOST: usize = 5;
+    let more = names.len().saturating_sub(MOST);
+    let names: Vec<_> = names
+        .take(MOST)
+        .map(|it| format!("`{}`", it.escape_debug()))
+        .collect();
+    match more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
 }
 
 /// Address by which rules know a resource, if it is not the one that it is offered under: pages of apps keep the scheme
@@ -952,6 +1000,14 @@ impl Resources for UpstreamResources {
         Some(governed_by(upstream, &original, &uri).unwrap_or(uri))
     }
 
+    /// Digest of what is pinned of the page of an app.
+    fn definition(&self, uri: &str) -> Option<Digest> {
+        let (upstream, original) = self.origin(uri)?;
+        is_page(&original)
+            .then(|| upstream.pin_of_page(&original))
+            .flatten()
+    }
+
     fn meant_by_pages(&self, uri: &str) -> Vec<String> {
         let with_apps = self.with_apps.iter();
         with_apps
@@ -1009,7 +1065,7 @@ impl Resources for UpstreamResources {
                     if uri.starts_with("ui://")
                         && let Err(why) = upstream.judge_page(&uri, &result.contents)
                     {
-                        return Err(ReadFailure::Unreadable(why.into()));
+                        return Err(ReadFailure::Held(why));
                     }
                     for contents in &mut result.contents {
                         contents.uri = upstream.offered_uri(&contents.uri);
@@ -1026,6 +1082,7 @@ impl Resources for UpstreamResources {
                         .into(),
                 )),
                 Err(ToolError::NeedsInput(needed)) => Err(ReadFailure::NeedsInput(needed)),
+                Err(ToolError::Held(why)) => Err(ReadFailure::Held(why)),
                 Err(error) => Err(match is_not_found(&error) {
                     true => ReadFailure::NotFound,
                     false => ReadFailure::Unreadable(error.into()),
@@ -1057,6 +1114,8 @@ struct UpstreamPrompts {
     origins: HashMap<String, (Arc<Upstream>, String)>,
     /// Names of prompts that are not to be used, each with the reason.
     held: Vec<(String, String)>,
+    /// Digests of the pinned definitions, by name.
+    pins: HashMap<String, Digest>,
     /// Upstreams that complete arguments.
     completing: ByUri,
 }
@@ -1072,8 +1131,7 @@ impl Prompts for UpstreamPrompts {
             return Box::pin(ready(Err(PromptFailure::Arguments(why))));
         };
         if let Some((_, why)) = self.held.iter().find(|(name, _)| *name == cx.name) {
-            let why = format!("it is held: {why}");
-            return Box::pin(ready(Err(PromptFailure::Broken(why.into()))));
+            return Box::pin(ready(Err(PromptFailure::Held(why.clone()))));
         }
         Box::pin(async move {
             let item = Item {
@@ -1112,6 +1170,7 @@ impl Prompts for UpstreamPrompts {
                         .into(),
                 )),
                 Err(ToolError::NeedsInput(needed)) => Err(PromptFailure::NeedsInput(needed)),
+                Err(ToolError::Held(why)) => Err(PromptFailure::Held(why)),
                 Err(ToolError::Rejected(invalid)) => {
                     let lines = invalid
                         .violations()
@@ -1128,6 +1187,11 @@ impl Prompts for UpstreamPrompts {
 
     fn held(&self) -> Vec<(String, String)> {
         self.held.clone()
+    }
+
+    /// Digest of the pinned definition.
+    fn definition(&self, name: &str) -> Option<Digest> {
+        self.pins.get(name).copied()
     }
 
     fn place(&self, name: &str) -> Option<String> {

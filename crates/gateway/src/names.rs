@@ -133,12 +133,16 @@ impl NameTable {
         };
         let plain = template.of(server, item);
         let with_suffix = suffixed(&plain, server, item);
-        for name in [&plain, &with_suffix] {
-            if self.0.get(name) == Some(&origin) {
-                return name.clone();
-            }
+        let is_own = |name: &String| self.0.get(name) == Some(&origin);
+        if is_own(&plain) {
+            return plain;
         }
-        // A name of another form, from before the configuration changed, is free for others.
+        if is_own(&with_suffix) && self.0.contains_key(&plain) {
+            return with_suffix;
+        }
+        // A name of another form, from before the configuration changed, is free for others. So is one with a suffix when
+        // the item that had the plain name is none any more: rules about that are about this item now, as if it had been
+        // alone.
         self.0.retain(|_, it| *it != origin);
         let name = match self.0.contains_key(&plain) {
             false => plain,
@@ -310,6 +314,19 @@ pub fn original_uri(uri: &str) -> Option<(&str, String)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_name_that_is_free_again_is_that_of_the_item_which_had_to_do_without() {
+        let (template, mut table) = (NameTemplate::default(), NameTable::default());
+        let plain = table.assign(&template, "h-h", "echo");
+        let twin = table.assign(&template, "h_h", "echo");
+        assert_ne!(plain, twin);
+        assert_eq!(table.assign(&template, "h_h", "echo"), twin);
+        table.keep(|it| it == "h_h");
+        assert_eq!(table.assign(&template, "h_h", "echo"), plain);
+        assert_eq!(table.taken_by(&template, "h_h", "echo"), None);
+        assert_eq!(table.origin(&twin), None);
+    }
 
     proptest! {
         /// Property 4 of document 002, by the table: names of the document's form are not reversible as text.

@@ -14,7 +14,7 @@ use self::{
 };
 use crate::{
     Credentials, Isolation, Reach, Tokens, UpstreamSpec, Uris,
-    catalogue::Catalogue,
+    catalogue::{Catalogue, Digest as PinDigest},
     names::{offered_uri, original_uri, scheme_key},
     pins::{Listed, PinKind, Pins, Verdict, hex},
     store::Store,
@@ -140,6 +140,9 @@ pub struct Status {
     pub left_out: Vec<String>,
     /// Tools that no client is offered, since they cannot be called, such as for a schema that is none; each with the reason.
     pub unusable: Vec<String>,
+    /// Items that are not to be used until an operator decides, each with the reason: a definition that waits for its
+    /// approval, or a name that another item has.
+    pub held: Vec<String>,
     /// Resources on offer.
     pub resources: usize,
     /// Prompts on offer.
@@ -229,6 +232,8 @@ pub(crate) struct Upstream {
     pub(crate) made: Mutex<Option<(Arc<Catalogue>, SourceTools)>>,
     /// Tools of these that cannot be offered, each with the reason.
     pub(crate) unusable: Mutex<Vec<String>>,
+    /// Tools of these that are held because another has their name, by kind and own name, each with the reason.
+    pub(crate) twins: Mutex<BTreeMap<String, String>>,
     /// Told when the lists were read for the first time, or it was found out that they cannot be.
     pub(crate) heard: watch::Sender<bool>,
     /// Source of tokens, for all connections, so that many calls have a token renewed once.
@@ -279,6 +284,7 @@ impl Upstream {
             is_closed: AtomicBool::new(false),
             made: Mutex::default(),
             unusable: Mutex::default(),
+            twins: Mutex::default(),
             judged: Mutex::default(),
             pins,
             held_for_clients: Mutex::default(),
@@ -674,15 +680,30 @@ impl Upstream {
         lists.find_map(|it| it.held.get(&format!("{kind}/{name}")).cloned())
     }
 
-    /// Items that are not to be used.
-    pub(crate) fn held_count(&self) -> usize {
-        let judged = locked(&self.judged);
-        let held = judged.as_ref().map(|(_, it)| &it.held);
-        let of_clients = locked(&self.held_for_clients);
-        let more = of_clients
-            .keys()
-            .filter(|it| held.is_none_or(|held| !held.contains_key(*it)));
-        more.count() + held.map_or(0, BTreeMap::len)
+    /// Definitions that wait for an operator, by kind and name, each with the reason as far as it is known.
+    pub(crate) fn held(&self) -> BTreeMap<String, String> {
+        let of_clients = Arc::clone(&locked(&self.held_for_clients));
+        let mut held = (*of_clients).clone();
+        if let Some((_, judged)) = &*locked(&self.judged) {
+            held.extend(judged.held.clone());
+        }
+        for page in locked(&self.pins).held_pages(&self.spec.name) {
+            let why = format!(
+                "`{}` of `{}` is held, and waits for `owlclaw-mcp upstream approve`",
+                page.escape_debug(),
+                self.spec.name
+            );
+            held.entry(page).or_insert(why);
+        }
+        held
+    }
+
+    /// Digest of the pinned definition of the resource at an address of the upstream, if it is the page of an app: that of
+    /// the page, or else that of its entry in the list.
+    pub(crate) fn pin_of_page(&self, uri: &str) -> Option<PinDigest> {
+        let pins = locked(&self.pins);
+        let pin = |kind: PinKind| pins.digest(&self.spec.name, &format!("{}/{uri}", kind.as_str()));
+        pin(PinKind::Page).or_else(|| pin(PinKind::Resource))
     }
 
     /// Compares the lists of connections for one client each with the pins, and holds for all what is held for one.
@@ -741,6 +762,7 @@ impl Upstream {
             kind: PinKind::Page,
             name: uri.to_owned(),
             definition: json!({ "contents": contents.collect::<Vec<_>>() }),
+            further: Some(json!({})),
         };
         let spec = &self.spec;
         let mut pins = locked(&self.pins);
@@ -860,6 +882,8 @@ impl Upstream {
         };
         let fitting = known.as_ref().map(offered).unwrap_or_default();
         let unusable = locked(&self.unusable).clone();
+        let mut held = self.held();
+        held.extend(locked(&self.twins).clone());
         let tools = fitting.saturating_sub(unusable.len());
         Status {
             name: self.spec.name.clone(),
@@ -878,6 +902,7 @@ impl Upstream {
             tools,
             tools_withheld: count(|it| it.tools.len()) - fitting,
             unusable,
+            held: held.into_values().collect(),
             left_out: known
                 .iter()
                 .flat_map(|it| &it.left_out)

@@ -1250,6 +1250,46 @@ async fn a_manager_registers_the_tools_of_the_servers_that_are_there() {
 }
 
 #[tokio::test]
+async fn a_manager_registers_servers_that_are_known_and_calls_nothing_that_is_held() {
+    let site = Site::new();
+    let known = || vec![spec("up", site.upstream.path())];
+    let mut manager = McpManager::new(ManagerOptions {
+        gateway: site.options(),
+        ..ManagerOptions::default()
+    });
+    let arguments = || json!({"n": 0}).as_object().unwrap().clone();
+    let mut registry: Vec<ToolDef> = Vec::new();
+    assert!(manager.status().is_empty() && manager.connected_servers().is_empty());
+    assert_eq!(manager.initialize_with(known(), &mut registry).await, 23);
+    let count = |registry: &Vec<ToolDef>| {
+        let found = registry.iter().find(|it| it.name == "mcp_up_count");
+        found.unwrap().clone()
+    };
+    count(&registry).call(arguments()).await.unwrap();
+    assert_eq!(site.read("count"), "x");
+    let mut pins = Pins::new(Some(site.stored()));
+    let decision = PinApproval {
+        by: "ana".to_owned(),
+        reason: "under review".to_owned(),
+        at: 1,
+    };
+    pins.hold("up", "tool/count", &decision).unwrap();
+    registry.clear();
+    assert_eq!(manager.initialize_with(known(), &mut registry).await, 23);
+    let refused = count(&registry).call(arguments()).await.unwrap_err();
+    assert!(refused.to_string().contains("held"), "{refused}");
+    assert_eq!(site.read("count"), "x", "nothing was called");
+    let held = &manager.status()[0].held;
+    assert!(
+        matches!(&held[..], [why] if why.contains("ana holds `tool/count` of `up` (under review)")),
+        "{held:?}"
+    );
+    manager.shutdown().await;
+    assert!(manager.status().is_empty());
+    assert!(!site.read("started").lines().any(is_alive));
+}
+
+#[tokio::test]
 async fn a_definition_that_changes_is_held_until_it_is_approved_over_restarts_too() {
     let site = Site::new();
     let up = || vec![spec("up", site.upstream.path())];
@@ -1287,10 +1327,24 @@ async fn a_definition_that_changes_is_held_until_it_is_approved_over_restarts_to
     let health = gateway.health().unwrap();
     assert!(
         !health.ok
-            && health
-                .detail
-                .unwrap()
-                .contains("up: 1 definitions are held")
+            && health.detail.unwrap().contains(
+                "up: 1 definitions are held (`tool/echo`), see `owlclaw-mcp upstream diff up`"
+            )
+    );
+    let told = &gateway.status()[0].held;
+    assert!(
+        matches!(&told[..], [why] if why.contains("`tool/echo` of `up` has changed: words")),
+        "{told:?}"
+    );
+    let Err(ToolError::Held(why)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(why, *told[0]);
+    let before_it = Pins::new(Some(site.stored())).items().unwrap();
+    let pin = before_it.iter().find(|it| it.name == "echo").unwrap();
+    assert_eq!(
+        hex(&echo.recorded_definition().unwrap()),
+        *pin.pin.digest.as_ref().unwrap()
     );
     let events = gateway.take_pin_events();
     assert!(
@@ -1335,6 +1389,129 @@ async fn a_definition_that_changes_is_held_until_it_is_approved_over_restarts_to
         [PinEvent::Approved(_)]
     ));
     assert!(gateway.health().unwrap().ok);
+    assert_eq!(hex(&echo.recorded_definition().unwrap()), held.digest);
+    gateway.shut_down().await;
+}
+
+/// Hexadecimal digits of a digest.
+fn hex(digest: &[u8; 32]) -> String {
+    digest.iter().map(|it| format!("{it:02x}")).collect()
+}
+
+#[tokio::test]
+async fn members_that_no_revision_has_are_pinned_over_restarts_and_other_catalogues() {
+    let site = Site::new();
+    let more = |text: &str| fs::write(site.path("members"), text).unwrap();
+    let up = || vec![spec("up", site.upstream.path())];
+    let held = async || {
+        let gateway = site.gateway(up());
+        gateway.connect_all(GENEROUS).await;
+        drop(tools(&gateway));
+        let held = gateway.status()[0].held.clone();
+        gateway.shut_down().await;
+        held
+    };
+    more(r#"{"annotations": {"costHint": "free"}, "x": null}"#);
+    for _ in 0..3 {
+        assert_eq!(held().await, Vec::<String>::new());
+    }
+    more(
+        r#"{"x": [], "annotations": {"costHint": "free"}, "execution": {"taskSupport": "forbidden"}}"#,
+    );
+    assert_eq!(held().await, Vec::<String>::new(), "it is the default");
+    for text in [
+        r#"{"execution": {"taskSupport": "optional"}, "annotations": {"costHint": "free"}}"#,
+        r#"{"annotations": {"costHint": "dear"}}"#,
+        r#"{"annotations": {"costHint": "free"}, "x": 1}"#,
+        r#"{}"#,
+    ] {
+        more(text);
+        let held = held().await;
+        assert!(
+            matches!(&held[..], [why] if why.contains("tool/echo")),
+            "{text}: {held:?}"
+        );
+    }
+    // Lists and pins that an earlier version has left hold nothing.
+    more(r#"{"annotations": {"costHint": "free"}}"#);
+    assert_eq!(held().await, Vec::<String>::new());
+    let without = |file: &str, member: &str| {
+        let path = site.stored().join(file);
+        let mut value: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        fn take(value: &mut Value, member: &str) {
+            if let Value::Object(members) = value {
+                members.remove(member);
+                members.values_mut().for_each(|it| take(it, member));
+            }
+        }
+        take(&mut value, member);
+        fs::write(path, value.to_string()).unwrap();
+    };
+    without("up.json", "further");
+    without("pins.json", "plain_digest");
+    // The definition of that time had none.
+    without("pins.json", "costHint");
+    let path = site.stored().join("pins.json");
+    let mut pins: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let echo = &mut pins["upstreams"]["up"]["tool/echo"];
+    assert!(
+        echo["definition"]["annotations"]["title"].is_string(),
+        "{echo}"
+    );
+    let text = echo["definition"].to_string();
+    echo["digest"] = json!(hex(&redaction::canonical_digest(&text).unwrap()));
+    fs::write(&path, pins.to_string()).unwrap();
+    let gateway = site.gateway(up());
+    // By the stored lists alone, and then by those that it tells.
+    assert!(tools(&gateway).iter().all(|it| it.held().is_none()));
+    gateway.connect_all(GENEROUS).await;
+    assert!(tools(&gateway).iter().all(|it| it.held().is_none()));
+    gateway.shut_down().await;
+    more(r#"{"annotations": {"costHint": "dear"}}"#);
+    assert_eq!(held().await.len(), 1, "it is whole now");
+}
+
+#[tokio::test]
+async fn a_twin_has_the_name_once_the_other_upstream_is_removed() {
+    let (site, other) = (Site::new(), tempfile::tempdir().unwrap());
+    let (first, second) = (spec("h_h", site.upstream.path()), spec("h-h", other.path()));
+    let gateway = site.gateway(vec![first.clone(), second.clone()]);
+    gateway.connect_all(GENEROUS).await;
+    let twin = tools(&gateway)
+        .into_iter()
+        .find(|it| it.held().is_some())
+        .unwrap();
+    assert!(twin.name().starts_with("mcp_h_h_"), "{}", twin.name());
+    let holding = gateway
+        .status()
+        .into_iter()
+        .find(|it| !it.held.is_empty())
+        .unwrap();
+    assert!(
+        holding.held.iter().any(|it| it.contains("`prefix`")),
+        "{holding:?}"
+    );
+    let health = gateway.health().unwrap();
+    let detail = health.detail.unwrap();
+    assert!(
+        !health.ok && detail.contains("whose names others have"),
+        "{detail}"
+    );
+    // The one that has the names goes.
+    let (kept, name) = match holding.name == "h_h" {
+        true => (first, "h_h"),
+        false => (second, "h-h"),
+    };
+    gateway.apply(vec![kept]);
+    let left = tools(&gateway);
+    assert!(left.iter().all(|it| it.held().is_none()));
+    let origin = gateway.origin("mcp_h_h_echo").unwrap();
+    assert_eq!(origin, (name.to_owned(), "echo".to_owned()));
+    assert!(tool(&gateway, "mcp_h_h_echo").held().is_none());
+    call(&gateway, "mcp_h_h_echo", json!({"text": "x"}))
+        .await
+        .unwrap();
+    assert!(gateway.status()[0].held.is_empty() && gateway.health().unwrap().ok);
     gateway.shut_down().await;
 }
 

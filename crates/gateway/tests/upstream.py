@@ -51,6 +51,11 @@ def list_of_tools():
             tool["icons"] = [{"src": "https://example.com/echo.png"}]
         if name in ("slow", "long") and REVISION == "2025-11-25":
             tool["execution"] = {"taskSupport": "optional"}
+        if name == "echo" and exists("members"):
+            with open(path("members")) as file:
+                more = json.load(file)
+            tool["annotations"].update(more.pop("annotations", {}))
+            tool.update(more)
         if name == "echo" and exists("words"):
             with open(path("words")) as file:
                 tool["description"] = file.read()
@@ -342,7 +347,11 @@ def answer(message, out):
                 return {"contents": [{"uri": params["uri"], "mimeType": "text/html", "text": file.read()}]}
         return {"contents": [{"uri": params["uri"], "text": "content of " + params["uri"]}]}
     if method == "prompts/list":
-        return {"prompts": with_odd([{"name": "greet", "description": "Greets.",
+        greets = "Greets."
+        if exists("greets"):
+            with open(path("greets")) as file:
+                greets = file.read()
+        return {"prompts": with_odd([{"name": "greet", "description": greets,
                                       "arguments": [{"name": "who", "required": True}]}],
                                     {"name": "greet", "arguments": "none"})}
     if method == "prompts/get":

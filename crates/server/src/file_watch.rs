@@ -20,6 +20,8 @@ const QUIET: Duration = Duration::from_millis(100);
 const MAX_BURST: Duration = Duration::from_secs(2);
 /// Interval between checks without an announcement: networks and links lose announcements.
 const POLL: Duration = Duration::from_secs(5);
+/// The same while there is no directory that could be watched.
+const ABSENT_POLL: Duration = Duration::from_secs(1);
 /// Number of times a file that keeps changing is read.
 const MAX_ATTEMPTS: u32 = 3;
 /// Bytes of a file that are compared; of a longer one only the metadata are. No reader accepts a
@@ -79,10 +81,7 @@ impl FileWatch {
             path,
         };
         let followed = seen.clone();
-        let task = tokio::spawn(async move {
-            follow(followed, &announced, &sender).await;
-            drop(watcher);
-        });
+        let task = tokio::spawn(follow(followed, announced, sender, watcher));
         Self {
             versions,
             seen,
@@ -115,16 +114,29 @@ impl Drop for FileWatch {
     }
 }
 
-async fn follow(seen: Seen, announced: &Notify, sender: &watch::Sender<u64>) {
+async fn follow(
+    seen: Seen,
+    announced: Arc<Notify>,
+    sender: watch::Sender<u64>,
+    mut watching: Option<RecommendedWatcher>,
+) {
+    let has_directory = || seen.path.parent().is_none_or(Path::exists);
+    // It may have been made since.
+    let mut is_absent = watching.is_none();
     loop {
-        if timeout(POLL, announced.notified()).await.is_ok() {
-            until_quiet(announced).await;
+        let poll = if is_absent { ABSENT_POLL } else { POLL };
+        if timeout(poll, announced.notified()).await.is_ok() {
+            until_quiet(&announced).await;
+        }
+        if is_absent && has_directory() {
+            watching = watcher(&seen.path, Arc::clone(&announced));
+            is_absent = false;
         }
         let seen = seen.clone();
         // A disk may hang, and calls must not hang with it.
         let looked = tokio::task::spawn_blocking(move || seen.replace(print(&seen.path))).await;
         let Ok(is_new) = looked else {
-            return;
+            return drop(watching);
         };
         if is_new {
             sender.send_modify(|version| *version += 1);
@@ -325,6 +337,19 @@ mod tests {
         for mode in [0o600, 0o666] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             notices(&mut watch).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_made_later_is_watched_from_then_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("later").join("file");
+        let mut watch = FileWatch::start(path.clone());
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        for text in ["one", "two"] {
+            fs::write(&path, text).unwrap();
+            let noticed = timeout(POLL - Duration::from_secs(1), watch.changed());
+            noticed.await.expect("nothing is polled for so long");
         }
     }
 

@@ -624,7 +624,7 @@ async fn an_operator_holds_a_tool_by_a_command_and_frees_it_by_its_digest() {
     let held = command(&["hold", "up", "tool/echo"]).await;
     assert_eq!(held.code, Some(0), "{}", held.messages);
     assert!(held.output.contains("held: tool echo of up"));
-    answers("ana holds it (under review)").await;
+    answers(r#""reason":"held""#).await;
     let listed = upstream(&site, &["pins", "up", "--held"]).await;
     assert!(
         listed.output.contains("held by an operator"),
@@ -650,5 +650,96 @@ async fn an_operator_holds_a_tool_by_a_command_and_frees_it_by_its_digest() {
     let notes = site.notes();
     for kind in ["definition_held", "definition_approved"] {
         assert!(notes.contains(&kind.to_owned()), "{notes:?}");
+    }
+}
+
+/// A call that connects an upstream, and finds what has changed there meanwhile, is refused like every later one.
+#[tokio::test]
+async fn the_first_call_of_what_has_changed_is_denied_like_all_later_ones() {
+    let cases = [
+        (
+            ("words", "Does echo, and more."),
+            ("tools/call", call("mcp_up_echo", json!({"text": "x"}))),
+            ("tool/mcp_up_echo", "echo", "words"),
+        ),
+        (
+            ("csp", "https://eve.example"),
+            ("resources/read", json!({"uri": "ui://mcp.up/app/x"})),
+            ("resource/mcp.up+ui://app/x", "ui://app/x", "meta"),
+        ),
+        (
+            ("greets", "Greets, and more."),
+            (
+                "prompts/get",
+                json!({"name": "mcp_up_greet", "arguments": {"who": "Ana"}}),
+            ),
+            ("prompt/mcp_up_greet", "greet", "words"),
+        ),
+    ];
+    for ((file, text), (method, params), (capability, item, kind)) in cases {
+        let site = site(
+            json!({"up": {"command": "python3", "args": [UPSTREAM, "stdio", "up"]}}),
+            json!({}),
+        );
+        drop(site.http().await);
+        site.write(&format!("up/{file}"), text);
+        let server = site.http().await;
+        let mut client = server.client();
+        client.initialize("2025-11-25").await;
+        let mut told = Vec::new();
+        for _ in 0..2 {
+            let answer = client.post_legacy(method, params.clone()).await;
+            let answer = answer.response();
+            let (code, reason) = match answer.get("error") {
+                Some(error) => (&error["code"], &error["data"]["reason"]),
+                None => {
+                    let error = &answer["result"]["_meta"]["io.owlclaw/error"];
+                    (&error["code"], &error["reason"])
+                }
+            };
+            assert_eq!((code, reason), (&json!(-32003), &json!("held")), "{answer}");
+            assert!(answer.to_string().contains("upstream approve"), "{answer}");
+            told.push(match answer.get("error") {
+                Some(error) => error.clone(),
+                None => answer["result"].clone(),
+            });
+        }
+        assert_eq!(told[0], told[1]);
+        let why = upstream(&site, &["why", "up"]).await;
+        assert!(
+            why.output.contains("held") && why.output.contains(&format!("{item}` of `up`")),
+            "{}",
+            why.output
+        );
+        let health = server.client().exchange(&HttpRequest::get("/health")).await;
+        let health = String::from_utf8_lossy(&health.body);
+        assert!(health.contains(item), "{health}");
+        drop(server);
+        let pins = parsed(&upstream(&site, &["pins", "up", "--format", "json"]).await);
+        let pins = pins.as_array().unwrap();
+        let pin = pins.iter().find(|it| it["name"] == item).unwrap();
+        let digest = pin["pin"]["digest"].as_str().unwrap();
+        let calls = site.calls();
+        let calls: Vec<_> = calls
+            .iter()
+            .filter(|it| it.started.capability == capability)
+            .collect();
+        assert_eq!(calls.len(), 2, "{calls:?}");
+        for call in calls {
+            let ended = call.ended.as_ref().unwrap();
+            let message = ended.message.as_deref().unwrap_or_default();
+            assert_eq!(
+                (super::support::outcome(call), ended.cost_micros),
+                ("denied".to_owned(), 0)
+            );
+            assert!(
+                message.contains(&format!("{item}` of `up` has changed: {kind}"))
+                    && message.contains(&digest[..12]),
+                "{message}"
+            );
+            let recorded = call.started.definition_digest.unwrap();
+            let recorded: String = recorded.iter().map(|it| format!("{it:02x}")).collect();
+            assert_eq!(recorded, digest);
+        }
     }
 }

@@ -3,13 +3,22 @@
 use super::{ChangeKind, Difference};
 use crate::text::cleaned;
 use redaction::canonical_digest;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::{collections::BTreeSet, fmt};
 
 /// SHA-256 of what a definition says, in hexadecimal digits.
 pub(crate) fn digest(definition: &Value) -> String {
     let text = ordered(definition).to_string();
     hex(&canonical_digest(&text).unwrap_or_default())
+}
+
+/// Bytes of a digest in hexadecimal digits.
+pub(super) fn unhex(digits: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    (digits.len() == 64).then_some(bytes)
 }
 
 /// Hexadecimal digits of bytes.
@@ -141,6 +150,65 @@ pub(crate) fn compare(at: &str, before: &Value, after: &Value, found: &mut Vec<D
     }
 }
 
+/// The part of what was sent that is not in a definition made of it; `None` if there is none. It has the shape of what was
+/// sent, but of lists of one length, which are objects with the positions as names. Null and what is empty say nothing.
+pub(crate) fn further(sent: &Value, known: &Value) -> Option<Value> {
+    let says_nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    };
+    let found: Map<String, Value> = match (sent, known) {
+        (Value::Object(sent), Value::Object(known)) => {
+            let more = sent.iter().filter_map(|(name, value)| {
+                let more = match known.get(name) {
+                    Some(known) => further(value, known),
+                    None => (!says_nothing(value)).then(|| value.clone()),
+                };
+                Some((name.clone(), more?))
+            });
+            more.collect()
+        }
+        (Value::Array(sent), Value::Array(known)) if sent.len() == known.len() => {
+            let pairs = sent.iter().zip(known).enumerate();
+            let more = pairs
+                .filter_map(|(at, (sent, known))| Some((at.to_string(), further(sent, known)?)));
+            more.collect()
+        }
+        (sent @ Value::Array(_), Value::Array(_)) => return Some(sent.clone()),
+        // What has another form here is compared in that.
+        _ => return None,
+    };
+    (!found.is_empty()).then_some(Value::Object(found))
+}
+
+/// A definition with its [`further`] members.
+pub(crate) fn whole(mut definition: Value, further: &Value) -> Value {
+    add(&mut definition, further);
+    definition
+}
+
+fn add(to: &mut Value, more: &Value) {
+    match (to, more) {
+        (Value::Object(members), Value::Object(more)) => {
+            for (name, more) in more {
+                match members.get_mut(name) {
+                    Some(member) => add(member, more),
+                    None => drop(members.insert(name.clone(), more.clone())),
+                }
+            }
+        }
+        (Value::Array(items), Value::Object(more)) => {
+            for (at, more) in more {
+                let item = at.parse().ok().and_then(|at: usize| items.get_mut(at));
+                item.into_iter().for_each(|it| add(it, more));
+            }
+        }
+        (to, more) => *to = more.clone(),
+    }
+}
+
 /// The same definition with its texts cleaned.
 pub(crate) fn cleaned_definition(mut definition: Value) -> Value {
     fn clean(value: &mut Value) {
@@ -202,7 +270,11 @@ impl Likeness {
         }
     }
 
-    /// True if the parameters are the same, or at least three of four words of the description, at its beginning and end.
+    /// True if at least three of four words of the description are the same, at its beginning and end, or half of them
+    /// anywhere and the parameters.
+    ///
+    /// Parameters alone say little: a path, a query, or owner and repository are those of many tools that have nothing else in
+    /// common, and holds that mean nothing teach to approve without a look. Without any words, there is nothing else to compare.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let longer = self.words.len().max(other.words.len());
         let pairs = self.words.iter().zip(&other.words);
@@ -211,7 +283,20 @@ impl Likeness {
         let pairs = rest.0.iter().rev().zip(rest.1.iter().rev());
         let last = pairs.take_while(|(one, other)| one == other).count();
         let is_said = longer != 0 && longer * 3 <= (first + last) * 4;
-        is_said || (self.parameters.is_some() && self.parameters == other.parameters)
+        let has_same_parameters = self.parameters.is_some() && self.parameters == other.parameters;
+        is_said || (has_same_parameters && longer <= 2 * self.shared_words(other))
+    }
+}
+
+impl Likeness {
+    /// Number of words that both descriptions have, wherever they stand.
+    fn shared_words(&self, other: &Self) -> usize {
+        let mut rest: Vec<_> = other.words.iter().collect();
+        let mut is_shared = |word: &&String| {
+            let at = rest.iter().position(|it| it == word);
+            at.map(|at| rest.swap_remove(at)).is_some()
+        };
+        self.words.iter().filter(|it| is_shared(it)).count()
     }
 }
 

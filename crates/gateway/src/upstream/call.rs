@@ -219,13 +219,13 @@ impl Item<'_> {
         let (name, spec) = (&upstream.spec.name, &upstream.spec);
         if spec.unresolved.is_some() {
             // The reason names what is configured, which is not the caller's to know.
-            return Err(ToolError::failed(format!(
+            return Err(ToolError::Held(format!(
                 "upstream `{name}` is held: a secret of its configuration is missing, which `owlclaw-mcp upstream \
                  list` names"
             )));
         }
         if spec.held_by().is_some() {
-            return Err(ToolError::failed(format!(
+            return Err(ToolError::Held(format!(
                 "upstream `{name}` is held back by its operator (`upstreams.{name}.hold`)"
             )));
         }
@@ -306,7 +306,7 @@ impl Item<'_> {
         let live = live.map_err(|down| self.unavailable(&down))?;
         // The call was admitted by what was known before the connection was opened.
         if let Some(why) = upstream.holds(&live, self.kind, self.name) {
-            return Err(ToolError::failed(why));
+            return Err(ToolError::Held(why));
         }
         let version = live.connection.agreed().version;
         // A legacy upstream has asked nothing that a request could answer.

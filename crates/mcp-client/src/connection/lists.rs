@@ -3,7 +3,7 @@
 use super::{Listed, requests::Deadline};
 use crate::{CallOptions, Connection, Error};
 use mcp_protocol::{
-    Era, Method, MirroredParams,
+    Era, Method, MirroredParams, RawJson,
     client::{Answer, LeftOut},
     model::{
         ClientRequest, ListResources, Page, Prompt, Resource, ResourceTemplate, TaskSupport, Tool,
@@ -19,12 +19,25 @@ impl Connection {
     ///
     /// [`Error`], also when the list has more pages or items than the bounds allow.
     pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
+        let tools = self.tools_until(self.deadline(&CallOptions::default()));
+        Ok(without_sent(tools.await?))
+    }
+
+    /// The same, each tool with all that was sent of it, members that no revision has among it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::tools`].
+    pub async fn tools_as_sent(&self) -> Result<Vec<(Tool, RawJson)>, Error> {
         self.tools_until(self.deadline(&CallOptions::default()))
             .await
     }
 
-    pub(super) async fn tools_until(&self, deadline: Deadline) -> Result<Vec<Tool>, Error> {
-        let mut tools = self
+    pub(super) async fn tools_until(
+        &self,
+        deadline: Deadline,
+    ) -> Result<Vec<(Tool, RawJson)>, Error> {
+        let (tools, as_sent) = self
             .all_until(
                 deadline,
                 |cursor| ClientRequest::ListTools(Page { cursor }),
@@ -34,12 +47,13 @@ impl Connection {
                 },
             )
             .await?;
+        let mut tools: Vec<_> = tools.into_iter().zip(as_sent).collect();
         let version = self.shared().version();
         let mut listed = Listed::default();
         if self.shared().link().http().is_some() && version.era() == Era::Modern {
             let mut unfit = Vec::new();
             let mut at = 0;
-            tools.retain(|tool| {
+            tools.retain(|(tool, _)| {
                 at += 1;
                 let schema = tool.input_schema.parse::<serde_json::Value>();
                 let params = schema.map_err(|it| it.to_string());
@@ -63,8 +77,8 @@ impl Connection {
         if self.has_legacy_tasks() {
             let required = tools
                 .iter()
-                .filter(|it| it.task_support == TaskSupport::Required);
-            listed.tasks = required.map(|it| it.name.clone()).collect();
+                .filter(|(it, _)| it.task_support == TaskSupport::Required);
+            listed.tasks = required.map(|(it, _)| it.name.clone()).collect();
         }
         *self.listed() = listed;
         Ok(tools)
@@ -106,13 +120,22 @@ impl Connection {
     ///
     /// As [`Connection::tools`].
     pub async fn resources(&self) -> Result<Vec<Resource>, Error> {
+        Ok(without_sent(self.resources_as_sent().await?))
+    }
+
+    /// The same, each resource with all that was sent of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::tools`].
+    pub async fn resources_as_sent(&self) -> Result<Vec<(Resource, RawJson)>, Error> {
         let ask = |cursor| {
             ClientRequest::ListResources(ListResources {
                 cursor,
                 ..ListResources::default()
             })
         };
-        self.all(ask, |answer| match answer {
+        self.all_as_sent(ask, |answer| match answer {
             Answer::ListResources(page) => Some((page.resources, page.next_cursor)),
             _ => None,
         })
@@ -125,8 +148,19 @@ impl Connection {
     ///
     /// As [`Connection::tools`].
     pub async fn resource_templates(&self) -> Result<Vec<ResourceTemplate>, Error> {
+        Ok(without_sent(self.resource_templates_as_sent().await?))
+    }
+
+    /// The same, each template with all that was sent of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::tools`].
+    pub async fn resource_templates_as_sent(
+        &self,
+    ) -> Result<Vec<(ResourceTemplate, RawJson)>, Error> {
         let ask = |cursor| ClientRequest::ListResourceTemplates(Page { cursor });
-        self.all(ask, |answer| match answer {
+        self.all_as_sent(ask, |answer| match answer {
             Answer::ListResourceTemplates(page) => {
                 Some((page.resource_templates, page.next_cursor))
             }
@@ -141,8 +175,17 @@ impl Connection {
     ///
     /// As [`Connection::tools`].
     pub async fn prompts(&self) -> Result<Vec<Prompt>, Error> {
+        Ok(without_sent(self.prompts_as_sent().await?))
+    }
+
+    /// The same, each prompt with all that was sent of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::tools`].
+    pub async fn prompts_as_sent(&self) -> Result<Vec<(Prompt, RawJson)>, Error> {
         let ask = |cursor| ClientRequest::ListPrompts(Page { cursor });
-        self.all(ask, |answer| match answer {
+        self.all_as_sent(ask, |answer| match answer {
             Answer::ListPrompts(page) => Some((page.prompts, page.next_cursor)),
             _ => None,
         })
@@ -156,7 +199,18 @@ impl Connection {
         page: impl Fn(Answer) -> Option<(Vec<T>, Option<String>)>,
     ) -> Result<Vec<T>, Error> {
         let deadline = self.deadline(&CallOptions::default());
-        self.all_until(deadline, ask, page).await
+        Ok(self.all_until(deadline, ask, page).await?.0)
+    }
+
+    /// Reads a list to its end, each item of which is kept as it was sent, too.
+    async fn all_as_sent<T>(
+        &self,
+        ask: impl Fn(Option<String>) -> ClientRequest,
+        page: impl Fn(Answer) -> Option<(Vec<T>, Option<String>)>,
+    ) -> Result<Vec<(T, RawJson)>, Error> {
+        let deadline = self.deadline(&CallOptions::default());
+        let (items, as_sent) = self.all_until(deadline, ask, page).await?;
+        Ok(items.into_iter().zip(as_sent).collect())
     }
 
     async fn all_until<T>(
@@ -164,10 +218,10 @@ impl Connection {
         deadline: Deadline,
         ask: impl Fn(Option<String>) -> ClientRequest,
         page: impl Fn(Answer) -> Option<(Vec<T>, Option<String>)>,
-    ) -> Result<Vec<T>, Error> {
+    ) -> Result<(Vec<T>, Vec<RawJson>), Error> {
         let bounds = &self.options().bounds;
         let options = CallOptions::default();
-        let mut items = Vec::new();
+        let (mut items, mut as_sent) = (Vec::new(), Vec::new());
         let mut left_out = Vec::new();
         let mut cursor = None;
         for _ in 0..bounds.max_pages {
@@ -176,6 +230,7 @@ impl Connection {
             let answered = self.answered_until(request, &options, deadline).await?;
             let unfit = || Error::Protocol("a list was answered with something else".to_owned());
             left_out.extend(answered.left_out);
+            as_sent.extend(answered.as_sent);
             let (more, next) = page(answered.answer).ok_or_else(unfit)?;
             items.extend(more);
             if bounds.max_items < items.len() + left_out.len() {
@@ -186,7 +241,7 @@ impl Connection {
                     let lists = self.0.left_out.lock();
                     lists.unwrap_or_else(PoisonError::into_inner).remove(list);
                     self.leave_out(list, left_out);
-                    return Ok(items);
+                    return Ok((items, as_sent));
                 }
                 Some(next) if Some(&next) == cursor.as_ref() => {
                     return Err(Error::Protocol("a page leads to itself".to_owned()));
@@ -196,4 +251,8 @@ impl Connection {
         }
         Err(Error::bound("max_pages", bounds.max_pages as u64))
     }
+}
+
+fn without_sent<T>(items: Vec<(T, RawJson)>) -> Vec<T> {
+    items.into_iter().map(|(item, _)| item).collect()
 }

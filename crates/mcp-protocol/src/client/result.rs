@@ -55,6 +55,9 @@ pub struct Answered {
     pub meta: ResultMeta,
     /// Tools, prompts, resources and templates of a list that do not fit; the answer has the others.
     pub left_out: Vec<LeftOut>,
+    /// The tools, prompts, resources and templates that the answer has, in its order and as they were sent: with
+    /// members that no revision has.
+    pub as_sent: Vec<RawJson>,
 }
 
 /// Item of a list that does not fit.
@@ -124,7 +127,7 @@ pub fn decode_result(
     let Object(shape): Object<Shape> = result.parse().map_err(malformed)?;
     let modern = version.era() == Era::Modern;
     let result_type = shape.result_type.filter(|_| modern);
-    let mut left_out = Vec::new();
+    let (mut left_out, mut as_sent) = (Vec::new(), Vec::new());
     let answer = match result_type.as_deref() {
         None | Some("complete") => {
             let cache = CacheHint {
@@ -134,7 +137,7 @@ pub fn decode_result(
                     .filter(|_| modern)
                     .unwrap_or(CacheScope::Private),
             };
-            complete(version, kind, result, cache, &mut left_out)
+            complete(version, kind, result, cache, (&mut left_out, &mut as_sent))
         }
         Some("input_required") if can_ask(kind) => {
             input_required(version, result).map(Answer::InputRequired)
@@ -156,6 +159,7 @@ pub fn decode_result(
         subscription: None,
         meta: shape.meta,
         left_out,
+        as_sent,
     };
     if modern {
         own_entries(&mut answered).map_err(malformed)?;
@@ -218,7 +222,7 @@ fn complete(
     kind: Method,
     result: &RawJson,
     cache: CacheHint,
-    left_out: &mut Vec<LeftOut>,
+    (left_out, as_sent): (&mut Vec<LeftOut>, &mut Vec<RawJson>),
 ) -> Result<Answer, serde_json::Error> {
     Ok(match kind {
         Method::Ping
@@ -242,7 +246,7 @@ fn complete(
         Method::ListTools => {
             let Tools { tools, next_cursor } = read(result)?;
             Answer::ListTools(ListToolsResult {
-                tools: fitting(tools, "name", left_out),
+                tools: fitting(tools, "name", left_out, as_sent),
                 next_cursor,
                 cache,
             })
@@ -253,7 +257,7 @@ fn complete(
                 next_cursor,
             } = read(result)?;
             Answer::ListPrompts(ListPromptsResult {
-                prompts: fitting(prompts, "name", left_out),
+                prompts: fitting(prompts, "name", left_out, as_sent),
                 next_cursor,
                 cache,
             })
@@ -264,7 +268,7 @@ fn complete(
                 next_cursor,
             } = read(result)?;
             Answer::ListResources(ListResourcesResult {
-                resources: fitting(resources, "uri", left_out),
+                resources: fitting(resources, "uri", left_out, as_sent),
                 next_cursor,
                 cache,
             })
@@ -285,7 +289,7 @@ fn complete(
                 next_cursor,
             } = read(result)?;
             Answer::ListResourceTemplates(ListResourceTemplatesResult {
-                resource_templates: fitting(resource_templates, "uriTemplate", left_out),
+                resource_templates: fitting(resource_templates, "uriTemplate", left_out, as_sent),
                 next_cursor,
                 cache,
             })
@@ -427,11 +431,19 @@ struct Tasks {
 #[derive(Deserialize)]
 struct Any(#[serde(deserialize_with = "crate::model::raw")] RawJson);
 
-/// The items that are `T`; the others are told of, by the member `key`.
-fn fitting<T: DeserializeOwned>(items: Vec<Any>, key: &str, left_out: &mut Vec<LeftOut>) -> Vec<T> {
+/// The items that are `T`, and the same as they were sent; the others are told of, by the member `key`.
+fn fitting<T: DeserializeOwned>(
+    items: Vec<Any>,
+    key: &str,
+    left_out: &mut Vec<LeftOut>,
+    as_sent: &mut Vec<RawJson>,
+) -> Vec<T> {
     let items = items.into_iter().enumerate();
     let fitting = items.filter_map(|(at, Any(item))| match item.parse() {
-        Ok(Object(item)) => Some(item),
+        Ok(Object(fit)) => {
+            as_sent.push(item);
+            Some(fit)
+        }
         Err(error) => {
             let value: Option<serde_json::Value> = item.parse().ok();
             let name = value.as_ref().and_then(|it| it.get(key)?.as_str());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use config::{Config, printable};
-use gateway::{Gateway, GatewayOptions, Pins, State, Status, UpstreamSpec};
+use gateway::{Gateway, GatewayOptions, NameTemplate, Pins, State, Status, UpstreamSpec};
 use server::Finding;
 
 const AREA: &str = "upstream";
@@ -27,8 +27,11 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         .collect();
     let specs: Vec<_> = declared.upstreams.into_iter().map(|it| it.spec).collect();
     findings.extend(held(config, &specs));
-    match tried(specs) {
-        Ok(status) => findings.extend(status.into_iter().map(finding)),
+    match tried(config, specs) {
+        Ok(status) => {
+            findings.extend(status.iter().flat_map(twins));
+            findings.extend(status.into_iter().map(finding));
+        }
         Err(error) => findings.push(Finding::error(AREA, error.to_string())),
     }
     findings
@@ -79,7 +82,7 @@ fn held(config: &Config, specs: &[UpstreamSpec]) -> Vec<Finding> {
 }
 
 /// The states of upstreams that were connected for this alone; nothing of them is stored.
-fn tried(specs: Vec<gateway::UpstreamSpec>) -> std::io::Result<Vec<Status>> {
+fn tried(config: &Config, specs: Vec<UpstreamSpec>) -> std::io::Result<Vec<Status>> {
     if specs.is_empty() {
         return Ok(Vec::new());
     }
@@ -87,12 +90,25 @@ fn tried(specs: Vec<gateway::UpstreamSpec>) -> std::io::Result<Vec<Status>> {
         .enable_all()
         .build()?;
     Ok(runtime.block_on(async {
-        let gateway = Gateway::new(GatewayOptions::default(), specs);
+        let options = GatewayOptions {
+            names: NameTemplate::parse(&config.gateway.names).unwrap_or_default(),
+            ..GatewayOptions::default()
+        };
+        let gateway = Gateway::new(options, specs);
         gateway.connect_all(PATIENCE).await;
         let status = gateway.status();
         gateway.shut_down().await;
         status
     }))
+}
+
+/// Items whose names others have. Nothing else is held where nothing is stored.
+fn twins(status: &Status) -> impl Iterator<Item = Finding> {
+    let (name, held) = (status.name.clone(), status.held.clone());
+    held.into_iter().map(move |why| {
+        Finding::warning(AREA, printable(&format!("{name}: an item is held: {why}")))
+            .hint(format!("set upstreams.{name}.prefix"))
+    })
 }
 
 fn finding(status: Status) -> Finding {

@@ -185,6 +185,9 @@ pub(super) fn why(told: &Value) -> String {
     for item in one["unusable"].as_array().into_iter().flatten() {
         row("unusable", item.as_str().unwrap_or_default());
     }
+    for item in one["held"].as_array().into_iter().flatten() {
+        row("held", item.as_str().unwrap_or_default());
+    }
     for client in one["refused_clients"].as_array().into_iter().flatten() {
         let [name, why, cure] = ["client", "why", "cure"].map(|it| text(client, it));
         row("client", &format!("{name} cannot use it: {why}: {cure}"));
