@@ -1,9 +1,14 @@
 //! Servers from code: sources of tools that change, the runtime of an embedder, and mistakes.
 
 use adapter_skills::SkillCatalog;
-use adapter_tools::{NoArguments, Tool, ToolCx, ToolSet};
-use futures_util::future::BoxFuture;
-use mcp_server::{ComponentState, SourceTools, ToolSource};
+use adapter_tools::{
+    Arguments, Executor, NoArguments, Tool, ToolCx, ToolError, ToolOutput, ToolSet,
+};
+use futures_util::future::{BoxFuture, ready};
+use ledger::ReadLedger as _;
+use mcp_server::{
+    ComponentState, Filter, FilterRule, Filtered, Passing, Phase, SourceTools, ToolSource,
+};
 use serde_json::json;
 use server::Server;
 use std::{
@@ -144,5 +149,106 @@ async fn mistakes_in_code_keep_the_server_from_starting() {
     ] {
         let said = refused(wrong).await;
         assert!(said.contains(why), "{said}");
+    }
+}
+
+/// Refuses requests and results that have a word in them.
+#[derive(Debug)]
+struct Without {
+    phase: Phase,
+    word: &'static str,
+}
+
+impl Filter for Without {
+    fn filter<'a>(&'a self, passing: Passing<'a>) -> BoxFuture<'a, Result<Filtered, String>> {
+        let is_there = passing.payload().as_str().contains(self.word);
+        Box::pin(ready(Ok(match passing.phase == self.phase && is_there {
+            true => Filtered::Refused(format!("it has `{}`", self.word)),
+            false => Filtered::Passed,
+        })))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn filters_from_code_stand_before_and_behind_each_call_and_are_on_record() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+    let echo = Tool::new("echo", schema, Echo(counted));
+    let filter = |name: &str, phase, word| FilterRule::new(name, Without { phase, word });
+    let port = free_port();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = builder(directory.path())
+        .tools(ToolSet::new([echo]).expect("a set"))
+        .filter(filter("first", Phase::Request, "secret"))
+        .filter(filter("second", Phase::Response, "told"))
+        .http(([127, 0, 0, 1], port))
+        .serve_until(async { drop(stopped.await) });
+    let client = async {
+        let address = ([127, 0, 0, 1], port).into();
+        wait_until("the server listens", GENEROUS, || {
+            std::net::TcpStream::connect(address).is_ok()
+        })
+        .await;
+        let mut client = HttpClient::new(address);
+        let mut call = async |text: &str| {
+            let call = json!({"name": "echo", "arguments": {"text": text}});
+            let answer = client.post_modern("tools/call", call).await;
+            (answer.result().to_string(), runs.load(Ordering::SeqCst))
+        };
+        let (refused, ran) = call("a secret").await;
+        assert!(
+            refused.contains(r#""filter":"first""#) && ran == 0,
+            "{refused}"
+        );
+        let (withheld, ran) = call("a told one").await;
+        assert!(
+            withheld.contains(r#""filter":"second""#) && ran == 1,
+            "{withheld}"
+        );
+        assert!(!withheld.contains("a told one"), "{withheld}");
+        let (done, ran) = call("a word").await;
+        assert!(done.contains("a word") && ran == 2, "{done}");
+        stop.send(()).expect("the server runs");
+    };
+    let (served, ()) = tokio::join!(serving, client);
+    assert!(served.expect("it is served"), "everything is on record");
+    let path = directory.path().join("ledger.db");
+    let mut reader = ledger::LedgerReader::open(path).expect("the ledger opens");
+    let mut calls = reader
+        .recent(9, ledger::Filter::default())
+        .expect("it is sound");
+    calls.reverse();
+    let told = calls.iter().map(|it| {
+        let ended = it.ended.as_ref().expect("it has ended");
+        let message = ended.message.clone().unwrap_or_default();
+        (ended.outcome.as_str().to_owned(), message)
+    });
+    let told: Vec<_> = told.collect();
+    for ((outcome, message), (wanted, words)) in told.iter().zip([
+        ("denied", "filter first: refused the arguments"),
+        ("failed", "filter second: refused the result"),
+        ("succeeded", "filter first: passed the arguments"),
+    ]) {
+        assert!(outcome == wanted && message.contains(words), "{told:?}");
+    }
+    assert_eq!(told.len(), 3, "{told:?}");
+}
+
+struct Echo(Arc<std::sync::atomic::AtomicUsize>);
+
+impl Executor for Echo {
+    fn execute<'a>(
+        &'a self,
+        _: ToolCx,
+        arguments: Arguments,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let text = arguments.as_object()["text"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        Box::pin(ready(Ok(text.into())))
     }
 }
