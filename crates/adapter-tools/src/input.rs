@@ -5,6 +5,10 @@
 //! by a result or by a request, and how many times.
 //! A handler in another process can instead wait where it has asked ([`Needed::waiting`]), and go on there.
 
+use crate::{
+    CallMeter,
+    schema::{self, take_out_nulls},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 use std::{
@@ -28,7 +32,10 @@ pub struct Needed {
 
 /// Hold on a handler that waits for answers. The handler is given up when the last of its clones is dropped.
 #[derive(Clone)]
-pub struct Waiting(Arc<GiveUp>);
+pub struct Waiting {
+    give_up: Arc<GiveUp>,
+    meter: Option<Arc<CallMeter>>,
+}
 
 /// Function that gives a handler up.
 struct GiveUp(Mutex<Option<Box<dyn FnOnce() + Send>>>);
@@ -36,12 +43,29 @@ struct GiveUp(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 impl Waiting {
     /// A handler that `give_up` gives up. It must neither block nor panic.
     pub fn new(give_up: impl FnOnce() + Send + 'static) -> Self {
-        Self(Arc::new(GiveUp(Mutex::new(Some(Box::new(give_up))))))
+        Self {
+            give_up: Arc::new(GiveUp(Mutex::new(Some(Box::new(give_up))))),
+            meter: None,
+        }
+    }
+
+    /// The same, of a handler that may go on without the answers: `meter` has what it uses after its question.
+    /// The call that brings the answers takes that over; otherwise it is left in the meter once that is unused,
+    /// and whoever has the call charges it.
+    #[must_use]
+    pub fn with_meter(self, meter: Arc<CallMeter>) -> Self {
+        let meter = Some(meter);
+        Self { meter, ..self }
+    }
+
+    /// Meter of what the handler uses after its question.
+    pub fn meter(&self) -> Option<&Arc<CallMeter>> {
+        self.meter.as_ref()
     }
 
     /// Has the handler wait on without this: its client comes back with the answers, or does not.
     pub fn go_on(&self) {
-        drop(self.0.take());
+        drop(self.give_up.take());
     }
 }
 
@@ -61,7 +85,7 @@ impl Drop for GiveUp {
 
 impl PartialEq for Waiting {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.give_up, &other.give_up)
     }
 }
 

@@ -52,6 +52,7 @@ mod error;
 mod exit_status;
 mod input;
 mod members;
+mod meter;
 mod native;
 mod output;
 #[cfg(unix)]
@@ -65,12 +66,13 @@ pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
     content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
     context::{
-        CallFacts, CallMeter, Headers, LogSink, Progress, ProgressSink, ReadResources,
-        StreamReleaseSink, TaskHandle, ToolCx,
+        CallFacts, Headers, LogSink, Progress, ProgressSink, ReadResources, StreamReleaseSink,
+        TaskHandle, ToolCx,
     },
     errand::{Errand, Hop, OpenErrand, TraceErrands},
     error::{Failure, ToolError},
     input::{Answers, Askable, Elicited, LogLevel, Needed, Question, Waiting},
+    meter::CallMeter,
     native::{NoArguments, ToolInput},
     output::{IntoOutput, ToolOutput},
     schema::{

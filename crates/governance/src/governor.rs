@@ -152,6 +152,19 @@ impl<Q: QuotaStore> Governor<Q> {
         self.permit(&policy, verdict, breaker, reserved)
     }
 
+    /// Counts a use that has happened already, with its `cost`: against budget and rates, and past all limits.
+    ///
+    /// # Errors
+    ///
+    /// A [`Denial`] where the counters cannot be reached, or have no room for another principal; nothing has been
+    /// counted then.
+    pub async fn charge(&self, ask: Ask<'_>, cost: Micros) -> Result<Permit<Q>, Denial> {
+        let policy = self.policy.load_full();
+        let verdict = policy.past_limits(ask, cost);
+        let reserved = self.quota.reserve(verdict.charges).await;
+        self.permit(&policy, verdict, None, reserved)
+    }
+
     /// Checks what can be refused without counting.
     fn check<'a>(
         &self,

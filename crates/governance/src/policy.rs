@@ -355,6 +355,29 @@ impl Policy {
         })
     }
 
+    /// The verdict on a use that has happened already, at this cost, which no limit can refuse.
+    pub(crate) fn past_limits<'a>(&'a self, ask: Ask<'a>, cost: Micros) -> Verdict<'a> {
+        let charges = Charges {
+            cost,
+            may_cost: false,
+            budget: None,
+            rates: RateLimits::default(),
+            capability_rates: RateLimits::default(),
+            cooldown: None,
+            max_running: None,
+            capability_max_running: None,
+            ..self.charges_of(ask)
+        };
+        Verdict {
+            charges,
+            confirmation: None,
+            rule: None,
+            risk: Risk::default(),
+            max_cost: None,
+            breaker: BreakerSpec::default(),
+        }
+    }
+
     /// Charges of `ask` if it were permitted.
     pub(crate) fn charges_of<'a>(&'a self, ask: Ask<'a>) -> Charges<'a> {
         let rules = self.rules_of(ask.caller());

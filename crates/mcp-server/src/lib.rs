@@ -98,6 +98,7 @@ use crate::{
         recorded::Recorded,
         runner::Runner,
         timed::Timed,
+        unanswered::ChargesUnanswered,
     },
     trace::{TracedCalls, tracer::Tracer},
 };
@@ -133,7 +134,19 @@ pub(crate) fn invocations<Q: QuotaStore>(
     let filtering = Filtering::new(filters, Arc::clone(&governor), Arc::clone(&redactor));
     let filtered = FilteredResults::new(timed, filtering.clone());
     let limited = Limited::new(filtered, results.clone(), Arc::clone(&redactor));
-    let recorded = Recorded::new(limited, recorder.clone(), Arc::clone(&redactor), clock);
+    let unanswered = Arc::new(ChargesUnanswered {
+        governor: Arc::clone(&governor),
+        recorder: recorder.clone(),
+        redactor: Arc::clone(&redactor),
+        clock,
+    });
+    let recorded = Recorded::new(
+        limited,
+        recorder.clone(),
+        Arc::clone(&redactor),
+        clock,
+        unanswered,
+    );
     let confirmed = Confirmed::new(
         recorded,
         recorder.clone(),

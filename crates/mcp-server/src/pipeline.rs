@@ -9,3 +9,4 @@ pub(crate) mod recorded;
 pub(crate) mod runner;
 pub(crate) mod start_entry;
 pub(crate) mod timed;
+pub(crate) mod unanswered;

@@ -147,8 +147,8 @@ struct Running {
     is_abandoned: bool,
     /// True while it waits for answers of the client. It is not counted meanwhile.
     is_asking: bool,
-    /// True from its first question until a call brings the answers: nobody is charged for what it meters.
-    is_uncharged: bool,
+    /// True from its question until a call brings the answers: no call has what it meters.
+    is_unanswered: bool,
     /// Questions that the client cannot be asked.
     refused: BTreeMap<String, Question>,
     cx: ToolCx,
@@ -563,7 +563,7 @@ fn begin(state: &mut State, id: u64, call: Call, at: usize, now: Option<Instant>
         has_thread,
         is_abandoned: false,
         is_asking: false,
-        is_uncharged: false,
+        is_unanswered: false,
         refused: BTreeMap::new(),
         cx: call.cx,
         answer: Some(call.answer),

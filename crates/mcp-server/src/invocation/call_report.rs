@@ -215,7 +215,6 @@ impl CallReport {
     pub(crate) fn cost(&self, charge: Charge, estimate: Micros) -> Micros {
         match charge {
             Charge::Released | Charge::Nothing => *self.cost.get_or_init(|| Micros::ZERO),
-            Charge::Metered => self.cost_given_up(Micros::ZERO),
             Charge::Estimate => self.cost_given_up(estimate),
         }
     }

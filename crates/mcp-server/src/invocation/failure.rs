@@ -80,8 +80,6 @@ pub(crate) enum Charge {
     Released,
     /// No charge, and the call counts.
     Nothing,
-    /// The metered cost, or nothing.
-    Metered,
     /// The metered cost, or else the estimate.
     Estimate,
 }
@@ -497,7 +495,6 @@ mod tests {
                 let charge = match meaning.charge {
                     Charge::Released => "none, not counted",
                     Charge::Nothing => "none",
-                    Charge::Metered => "metered",
                     Charge::Estimate => "metered, or the estimate",
                 };
                 let breaker = match meaning.breaker {

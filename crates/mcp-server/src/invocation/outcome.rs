@@ -104,9 +104,10 @@ pub(crate) fn size_of_result(result: &CallToolResult) -> usize {
 /// The cost of a call with this end.
 pub(crate) fn charge_of(outcome: &Result<Invoked, InvocationError>) -> Charge {
     match outcome {
-        Ok(Invoked::Tool(_) | Invoked::Resource(_) | Invoked::Prompt(_)) => Charge::Estimate,
-        // The estimate is for what the call has not done yet.
-        Ok(Invoked::NeedsInput(_)) => Charge::Metered,
+        // A handler that asks has run as well, and can be had to ask again and again.
+        Ok(
+            Invoked::Tool(_) | Invoked::Resource(_) | Invoked::Prompt(_) | Invoked::NeedsInput(_),
+        ) => Charge::Estimate,
         Ok(Invoked::NeedsConfirmation(_)) => Charge::Released,
         Err(error) => error.meaning().charge,
     }

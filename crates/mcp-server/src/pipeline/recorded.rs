@@ -15,9 +15,10 @@ use crate::{
         governed::Admitted,
         idempotency::KeyEnd,
         start_entry::{Labels, start_of},
+        unanswered::{Asked, Unanswered},
     },
 };
-use adapter_tools::ToolError;
+use adapter_tools::{ToolError, Waiting};
 use governance::{Micros, ReservationName};
 use ledger::{
     Account, BeginError, CallId, Claim, End, Finished, Note, NoteKind, OpenCall, Outcome, Recorder,
@@ -40,15 +41,23 @@ pub(crate) struct Recorded<S> {
     recorder: Recorder,
     redactor: Arc<Redactor>,
     clock: Clock,
+    unanswered: Arc<dyn Unanswered>,
 }
 
 impl<S> Recorded<S> {
-    pub(crate) fn new(inner: S, recorder: Recorder, redactor: Arc<Redactor>, clock: Clock) -> Self {
+    pub(crate) fn new(
+        inner: S,
+        recorder: Recorder,
+        redactor: Arc<Redactor>,
+        clock: Clock,
+        unanswered: Arc<dyn Unanswered>,
+    ) -> Self {
         Self {
             inner,
             recorder,
             redactor,
             clock,
+            unanswered,
         }
     }
 }
@@ -204,6 +213,13 @@ where
             let calling = pin!(self.inner.call(cx, admitted));
             cx.with_room(calling).await
         };
+        if let Ok(Invoked::NeedsInput(needed)) = &outcome
+            && let Some(meter) = needed.waiting.as_ref().and_then(Waiting::meter)
+        {
+            let call = report.call().unwrap_or_else(|| CallId::new(began_us));
+            let asked = Asked::of(cx, &capability, call);
+            Arc::clone(&self.unanswered).charge_what_is_left(asked, Arc::clone(meter));
+        }
         let finished = entry.finish(&outcome);
         let _held = cx.hold_answer(report.result_bytes().unwrap_or_default());
         if let Some(finished) = finished

@@ -16,6 +16,7 @@ mod lists;
 mod never_reached;
 mod outage;
 mod plain_reads;
+mod questions;
 mod record;
 mod refusals;
 mod replays;

@@ -53,8 +53,8 @@ impl Place {
         let Some(call) = running.get_mut(&id).filter(|it| it.seat == self.at) else {
             return;
         };
-        if call.answer.is_none() {
-            // Nobody waits for it: it is being cancelled.
+        if call.answer.as_ref().is_none_or(oneshot::Sender::is_closed) {
+            // Nobody waits for it: it is being cancelled, or about to be, and what it uses is still its own.
             return;
         }
         let askable = call.cx.askable();
@@ -91,7 +91,8 @@ impl Place {
         );
         let cx = std::mem::replace(&mut call.cx, about);
         call.is_asking = true;
-        call.is_uncharged = true;
+        call.is_unanswered = true;
+        let meter = Arc::clone(call.cx.meter());
         seat.running -= 1;
         if seat.running == 0 {
             seat.quiet_since = None;
@@ -121,7 +122,7 @@ impl Place {
         self.scheduler.begin_what_can(&mut guard);
         drop(guard);
         drop(cx);
-        let needed = needed(&self.scheduler, id, round, questions);
+        let needed = needed(&self.scheduler, id, round, questions, meter);
         // Whoever has given the call up drops it, which gives the handler up.
         let _ = waiter.send(Err(ToolError::NeedsInput(needed)));
     }
@@ -149,7 +150,14 @@ impl Scheduler {
             .keys()
             .all(|key| answers.responses.contains_key(key))
         {
-            let needed = needed(self, id, asking.round, asking.questions.clone());
+            let (round, questions) = (asking.round, asking.questions.clone());
+            let Some(call) = state.running.get(&id) else {
+                return Some(Err(gone()));
+            };
+            // Nothing has run for these answers, so that there is no estimate to charge.
+            cx.add_cost_micros(0);
+            let meter = Arc::clone(call.cx.meter());
+            let needed = needed(self, id, round, questions, meter);
             return Some(Err(ToolError::NeedsInput(needed)));
         }
         let asking = state.asking.remove(&id)?;
@@ -190,7 +198,7 @@ impl Scheduler {
         }
         seat.bells.outgoing.notify_one();
         call.cx = cx.clone();
-        call.is_uncharged = false;
+        call.is_unanswered = false;
         call.answer = answer.take();
         Ok(id)
     }
@@ -289,6 +297,7 @@ fn needed(
     id: u64,
     round: u64,
     questions: BTreeMap<String, Question>,
+    meter: Arc<CallMeter>,
 ) -> Needed {
     let weak = Arc::downgrade(scheduler);
     let give_up = move || {
@@ -299,13 +308,13 @@ fn needed(
     Needed {
         questions,
         state: Some(json!({ CALL: id, PROCESS: &*scheduler.process })),
-        waiting: Some(Waiting::new(give_up)),
+        waiting: Some(Waiting::new(give_up).with_meter(meter)),
     }
 }
 
 /// Adds what was metered while the handler waited to the call that it goes on with.
 fn charge_on(waiting: &CallMeter, call: &CallMeter) {
-    if let Some(micros) = waiting.cost_micros() {
+    if let Some(micros) = waiting.take_cost_micros() {
         call.add_cost_micros(micros);
     }
     let (tokens_in, tokens_out) = waiting.tokens();

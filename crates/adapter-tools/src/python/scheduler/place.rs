@@ -123,12 +123,10 @@ impl Place {
         };
         // It has ended while its question was open: nobody waits for it.
         state.asking.remove(&id);
-        if call.is_uncharged && call.cx.meter().cost_micros().is_some() {
-            tracing::warn!(
-                tool = %call.key.1,
-                "a handler reported a cost while it waited for answers that did not come; no client is charged \
-                 for it"
-            );
+        if call.is_unanswered && !call.cx.is_cancelled() {
+            // Of one that was given up nothing is told but what it has cost.
+            let note = "the handler has ended without the answers that it had asked for";
+            call.cx.meter().note(note.to_owned());
         }
         if !state.breaker.is_empty() {
             state.breaker.answered(&call.key, id);
