@@ -1,5 +1,6 @@
 //! Checks that need the whole configuration.
 
+pub(crate) mod family;
 pub(crate) mod needs;
 pub(crate) mod owlclaw;
 mod rules;

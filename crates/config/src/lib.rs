@@ -30,6 +30,7 @@ use self::layer::{Layer, Origins};
 use self::reading::document::Document;
 use self::reading::layers::{Rank, Source as FileSource};
 
+pub use self::check::family::pattern_meets_template;
 pub use self::check::needs::Needs;
 pub use self::check::unmatched::{OnOffer, RuleAbout, UnmatchedFilter, upstream_key};
 pub use self::environment::Environment;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use adapter_skills::{ScanOptions, SkillCatalog};
 use adapter_tools::{Tool, ToolSet};
-use config::{Config, OnOffer, UnmatchedFilter};
+use config::{Config, OnOffer, UnmatchedFilter, pattern_meets_template};
 use governance::pattern_matches;
 use mcp_server::{
     CombinedResources, IncludeSkill, NotOffered, Offer, ResourceEntry, Resources, SearchOptions,
@@ -107,14 +107,13 @@ pub(super) fn on_offer(
     let tools = offer.tools().iter();
     let resources = offer.resources().entries().iter();
     let resources = resources.map(|it| governed(it).to_owned());
-    // A rule for a family of resources matches its template.
-    let templates = offer.resources().templates().iter();
-    let templates = templates.map(|it| it.uri_template.clone());
+    let (listed, templates) = templates(offer);
     OnOffer {
         tools: tools
             .map(|tool| (tool.name().to_owned(), tool.own_name().to_owned()))
             .collect(),
-        resources: resources.chain(templates).collect(),
+        resources: resources.chain(listed).collect(),
+        templates,
         prompts: {
             let prompts = offer.prompts().entries().iter();
             prompts.map(|it| it.name.clone()).collect()
@@ -127,6 +126,14 @@ pub(super) fn on_offer(
         unheard: sources.gateway().beginnings(false),
         overlaps: sources.gateway().overlaps(),
     }
+}
+
+/// Templates of skills, all of which are in the list, so that an address which is not there is misspelt; and templates
+/// of addresses that no list has one by one.
+fn templates(offer: &Offer) -> (Vec<String>, Vec<String>) {
+    let templates = offer.resources().templates().iter();
+    let templates = templates.map(|it| it.uri_template.clone());
+    templates.partition(|it| it.starts_with("skill://"))
 }
 
 /// Address by which rules know a resource.
@@ -176,19 +183,23 @@ pub(super) fn filters(
     let resources: Vec<String> = resources.collect();
     let prompts = offer.prompts().entries().iter();
     let prompts: Vec<String> = prompts.map(|it| it.name.clone()).collect();
+    let (_, families) = templates(offer);
     for (name, filter) in &config.filters {
-        for (kind, patterns, names) in [
-            ("resources", &filter.resources, &resources),
-            ("prompts", &filter.prompts, &prompts),
+        for (kind, patterns, names, families) in [
+            ("resources", &filter.resources, &resources, &families[..]),
+            ("prompts", &filter.prompts, &prompts, &[]),
         ] {
             let is_heard =
                 |it: &&String| !unheard.iter().any(|beginning| it.starts_with(beginning));
             for pattern in patterns.iter().filter(is_heard) {
-                if !names.iter().any(|it| pattern_matches(pattern, it)) {
+                let mut templates = families.iter();
+                if !names.iter().any(|it| pattern_matches(pattern, it))
+                    && !templates.any(|it| pattern_meets_template(pattern, it))
+                {
                     filters.push(UnmatchedFilter {
                         key: format!("filters.{name}.{kind}"),
                         pattern: pattern.clone(),
-                        names: names.clone(),
+                        names: names.iter().chain(families).cloned().collect(),
                     });
                 }
             }

@@ -3,6 +3,7 @@
 
 use governance::{PolicyFile, file::AccessRules};
 
+use crate::check::family::pattern_meets_template;
 use crate::layer::{child, origin_near};
 use crate::nearest::nearest;
 use crate::problem::{Origin, Problem, Severity};
@@ -16,6 +17,8 @@ pub struct OnOffer {
     pub tools: Vec<(String, String)>,
     /// The addresses of the resources.
     pub resources: Vec<String>,
+    /// Templates of the addresses of families of resources (RFC 6570).
+    pub templates: Vec<String>,
     /// The names of the prompts.
     pub prompts: Vec<String>,
     /// Patterns that select tools where those come from, and match nothing there.
@@ -102,11 +105,15 @@ impl Loaded {
         let unmatched = rules.filter_map(|rule| {
             let (severity, message, hint) = match rule.kind {
                 Kind::Resource | Kind::Prompt => {
-                    let names = match rule.kind {
-                        Kind::Resource => &offered.resources,
-                        _ => &offered.prompts,
+                    let (names, families) = match rule.kind {
+                        Kind::Resource => (&offered.resources, &*offered.templates),
+                        _ => (&offered.prompts, &[][..]),
                     };
-                    let names = names.iter().map(String::as_str);
+                    let mut meets = families.iter();
+                    if meets.any(|it| pattern_meets_template(rule.pattern, it)) {
+                        return None;
+                    }
+                    let names = names.iter().chain(families).map(String::as_str);
                     if !matches_none(rule.pattern, names.clone()) {
                         return None;
                     }
