@@ -125,7 +125,7 @@ impl Server {
         standing.offered(&config, &catalog, offer.tools(), lost);
         let unmatched = rules.loaded().unmatched(&on_offer);
         standing::refuse(&unmatched)?;
-        standing.rules([unheeded, unmatched].concat());
+        standing.rules(unheeded, unmatched);
 
         let policy = Arc::new(policy::policy(&config, &catalog, &offer)?);
         let settled = Mutex::new(offering::capabilities(&offer));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ impl Server {
         let mut updates = gateway.updates();
         let mut prompts = self.sources.prompts_in_force();
         let mut pins = gateway.pins_path().map(FileWatch::start);
+        let mut unread = None;
+        self.note_unread_skills(&skills.borrow(), &mut unread, "skills");
         // What has changed since the server read it and before it watched.
         self.reload(&mut rules, Cause::File).await;
         gateway.pins_changed();
@@ -78,6 +81,7 @@ impl Server {
             }
             let catalog = Arc::clone(&skills.borrow_and_update());
             self.note_prompts(&mut prompts);
+            self.note_unread_skills(&catalog, &mut unread, "skills");
             self.refresh(&catalog, &rules);
             self.note_pins();
         }
@@ -96,6 +100,23 @@ impl Server {
         *before = now;
     }
 
+    /// Records that not all skills can be read, once for each reason.
+    fn note_unread_skills(&self, catalog: &SkillCatalog, before: &mut Option<String>, cause: &str) {
+        let now = catalog.incomplete().map(|hold| hold.problem.clone());
+        if let Some(problem) = now.as_ref().filter(|_| now != *before) {
+            let problems = [Problem::error(Origin::Default, problem.clone())];
+            let version = self.policy_version();
+            notes::policy_rejected(
+                self.mcp.recorder(),
+                version,
+                cause,
+                Path::new("skills"),
+                &problems,
+            );
+        }
+        *before = now;
+    }
+
     /// Records which definitions of upstreams are held now, and which were approved.
     fn note_pins(&self) {
         for event in self.sources.gateway().take_pin_events() {
@@ -108,6 +129,8 @@ impl Server {
         if cause == Cause::Signal {
             // Somebody has looked, and means it.
             self.watching.forget();
+            // That nothing is forgotten is on record as well.
+            self.note_unread_skills(&self.skills.borrow(), &mut None, cause.as_str());
         }
         if cause == Cause::HostFile {
             return self.reload_host_files(rules).await;
@@ -125,19 +148,17 @@ impl Server {
         let catalog = Arc::clone(&self.skills.borrow());
         let offer = self.mcp.offer();
         let loaded = changed.loaded();
-        let unmatched = [
-            loaded.unheeded(&application::governed_elsewhere(self.sources.app())),
-            loaded.unmatched(&offering::on_offer(
-                &offer,
-                &catalog,
-                &self.sources,
-                &self.filters,
-                &self.standing.lost(),
-            )),
-        ]
-        .concat();
-        if unmatched.iter().any(|it| it.severity == Severity::Error) {
-            return self.reject(rules, cause, &unmatched);
+        let unheeded = loaded.unheeded(&application::governed_elsewhere(self.sources.app()));
+        let unmatched = loaded.unmatched(&offering::on_offer(
+            &offer,
+            &catalog,
+            &self.sources,
+            &self.filters,
+            &self.standing.lost(),
+        ));
+        let mut all = unheeded.iter().chain(&unmatched);
+        if all.any(|it| it.severity == Severity::Error) {
+            return self.reject(rules, cause, &[unheeded, unmatched].concat());
         }
         let policy = match policy::policy(&changed.config, &catalog, &offer) {
             Ok(policy) => policy,
@@ -190,7 +211,7 @@ impl Server {
             "the rules have changed"
         );
         rules.accept(*changed);
-        self.standing.rules(unmatched);
+        self.standing.rules(unheeded, unmatched);
         self.settle(&offer);
     }
 
@@ -271,7 +292,7 @@ impl Server {
                 BTreeMap::new()
             }
         };
-        self.standing.rules([unheeded, unmatched].concat());
+        self.standing.rules(unheeded, unmatched);
         match policy::holding(config, catalog, &offer, &held) {
             Ok(policy) => {
                 let versions = (self.policy_version(), policy.version());

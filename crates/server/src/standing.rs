@@ -25,7 +25,10 @@ pub(super) struct Standing(Mutex<State>);
 #[derive(Debug)]
 struct State {
     offer: Vec<Problem>,
-    rules: Vec<Problem>,
+    /// Settings of the application that do not hold here, and do elsewhere.
+    unheeded: Vec<Problem>,
+    /// Rules that match nothing.
+    unmatched: Vec<Problem>,
     /// Tools and resources that are new, and held back since a rule may have been about them.
     news: Vec<Problem>,
     lost: Vec<NotOffered>,
@@ -38,7 +41,8 @@ impl Standing {
     pub(super) fn new(memory: SkillMemory) -> Self {
         Self(Mutex::new(State {
             offer: Vec::new(),
-            rules: Vec::new(),
+            unheeded: Vec::new(),
+            unmatched: Vec::new(),
             news: Vec::new(),
             lost: Vec::new(),
             memory,
@@ -94,21 +98,23 @@ impl Standing {
         self.state().lost.clone()
     }
 
-    /// Notes the rules that match nothing, and returns those that are new.
-    pub(super) fn rules(&self, unmatched: Vec<Problem>) {
+    /// Notes the settings of the application that do not hold here, and the rules that match nothing.
+    pub(super) fn rules(&self, unheeded: Vec<Problem>, unmatched: Vec<Problem>) {
         let mut state = self.state();
-        tell(&state.rules, &unmatched);
-        state.rules = unmatched;
+        tell(&state.unheeded, &unheeded);
+        tell(&state.unmatched, &unmatched);
+        (state.unheeded, state.unmatched) = (unheeded, unmatched);
     }
 
-    /// Component of `/health` for the offer. A rule that matches nothing is reported and is no
-    /// failure.
+    /// Component of `/health` for the offer. A rule that matches nothing is a failure: what it was to
+    /// guard is free, whether it was misspelt before the start or since.
     pub(super) fn component(standing: &Arc<Self>) -> Component {
         let standing = Arc::clone(standing);
         Component::new(move || {
             let state = standing.state();
             let all = state.forgetful.iter().chain(&state.offer);
-            let all = all.chain(&state.news).chain(&state.rules);
+            let all = all.chain(&state.news).chain(&state.unmatched);
+            let all = all.chain(&state.unheeded);
             let mut shown: Vec<String> = all.map(said).collect();
             let more = shown.len().saturating_sub(MAX_SHOWN);
             shown.truncate(MAX_SHOWN);
@@ -117,7 +123,14 @@ impl Standing {
             }
             ComponentState {
                 name: COMPONENT,
-                ok: state.offer.is_empty() && state.news.is_empty() && state.forgetful.is_empty(),
+                ok: [
+                    &state.offer,
+                    &state.news,
+                    &state.forgetful,
+                    &state.unmatched,
+                ]
+                .iter()
+                .all(|it| it.is_empty()),
                 detail: (!shown.is_empty()).then(|| shown.join("; ")),
             }
         })

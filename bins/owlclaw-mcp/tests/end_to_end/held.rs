@@ -424,6 +424,98 @@ async fn by_a_setting_a_rule_that_matches_nothing_is_an_error() {
     assert_eq!(fate(&mut client, "echo").await, "confirmation");
 }
 
+/// Without that setting the tool is free, which whoever looks after the server has to hear of.
+#[tokio::test]
+async fn a_rule_that_is_misspelt_while_the_server_runs_degrades_its_health_until_it_is_mended() {
+    let site = Site::new(json!({"governance": {"confirm": ["echo"]}}));
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    assert_eq!(fate(&mut client, "echo").await, "confirmation");
+    assert_eq!(offer_health(&server).await["ok"], true);
+    let right = site.read("mcp-server.yaml");
+    site.write("mcp-server.yaml", right.replace("[\"echo\"]", "[\"ecko\"]"));
+    turns(&mut client, "ran").await;
+    let told = health_of_offer_becomes(&server, false).await;
+    for said in ["`governance.confirm[0]`", "did you mean `echo`?"] {
+        assert!(told.contains(said), "{told}");
+    }
+    site.write("mcp-server.yaml", right);
+    becomes_governed(&mut client).await;
+    health_of_offer_becomes(&server, true).await;
+}
+
+async fn becomes_governed(client: &mut HttpClient) {
+    turns(client, "confirmation").await;
+}
+
+/// Waits until `/health` says so of the offer, and returns what it says.
+async fn health_of_offer_becomes(server: &HttpServer, ok: bool) -> String {
+    let end = Instant::now() + GENEROUS;
+    loop {
+        let health = offer_health(server).await;
+        if health["ok"] == ok {
+            return health["detail"].as_str().unwrap_or_default().to_owned();
+        }
+        assert!(Instant::now() < end, "never {ok}: {health}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+const FAMILIES: &str = "
+import os
+from owlclaw_worker import FastMCP
+app = FastMCP('families')
+
+@app.tool
+def echo(text: str) -> str:
+    return text
+
+@app.resource('data://{name}')
+def data(name: str) -> str:
+    return 'about ' + name
+
+@app.prompt
+def greet() -> str:
+    return 'hello'
+";
+
+/// A rule may be about some addresses of a family, which no list has one by one.
+#[tokio::test]
+async fn a_pattern_matches_the_addresses_that_a_template_can_have() {
+    let rules = |resource: &str, prompt: &str| {
+        json!({"governance": {
+            "unmatched_rules": "error",
+            "default": {
+                "resources": {"deny": [resource]},
+                "prompts": {"deny": [prompt]},
+            },
+        }})
+    };
+    let site = Site::new(rules("data://secret*", "gr*t"));
+    site.write("app.py", FAMILIES);
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    for (uri, is_refused) in [("data://open", false), ("data://secret-1", true)] {
+        let read = server
+            .request("resources/read", json!({ "uri": uri }))
+            .await;
+        let refused = read.response["error"]["data"]["reason"] == "permission";
+        assert_eq!(refused, is_refused, "{uri}: {}", read.response);
+    }
+    for (resource, prompt, key) in [
+        ("date://secret*", "greet", "resources.deny"),
+        ("data://secret/*", "greet", "resources.deny"),
+        ("data://secret*", "grete", "prompts.deny"),
+    ] {
+        let site = Site::new(rules(resource, prompt));
+        site.write("app.py", FAMILIES);
+        let said = run(site.command(&["start"])).await;
+        assert_eq!(said.code, Some(1), "{resource} {prompt}: {}", said.messages);
+        assert!(said.messages.contains(key), "{}", said.messages);
+    }
+}
+
 const PETS: &str = "
 openapi: 3.0.3
 servers: [{url: 'http://127.0.0.1:9/v1'}]

@@ -264,6 +264,55 @@ async fn a_wrong_file_changes_nothing_and_is_told_with_line_and_column() {
 }
 
 #[tokio::test]
+async fn skills_that_are_gone_while_the_server_runs_are_told_in_the_ledger() {
+    let site = Site::new(json!({}));
+    site.skill("shop", "echo", "owlclaw: {risk_level: critical}\n");
+    let server = site.http().await;
+    let rejected = |site: &Site| -> Vec<Value> {
+        let notes = notes(site);
+        let rejected = of_kind(&notes, NoteKind::POLICY_REJECTED);
+        rejected.into_iter().map(|(_, detail)| detail).collect()
+    };
+    let becomes = async |causes: &[&str]| {
+        let end = Instant::now() + GENEROUS;
+        loop {
+            let told = rejected(&site);
+            let now: Vec<_> = told.iter().map(|it| it["cause"].clone()).collect();
+            if now == causes {
+                return told;
+            }
+            assert!(Instant::now() < end, "{told:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert_eq!(becomes(&[]).await, [] as [Value; 0]);
+    // A volume that is not mounted is an empty directory.
+    fs::rename(site.path("skills/shop"), site.path("shop")).unwrap();
+    let told = becomes(&["skills"]).await;
+    let message = told[0]["problems"][0]["message"].as_str().unwrap();
+    assert!(message.contains("skills"), "{message}");
+    // Whoever has it forgotten is told that it is not.
+    server.process().signal("HUP").await;
+    becomes(&["skills", "signal"]).await;
+    // Once it was back, it is told anew.
+    fs::rename(site.path("shop"), site.path("skills/shop")).unwrap();
+    let end = Instant::now() + GENEROUS;
+    while server
+        .client()
+        .exchange(&HttpRequest::get("/health"))
+        .await
+        .json()["status"]
+        != "ok"
+    {
+        assert!(Instant::now() < end);
+        sleep(Duration::from_millis(20)).await;
+    }
+    fs::rename(site.path("skills/shop"), site.path("shop")).unwrap();
+    becomes(&["skills", "signal", "skills"]).await;
+    server.process().signal("TERM").await;
+}
+
+#[tokio::test]
 async fn a_mounted_volume_that_is_swapped_is_followed() {
     let site = site(&["echo"]);
     fs::remove_file(site.path("mcp-server.yaml")).unwrap();
