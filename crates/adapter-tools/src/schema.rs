@@ -4,6 +4,7 @@ mod effort;
 mod order;
 mod plain;
 mod portable;
+mod secret;
 
 use crate::violation::{Violation, violations_of};
 pub(crate) use derived::schema_of;
@@ -12,6 +13,7 @@ use jsonschema::{Draft, PatternOptions, ValidationError, ValidationOptions, Vali
 pub(crate) use order::NameOrder;
 use plain::PlainObject;
 pub(crate) use portable::{portable, take_out_nulls};
+pub(crate) use secret::secret_members;
 use serde_json::Value;
 use std::borrow::Cow;
 

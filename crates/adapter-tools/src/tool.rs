@@ -1,6 +1,6 @@
 use crate::{
     Arguments, InvalidArguments, SchemaError, ToolCx, ToolError, ToolOutput, arguments,
-    schema::{self, CheckedSchema, NameOrder},
+    schema::{self, CheckedSchema, NameOrder, secret_members},
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -455,6 +456,14 @@ impl Tool {
     /// The schema of its structured answers, if it promises any.
     pub fn output_schema(&self) -> Option<&Arc<Value>> {
         self.output.as_ref().map(|schema| &schema.value)
+    }
+
+    /// JSON pointers (RFC 6901, with `*` for any member or item) to the values, in arguments and structured answers,
+    /// that the schemas mark as secret: `writeOnly: true`, or `format: password`, as pydantic writes `SecretStr`.
+    pub fn secret_members(&self) -> BTreeSet<String> {
+        let schemas = [Some(&self.input), self.output.as_ref()];
+        let schemas = schemas.into_iter().flatten();
+        schemas.flat_map(|it| secret_members(&it.value)).collect()
     }
 
     /// The hints about what it does.

@@ -50,6 +50,7 @@ pub struct McpServer<Q: QuotaStore> {
     engine: Arc<McpEngine<Q>>,
     governor: Arc<Governor<Q>>,
     recorder: Recorder,
+    redactor: Arc<Redactor>,
     offer: Arc<ArcSwap<Offer>>,
     metrics: Metrics,
     observer: Observer,
@@ -84,6 +85,24 @@ pub struct Parts<Q> {
     pub filters: Filters,
 }
 
+/// Has what the schemas of tools mark as secret taken out of all that is kept of their calls.
+fn declare_secrets<'a>(redactor: &Redactor, offers: impl IntoIterator<Item = &'a Offer>) {
+    let mut pointers = BTreeMap::<String, Vec<String>>::new();
+    for tool in offers.into_iter().flat_map(|offer| offer.tools().iter()) {
+        let secret = tool.secret_members();
+        if !secret.is_empty() {
+            let of_tool = pointers.entry(tool_capability(tool.name())).or_default();
+            of_tool.extend(secret);
+        }
+    }
+    if let Err(error) = redactor.declare(&pointers) {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "what schemas of tools mark as secret is not redacted"
+        );
+    }
+}
+
 impl<Q: QuotaStore> McpServer<Q> {
     /// Puts the parts together.
     pub fn new(parts: Parts<Q>, options: Options) -> Arc<Self> {
@@ -99,6 +118,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             components: others,
             filters,
         } = parts;
+        declare_secrets(&redactor, [&offer]);
         let metrics = Metrics::new();
         let observer = Observer::new(
             metrics.clone(),
@@ -138,7 +158,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             answering: options.answering,
             sealer: Sealer::new(),
             recorder: recorder.clone(),
-            redactor,
+            redactor: Arc::clone(&redactor),
             tasks: tasks.clone(),
             default_timeout: options.default_timeout,
             clock: options.clock,
@@ -198,6 +218,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             engine,
             governor,
             recorder,
+            redactor,
             offer,
             metrics,
             observer,
@@ -317,6 +338,8 @@ impl<Q: QuotaStore> McpServer<Q> {
     /// them: the lists, and the single resources they listen to. Calls under way go on with what
     /// they began with.
     pub fn replace_offer(&self, offer: Offer) {
+        // Before any call can meet the new offer, and still of the old one, with which calls go on.
+        declare_secrets(&self.redactor, [&offer, &self.offer.load()]);
         let before = self.offer.swap(Arc::new(offer));
         let now = self.offer.load();
         if before.has_apps() != now.has_apps() {

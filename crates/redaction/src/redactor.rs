@@ -9,7 +9,15 @@ use crate::{
     spec::{BadSpec, Spec},
     string,
 };
-use std::{borrow::Cow, fmt, sync::LazyLock};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, LazyLock, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// Depth to which strings of JSON are searched for JSON of their own; deeper strings are treated as
 /// plain text.
@@ -25,6 +33,9 @@ pub struct Redactor {
     detect: Detect,
     placeholders: Placeholders,
     finds_private_keys: bool,
+    /// Pointers that capabilities declare themselves.
+    declared: RwLock<Arc<Pointers>>,
+    has_declared: AtomicBool,
 }
 
 /// Without the key.
@@ -59,6 +70,33 @@ impl Redactor {
             detect: Detect::new(spec.detectors),
             placeholders: Placeholders::new(&key),
             finds_private_keys: spec.detectors.private_keys,
+            declared: RwLock::default(),
+            has_declared: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes out, besides what the specification says, what `pointers` lead to: by capability, as in
+    /// [`Spec::pointers`]. They take the place of those that were declared before.
+    ///
+    /// # Errors
+    ///
+    /// [`BadSpec`] for the first thing in `pointers` that cannot be used; those before stay.
+    pub fn declare(&self, pointers: &BTreeMap<String, Vec<String>>) -> Result<(), BadSpec> {
+        let declared = Arc::new(Pointers::new(pointers)?);
+        *self
+            .declared
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = declared;
+        let has_declared = !pointers.is_empty();
+        self.has_declared.store(has_declared, Ordering::Release);
+        Ok(())
+    }
+
+    /// The pointers that capabilities declare; `None` if there are none.
+    fn declared(&self) -> Option<Arc<Pointers>> {
+        self.has_declared.load(Ordering::Acquire).then(|| {
+            let declared = self.declared.read();
+            Arc::clone(&declared.unwrap_or_else(PoisonError::into_inner))
         })
     }
 
@@ -71,16 +109,24 @@ impl Redactor {
     /// pointer leads to them.
     #[must_use]
     pub fn json<'a>(&self, capability: &str, json: &'a str) -> Cow<'a, str> {
-        self.after_known(json, |json| {
-            self.outermost(json, &self.pointers.of(capability))
-        })
+        let declared = self.declared();
+        let mut pointers = self.pointers.of(capability);
+        if let Some(declared) = &declared {
+            pointers.extend(declared.of(capability));
+        }
+        self.after_known(json, |json| self.outermost(json, &pointers))
     }
 
     /// The same for what a capability was to take that does not exist: its name may be a mistake, so
     /// that the pointers of all capabilities count.
     #[must_use]
     pub fn json_for_any<'a>(&self, json: &'a str) -> Cow<'a, str> {
-        self.after_known(json, |json| self.outermost(json, &self.pointers.all()))
+        let declared = self.declared();
+        let mut pointers = self.pointers.all();
+        if let Some(declared) = &declared {
+            pointers.extend(declared.all());
+        }
+        self.after_known(json, |json| self.outermost(json, &pointers))
     }
 
     /// JSON without known values, and then without what `rest` takes out.

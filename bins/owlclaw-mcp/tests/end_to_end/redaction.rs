@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use testkit::{Conversation, MODERN};
 
-use crate::support::{END, Site, call, log, text};
+use crate::support::{END, Site, call, log, run, text};
 
 /// Uses what it is given in every way in which a secret may get out.
 const APP: &str = r#"
@@ -99,6 +99,81 @@ fn arguments(card: &str) -> Value {
         "password": PASSWORD,
         "more": {"mail": MAIL, "nickname": "hunter2", "note": format!("use {KEY}, please")},
     })
+}
+
+/// Says by types alone what is secret. No name, and no shape, tells.
+const TYPED: &str = r#"
+import typing
+import pydantic
+from owlclaw_worker import FastMCP
+
+app = FastMCP("door")
+
+
+class Door(pydantic.BaseModel):
+    label: str
+    phrase: pydantic.SecretStr
+
+
+class Opened(pydantic.BaseModel):
+    by: typing.Annotated[str, pydantic.Field(json_schema_extra={"writeOnly": True})]
+
+
+@app.tool
+def open_door(word: pydantic.SecretStr, doors: typing.List[Door], also: typing.Optional[pydantic.SecretBytes] = None) -> Opened:
+    """Opens doors."""
+    with open("given.txt", "a") as file:
+        file.write(" ".join([word.get_secret_value(), doors[0].phrase.get_secret_value(), also.get_secret_value().decode()]))
+    return Opened(by=word.get_secret_value())
+"#;
+
+#[tokio::test]
+async fn what_types_mark_as_secret_is_kept_nowhere_and_shown_to_nobody() {
+    let said = ["open sesame", "friend and enter", "swordfish at noon"];
+    let arguments = json!({
+        "word": said[0],
+        "doors": [{"label": "front", "phrase": said[1]}],
+        "also": said[2],
+    });
+    for needs_approval in [false, true] {
+        let confirmation = if needs_approval { "operator" } else { "none" };
+        let site = Site::new(json!({
+            "logging": {"level": "DEBUG"},
+            "governance": {"tools": {"open_door": {"confirmation": confirmation}}},
+        }));
+        site.write("app.py", TYPED);
+        let mut server = site.stdio();
+        server.open(MODERN).await;
+        let answer = server
+            .request("tools/call", call("open_door", arguments.clone()))
+            .await;
+        let mut shown = answer.response.to_string();
+        match needs_approval {
+            true => assert!(shown.contains("confirmation"), "{shown}"),
+            // The caller and the handler have what they are to have.
+            false => {
+                assert!(shown.contains(said[0]), "{shown}");
+                assert_eq!(site.read("given.txt"), said.join(" "));
+                shown.clear();
+            }
+        }
+        server.close_input();
+        assert!(server.wait_exit(END).await.success());
+        let approvals = run(site.command(&["approvals", "list", "--format", "json"])).await;
+        let calls = run(site.command(&["ledger", "query", "--format", "json"])).await;
+        for text in [&shown, &server.stderr(), &approvals.output, &calls.output] {
+            assert_clean("what is shown", text.as_bytes(), &said);
+        }
+        for (name, bytes) in written(&site) {
+            assert_clean(&name, &bytes, &said);
+        }
+        let kept = match needs_approval {
+            true => approvals.output,
+            false => site.calls()[0].started.arguments.text.clone(),
+        };
+        assert!(kept.contains("front"), "{kept}");
+        assert_eq!(kept.matches("[redacted value").count(), 3, "{kept}");
+    }
 }
 
 #[tokio::test]
