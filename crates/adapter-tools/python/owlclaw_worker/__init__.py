@@ -56,6 +56,9 @@ __all__ = [
 
 LEVELS = ("debug", "info", "warning", "error")
 
+# Amounts with more digits before or after the point are sent with an exponent.
+_PLAIN_DIGITS = 40
+
 # The call that the running code belongs to; set by the serving loop.
 _current_call = ContextVar("owlclaw_worker_current_call", default=None)
 
@@ -136,7 +139,8 @@ def _amount(usd):
         raise ValueError("usd is not a decimal number: %r" % (usd,)) from None
     if not amount.is_finite() or amount < 0:
         raise ValueError("usd must be finite and not negative: %r" % (usd,))
-    return format(amount, "f")
+    # Written out, an exponent can be a text of gigabytes. The server understands both.
+    return format(amount, "f") if abs(amount.adjusted()) < _PLAIN_DIGITS else str(amount)
 
 
 def log(message, level="info"):

@@ -414,6 +414,22 @@ owlclaw_worker.progress(1)
             self.assertNotIn(None, worker.result(1, "wrong"))
             self.assertEqual(worker.frames_before(), [])
 
+    def test_amounts_are_sent_in_few_bytes_however_large_they_are(self):
+        import owlclaw_worker
+
+        for given, sent in (
+            (1e30, "1" + 30 * "0"),
+            ("1e-7", "0.0000001"),
+            ("1E+999999999", "1E+999999999"),
+            ("1E-999999999", "1E-999999999"),
+            ("0E+999999999", "0E+999999999"),
+            (0, "0"),
+        ):
+            self.assertEqual(owlclaw_worker._amount(given), sent)
+        for given in ("NaN", "sNaN", "Infinity", float("nan"), float("inf"), -1, "-0.01", "1E+99999999999999999999", None, True):
+            with self.subTest(given), self.assertRaises(ValueError):
+                owlclaw_worker._amount(given)
+
     def test_nothing_is_said_about_a_call_that_has_ended(self):
         with WorkerProcess(self.TEXT) as worker:
             worker.ready()
