@@ -221,7 +221,16 @@ async fn an_application_that_takes_too_long_is_ended() {
     let mut options = app.options();
     options.start_timeout = Duration::from_secs(5);
     let error = refusal(options).await;
-    assert!(matches!(error, StartError::TimedOut { .. }), "{error:?}");
+    assert!(
+        matches!(&error, StartError::TimedOut { place: Some(place), .. } if place == "app.py, line 4"),
+        "{error:?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .ends_with("the import was at app.py, line 4"),
+        "{error}"
+    );
     let pid = std::fs::read_to_string(app.directory.path().join("pid")).unwrap();
     has_ended(pid.parse().unwrap()).await;
 }

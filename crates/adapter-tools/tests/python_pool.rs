@@ -471,3 +471,30 @@ async def who():
     let (blocked, ()) = tokio::join!(block, others);
     blocked.unwrap();
 }
+
+#[tokio::test]
+async fn an_import_that_hangs_holds_up_neither_calls_nor_the_next_file() {
+    let version = |number: u32| {
+        app_with(&format!(
+            "@app.handler('version')\nasync def version():\n    return {number}\n"
+        ))
+    };
+    let app = App::new(&version(1));
+    for mode in [StartMode::Fork, StartMode::Spawn] {
+        app.write(&version(1));
+        let mut options = app.options();
+        (options.watch, options.start) = (true, mode);
+        let running = Running::start(options).await;
+        let hanging = format!("{}import time\ntime.sleep(600)\n", version(2));
+        app.write(&hanging);
+        running
+            .health_is(|health| health.reloading_since.is_some())
+            .await;
+        assert_eq!(running.text("version", json!({})).await, "1");
+        // Far sooner than an import may take.
+        app.write(&version(3));
+        running.health_is(|health| health.generation == 2).await;
+        assert_eq!(running.text("version", json!({})).await, "3");
+        assert!(running.python.health().failed_reload.is_none());
+    }
+}

@@ -11,7 +11,7 @@ def main():
 
     package_parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     given = {}
-    for name in ("SOCKET", "NONCE", "APP", "ROOT", "START", "MEMORY", "THREADS"):
+    for name in ("SOCKET", "NONCE", "APP", "ROOT", "START", "MEMORY", "THREADS", "PATIENCE"):
         given[name] = os.environ.pop("OWLCLAW_WORKER_" + name, None)
     missing = ["OWLCLAW_WORKER_" + name for name in ("SOCKET", "NONCE", "APP", "ROOT", "START") if not given[name]]
     if missing:
@@ -20,9 +20,9 @@ def main():
     _forget_path(package_parent)
     memory = int(given["MEMORY"]) if given["MEMORY"] else None
     threads = int(given["THREADS"] or 1)
-    return launcher.run(
-        launcher.Settings(given["SOCKET"], given["NONCE"], given["APP"], given["ROOT"], given["START"], memory, threads)
-    )
+    patience = float(given["PATIENCE"] or 0)
+    asked = [given[name] for name in ("SOCKET", "NONCE", "APP", "ROOT", "START")]
+    return launcher.run(launcher.Settings(*asked, memory, threads, patience))
 
 
 def _forget_path(package_parent):

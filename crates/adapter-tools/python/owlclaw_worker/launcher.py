@@ -27,7 +27,7 @@ _READ_SIZE = 64 * 1024
 class Settings:
     """What the server said in the environment."""
 
-    def __init__(self, socket_path, nonce, app, root, start, memory=None, threads=1):
+    def __init__(self, socket_path, nonce, app, root, start, memory=None, threads=1, patience=0.0):
         self.socket = socket_path
         self.nonce = nonce
         self.app = app
@@ -35,6 +35,7 @@ class Settings:
         self.start = start  # "fork" or "spawn"
         self.memory = memory  # bytes, for each worker
         self.threads = threads  # with one, synchronous handlers run on the main thread
+        self.patience = patience  # seconds after which it is told where the import is; 0 for never
         self.launcher = os.getpid()
 
 
@@ -280,7 +281,8 @@ def _load(settings, connection, loop):
     before = forkable.Watch()
     try:
         os.chdir(settings.root)
-        application = load.load(settings.app, settings.root, loop.run_until_complete)
+        with processes.telling_where(settings.patience):
+            application = load.load(settings.app, settings.root, loop.run_until_complete)
         frame, handlers = introduce.ready(application, settings.root, started, before.reasons(loop))
         if application.one_thread:
             settings.threads = 1

@@ -1,6 +1,7 @@
 """What a launcher and its workers ask of the operating system."""
 
 import contextlib
+import faulthandler
 import mmap
 import os
 import signal
@@ -195,3 +196,19 @@ class Original:
     def is_here(self):
         """Whether this is the process that made it."""
         return os.getpid() == self._pid if self._page is None else self._page[0]
+
+
+@contextlib.contextmanager
+def telling_where(seconds):
+    """Write the stacks to standard error if what is done takes longer than `seconds`; never with 0.
+
+    The server ends a process that hangs, and tells an author the file by these lines. They come from a thread of
+    the interpreter that needs no lock of Python's; it is gone when this ends.
+    """
+    if seconds:
+        faulthandler.dump_traceback_later(seconds, file=2)
+    try:
+        yield
+    finally:
+        if seconds:
+            faulthandler.cancel_dump_traceback_later()

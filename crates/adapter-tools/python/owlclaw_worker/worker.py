@@ -63,7 +63,8 @@ def _run(settings, order, loop, loaded):
             processes.limit_memory(settings.memory)
         if loaded is None:
             os.chdir(settings.root)
-            application = load.load(settings.app, settings.root, loop.run_until_complete)
+            with processes.telling_where(settings.patience):
+                application = load.load(settings.app, settings.root, loop.run_until_complete)
             frame, handlers = introduce.ready(application, settings.root, started)
             loaded = handlers, application.states(), application.app
             if application.one_thread:

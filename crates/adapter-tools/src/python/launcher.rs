@@ -127,7 +127,7 @@ impl Launcher {
             Err(Failed::TimedOut) => {
                 let after = options.start_timeout;
                 let stderr = process.kill().await.stderr;
-                Err(StartError::TimedOut { after, stderr })
+                Err(StartError::timed_out(after, &options.root, stderr))
             }
         }
     }

@@ -17,6 +17,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// ended.
 const MAX_RETIRING: usize = 4;
 
+/// Most times that loading is begun anew, one after the other, since files have changed meanwhile: an application
+/// may write files of its own while it is loaded.
+const MAX_SUPERSEDED: u32 = 8;
+
 /// Request to load the application again, with the place for its outcome.
 pub(super) type ReloadRequest = oneshot::Sender<Result<(), ReloadError>>;
 
@@ -62,7 +66,7 @@ impl Supervisor {
                 }
                 Task::Restart(cause) => {
                     let number = current.number + 1;
-                    match self.restart(number, &cause).await {
+                    match self.restart(number, &cause, &mut sources).await {
                         Some(next) => {
                             self.switch(&mut current, next, &mut retiring);
                             self.follow(&mut sources, &current);
@@ -71,14 +75,10 @@ impl Supervisor {
                     }
                 }
                 Task::Reload(request) => {
-                    if let Some(sources) = &mut sources {
-                        sources.take_note();
-                    }
                     let number = current.number + 1;
-                    self.shared.board.reloading();
-                    let loaded = tokio::select! {
-                        loaded = Generation::start(&self.shared, number) => loaded,
-                        () = stopped(self.stop.clone()) => break,
+                    let mut requests: Vec<_> = request.into_iter().collect();
+                    let Some(loaded) = self.load(number, &mut sources, &mut requests).await else {
+                        break;
                     };
                     let outcome = match loaded {
                         Ok(next) => {
@@ -94,12 +94,12 @@ impl Supervisor {
                         }
                         Err(error) => {
                             self.could_not_reload(&error, &mut sources);
-                            Err(ReloadError::Start(error))
+                            Err(Arc::new(error))
                         }
                     };
-                    if let Some(request) = request {
+                    for request in requests {
                         // Nobody may be waiting for it any more.
-                        let _ = request.send(outcome);
+                        let _ = request.send(outcome.clone().map_err(ReloadError::Start));
                     }
                 }
             }
@@ -119,6 +119,32 @@ impl Supervisor {
         board.stopped();
     }
 
+    /// Loads the application as it is now; `None` if that is not wanted any more. What changes meanwhile, and whoever
+    /// asks for it again, has loading begun anew: an import that hangs holds up no better file.
+    async fn load(
+        &mut self,
+        number: u64,
+        sources: &mut Option<SourceWatch>,
+        asking: &mut Vec<ReloadRequest>,
+    ) -> Option<Result<Generation, StartError>> {
+        let mut superseded = 0;
+        loop {
+            note(sources);
+            self.shared.board.reloading();
+            let may_be_superseded = superseded < MAX_SUPERSEDED;
+            tokio::select! {
+                loaded = Generation::start(&self.shared, number) => return Some(loaded),
+                () = stopped(self.stop.clone()) => return None,
+                () = changed(sources), if may_be_superseded => {}
+                Some(request) = self.requests.recv(), if may_be_superseded => asking.push(request),
+            }
+            superseded += 1;
+            tracing::info!(
+                "the application is loaded anew, since it has changed while it was loaded"
+            );
+        }
+    }
+
     /// Waits for something to do.
     async fn next(
         &mut self,
@@ -133,24 +159,23 @@ impl Supervisor {
             let ends = retiring.iter_mut().map(|it| Box::pin(it.ended()));
             futures_util::future::select_all(ends).await.1
         };
-        let changed = async {
-            match sources {
-                Some(sources) => sources.changed().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = stopped(self.stop.clone()) => Task::Stop,
             cause = current.lost() => Task::Restart(cause),
             Some(request) = self.requests.recv() => Task::Reload(Some(request)),
-            () = changed => Task::Reload(None),
+            () = changed(sources) => Task::Reload(None),
             at = ended => Task::Bury(at),
         }
     }
 
     /// Loads the application again that was lost, however often it takes; `None` if it is not wanted
     /// any more.
-    async fn restart(&mut self, number: u64, cause: &str) -> Option<Generation> {
+    async fn restart(
+        &mut self,
+        number: u64,
+        cause: &str,
+        sources: &mut Option<SourceWatch>,
+    ) -> Option<Generation> {
         let Shared {
             options,
             scheduler,
@@ -159,7 +184,9 @@ impl Supervisor {
         } = &*self.shared;
         tracing::error!(cause, "all python workers were lost");
         board.worker_is_lost(cause, scheduler.ready());
+        let mut superseded = 0;
         for attempt in 1.. {
+            note(sources);
             let start = async {
                 tokio::time::sleep(options.backoff(attempt)).await;
                 Generation::start(&self.shared, number).await
@@ -167,6 +194,10 @@ impl Supervisor {
             let started = tokio::select! {
                 started = start => started,
                 () = stopped(self.stop.clone()) => return None,
+                () = changed(sources), if superseded < MAX_SUPERSEDED => {
+                    superseded += 1;
+                    continue;
+                }
             };
             match started {
                 Ok(next) => {
@@ -219,6 +250,7 @@ impl Supervisor {
         );
         self.shared.board.could_not_reload(error);
         if let Some(sources) = sources {
+            // Files that it has written itself while it was loaded are no news.
             sources.expect_anything();
         }
     }
@@ -236,6 +268,22 @@ impl Supervisor {
             super::package::unpack(directory.path()).map_err(StartError::Prepare)?;
         }
         Ok(directory)
+    }
+}
+
+/// Notes the files that are about to be loaded. Until they are, any other may be the one that matters.
+fn note(sources: &mut Option<SourceWatch>) {
+    if let Some(sources) = sources {
+        sources.take_note();
+        sources.expect_anything();
+    }
+}
+
+/// Returns when files are others than those that were noted.
+async fn changed(sources: &mut Option<SourceWatch>) {
+    match sources {
+        Some(sources) => sources.changed().await,
+        None => std::future::pending().await,
     }
 }
 

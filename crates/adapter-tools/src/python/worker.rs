@@ -96,10 +96,7 @@ impl Worker {
             Ok(Err(refusal)) => Err(process.explain(refusal).await),
             Err(_) => {
                 let stderr = process.kill().await.stderr;
-                Err(StartError::TimedOut {
-                    after: patience,
-                    stderr,
-                })
+                Err(StartError::timed_out(patience, &options.root, stderr))
             }
         }
     }

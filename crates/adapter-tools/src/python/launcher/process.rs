@@ -64,6 +64,7 @@ impl LauncherProcess {
                     Mode::Spawn => "spawn",
                 },
             )
+            .env("OWLCLAW_WORKER_PATIENCE", patience(options).to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -209,6 +210,12 @@ impl Drop for LauncherProcess {
         // Without a thread it has its own word that it will end.
         let _ = thread::Builder::new().name(name).spawn(watch);
     }
+}
+
+/// Seconds from its beginning after which an import that has not ended says where it is: well before it is ended,
+/// since the interpreter takes its time to begin.
+fn patience(options: &PythonOptions) -> f64 {
+    options.start_timeout.as_secs_f64() * 2.0 / 3.0
 }
 
 fn python_path(package: &Path, options: &PythonOptions) -> OsString {
