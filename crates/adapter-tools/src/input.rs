@@ -221,9 +221,10 @@ impl Needed {
 }
 
 impl Answers {
-    /// Answer of the user to the form or URL under `key`; `None` if there is no such answer, or
-    /// none that makes sense: then the tool is to ask again.
-    pub fn elicited(&self, key: &str) -> Option<Elicited> {
+    /// Answer of the user to the form or URL that `asked` has under `key`; `None` if there is no such answer, or none
+    /// that makes sense: then the tool is to ask again. What was filled in is judged by the schema that was asked, as
+    /// arguments are by the tool's: a client may send anything.
+    pub fn elicited(&self, key: &str, asked: &Needed) -> Option<Elicited> {
         #[derive(Deserialize)]
         struct Wire {
             action: String,
@@ -232,7 +233,15 @@ impl Answers {
         }
         let wire: Wire = serde_json::from_str(self.responses.get(key)?.get()).ok()?;
         match wire.action.as_str() {
-            "accept" => Some(Elicited::Accepted(wire.content.unwrap_or_default())),
+            "accept" => {
+                let content = wire.content.unwrap_or_default();
+                match asked.questions.get(key)? {
+                    Question::Form { schema, .. } => filled_in(content, schema),
+                    Question::Url { .. } => Some(content),
+                    Question::Sample(_) | Question::Roots => None,
+                }
+                .map(Elicited::Accepted)
+            }
             "decline" => Some(Elicited::Declined),
             "cancel" => Some(Elicited::Cancelled),
             _ => None,
@@ -265,6 +274,31 @@ impl Answers {
     }
 }
 
+/// What a user has filled in, if it fits the form. Fields that may be left out and are null count as left out.
+fn filled_in(content: Map<String, Value>, schema: &Value) -> Option<Map<String, Value>> {
+    let compiled = schema::compile(schema);
+    let compiled = compiled.inspect_err(|error| {
+        tracing::error!(
+            error = error as &dyn std::error::Error,
+            "the schema of a form cannot be used, and so no answer to it"
+        );
+    });
+    let compiled = compiled.ok()?;
+    let mut content = Value::Object(content);
+    let fits = |content: &Value| {
+        let bytes = content.to_string().len();
+        compiled.check(content, bytes, 1).is_ok()
+    };
+    let fits = fits(&content) || take_out_nulls(&mut content, schema) && fits(&content);
+    if !fits {
+        return None;
+    }
+    match content {
+        Value::Object(content) => Some(content),
+        _ => None,
+    }
+}
+
 /// Severity of a message that a tool logs for its caller, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "named by RFC 5424")]
@@ -282,6 +316,7 @@ pub enum LogLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn answers(key: &str, json: &str) -> Answers {
         let raw = RawValue::from_string(json.to_owned()).unwrap();
@@ -292,22 +327,73 @@ mod tests {
     }
 
     #[test]
+    fn an_accepted_form_is_judged_by_the_schema_that_was_asked() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "size": { "enum": ["S", "L"] },
+                "count": { "type": "integer", "minimum": 1 },
+                "note": { "type": "string" },
+            },
+            "required": ["size"],
+            "additionalProperties": false,
+        });
+        let asked = Needed::form("k", "Which?", schema);
+        let given = |content: &str| {
+            let answer = format!(r#"{{"action":"accept","content":{content}}}"#);
+            answers("k", &answer).elicited("k", &asked)
+        };
+        for bad in [
+            "{}",
+            r#"{"size":"M"}"#,
+            r#"{"size":"S","count":0}"#,
+            r#"{"size":"S","count":"1"}"#,
+            r#"{"size":"S","admin":true}"#,
+            r#"{"size":null}"#,
+        ] {
+            assert_eq!(given(bad), None, "{bad}");
+        }
+        let without_note = given(r#"{"size":"S","count":2,"note":null}"#);
+        let expected = json!({ "size": "S", "count": 2 });
+        assert_eq!(
+            without_note.map(|it| match it {
+                Elicited::Accepted(content) => Value::Object(content),
+                other => panic!("{other:?}"),
+            }),
+            Some(expected)
+        );
+        let declined = answers("k", r#"{"action":"decline"}"#);
+        assert_eq!(declined.elicited("k", &asked), Some(Elicited::Declined));
+        let visit = Question::Url {
+            message: "Pay".to_owned(),
+            url: "https://example.org".to_owned(),
+        };
+        let asked = Needed::default().and("k", visit);
+        let visited = answers("k", r#"{"action":"accept"}"#).elicited("k", &asked);
+        assert_eq!(visited, Some(Elicited::Accepted(Map::new())));
+        let broken = Needed::form("k", "Which?", json!({ "type": "objekt" }));
+        let given = answers("k", r#"{"action":"accept","content":{}}"#);
+        assert_eq!(given.elicited("k", &broken), None);
+    }
+
+    #[test]
     fn answers_that_make_no_sense_are_none() {
+        let form = Needed::form("k", "What?", json!({ "type": "object" }));
         for bad in [
             "7",
             "{}",
             r#"{"action":"perhaps"}"#,
             r#"{"action":"accept","content":7}"#,
         ] {
-            assert_eq!(answers("k", bad).elicited("k"), None, "{bad}");
+            assert_eq!(answers("k", bad).elicited("k", &form), None, "{bad}");
         }
         let accepted = answers("k", r#"{"action":"accept","content":{"a":1}}"#);
         assert!(
-            matches!(accepted.elicited("k"), Some(Elicited::Accepted(content)) if content["a"] == 1)
+            matches!(accepted.elicited("k", &form), Some(Elicited::Accepted(content)) if content["a"] == 1)
         );
-        assert_eq!(accepted.elicited("other"), None);
+        assert_eq!(accepted.elicited("other", &form), None);
         assert_eq!(
-            answers("k", r#"{"action":"decline"}"#).elicited("k"),
+            answers("k", r#"{"action":"decline"}"#).elicited("k", &form),
             Some(Elicited::Declined)
         );
         let sampled = answers(

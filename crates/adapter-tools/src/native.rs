@@ -74,13 +74,12 @@ impl Tool {
     /// use adapter_tools::{Elicited, Needed, NoArguments, Tool, ToolCx, ToolError};
     ///
     /// Tool::native("delete_everything", |cx: ToolCx, _: NoArguments| async move {
-    ///     match cx.answers().elicited("sure") {
+    ///     let form = serde_json::json!({"type": "object", "properties": {}});
+    ///     let question = Needed::form("sure", "Really?", form);
+    ///     match cx.answers().elicited("sure", &question) {
     ///         Some(Elicited::Accepted(_)) => {}
     ///         Some(_) => return Err(ToolError::failed("the user would rather not")),
-    ///         None => {
-    ///             let form = serde_json::json!({"type": "object", "properties": {}});
-    ///             return Err(ToolError::NeedsInput(Needed::form("sure", "Really?", form)));
-    ///         }
+    ///         None => return Err(ToolError::NeedsInput(question)),
     ///     }
     ///     cx.progress(1.0, Some(2.0), Some("half of it".into()));
     ///     cx.add_cost_micros(1_000);

@@ -82,19 +82,19 @@ async fn elicit(cx: ToolCx, Elicit { message }: Elicit) -> Said {
         },
         "required": ["username", "email"]
     });
-    match cx.answers().elicited("user") {
+    let asked = Needed::form("user", message, schema);
+    match cx.answers().elicited("user", &asked) {
         Some(answer) => Ok(format!("User response: {}", shown(&answer))),
-        None => needs(Needed::form("user", message, schema)),
+        None => needs(asked),
     }
 }
 
 fn completed(cx: &ToolCx, message: &str, properties: Value) -> Said {
-    match cx.answers().elicited("form") {
+    let schema = json!({ "type": "object", "properties": properties });
+    let asked = Needed::form("form", message, schema);
+    match cx.answers().elicited("form", &asked) {
         Some(answer) => Ok(format!("Elicitation completed: {}", shown(&answer))),
-        None => {
-            let schema = json!({ "type": "object", "properties": properties });
-            needs(Needed::form("form", message, schema))
-        }
+        None => needs(asked),
     }
 }
 
@@ -140,9 +140,10 @@ fn choices() -> Value {
 }
 
 fn greet(cx: &ToolCx) -> Said {
-    match filled_in(cx.answers(), "user_name", "name")? {
+    let asked = Needed::default().and("user_name", name("What is your name?"));
+    match filled_in(cx.answers(), "user_name", &asked, "name")? {
         Some(name) => Ok(format!("Hello, {name}!")),
-        None => needs(Needed::default().and("user_name", name("What is your name?"))),
+        None => needs(asked),
     }
 }
 
@@ -165,27 +166,20 @@ fn confirm(cx: &ToolCx) -> Said {
     const STATE: &str = "waiting for the user";
     let answers = cx.answers();
     let remembered = answers.state.as_ref().and_then(Value::as_str);
-    match answers.elicited("confirm") {
+    let schema = json!({
+        "type": "object",
+        "properties": { "ok": { "type": "boolean" } },
+        "required": ["ok"]
+    });
+    let asked = Needed::form("confirm", "Please confirm", schema).with_state(STATE);
+    match answers.elicited("confirm", &asked) {
         Some(answer) if remembered == Some(STATE) => Ok(format!("state-ok: {}", shown(&answer))),
-        _ => {
-            let schema = json!({
-                "type": "object",
-                "properties": { "ok": { "type": "boolean" } },
-                "required": ["ok"]
-            });
-            needs(Needed::form("confirm", "Please confirm", schema).with_state(STATE))
-        }
+        _ => needs(asked),
     }
 }
 
 fn ask_everybody(cx: &ToolCx) -> Said {
     let answers = cx.answers();
-    let name_given = filled_in(answers, "user_name", "name")?;
-    let greeting = answers.sampled_text("greeting");
-    let roots = answers.root_uris("client_roots");
-    if let (Some(name), Some(greeting), Some(roots)) = (name_given, greeting, roots) {
-        return Ok(format!("{greeting} {name}, of {} roots", roots.len()));
-    }
     // All again: an answer that comes back need not be kept meanwhile.
     let needed = Needed::default()
         .and("user_name", name("What is your name?"))
@@ -194,6 +188,12 @@ fn ask_everybody(cx: &ToolCx) -> Said {
             Question::Sample(user_says("Generate a greeting", 50)),
         )
         .and("client_roots", Question::Roots);
+    let name_given = filled_in(answers, "user_name", &needed, "name")?;
+    let greeting = answers.sampled_text("greeting");
+    let roots = answers.root_uris("client_roots");
+    if let (Some(name), Some(greeting), Some(roots)) = (name_given, greeting, roots) {
+        return Ok(format!("{greeting} {name}, of {} roots", roots.len()));
+    }
     needs(needed.with_state("all or nothing"))
 }
 
@@ -201,34 +201,32 @@ fn ask_everybody(cx: &ToolCx) -> Said {
 fn two_steps(cx: &ToolCx) -> Said {
     let answers = cx.answers();
     let remembered = answers.state.as_ref().and_then(|state| state.get("name"));
+    let needed = Needed::default().and("step1", name("Step 1: What is your name?"));
     let first = match remembered.and_then(Value::as_str) {
         Some(name) => Some(name.to_owned()),
-        None => filled_in(answers, "step1", "name")?,
+        None => filled_in(answers, "step1", &needed, "name")?,
     };
     let Some(first) = first else {
-        let question = name("Step 1: What is your name?");
-        let needed = Needed::default().and("step1", question);
         return needs(needed.with_state(json!({ "step": 1 })));
     };
-    match filled_in(answers, "step2", "color")? {
+    let schema = json!({
+        "type": "object",
+        "properties": { "color": { "type": "string" } },
+        "required": ["color"]
+    });
+    let needed = Needed::form("step2", "Step 2: What is your favorite color?", schema);
+    match filled_in(answers, "step2", &needed, "color")? {
         Some(color) => Ok(format!("{first} likes {color}.")),
-        None => {
-            let schema = json!({
-                "type": "object",
-                "properties": { "color": { "type": "string" } },
-                "required": ["color"]
-            });
-            let needed = Needed::form("step2", "Step 2: What is your favorite color?", schema);
-            needs(needed.with_state(json!({ "step": 2, "name": first })))
-        }
+        None => needs(needed.with_state(json!({ "step": 2, "name": first }))),
     }
 }
 
 fn whatever_can_be_asked(cx: &ToolCx) -> Said {
     let (askable, answers) = (cx.askable(), cx.answers());
     let mut needed = Needed::default();
-    if askable.form && answers.elicited("user_name").is_none() {
-        needed = needed.and("user_name", name("What is your name?"));
+    let asked = Needed::default().and("user_name", name("What is your name?"));
+    if askable.form && answers.elicited("user_name", &asked).is_none() {
+        needed = asked;
     }
     if askable.sample && answers.sampled_text("greeting").is_none() {
         let question = Question::Sample(user_says("Generate a greeting", 50));
@@ -267,8 +265,13 @@ fn user_says(text: &str, max_tokens: u32) -> Value {
 
 /// The text in one field of a form; none if it is to be asked again, which is so for answers that
 /// make no sense as well. A user who does not want to answer ends the call.
-fn filled_in(answers: &Answers, key: &str, field: &str) -> Result<Option<String>, ToolError> {
-    match answers.elicited(key) {
+fn filled_in(
+    answers: &Answers,
+    key: &str,
+    asked: &Needed,
+    field: &str,
+) -> Result<Option<String>, ToolError> {
+    match answers.elicited(key, asked) {
         None => Ok(None),
         Some(Elicited::Accepted(form)) => {
             Ok(form.get(field).and_then(Value::as_str).map(str::to_owned))

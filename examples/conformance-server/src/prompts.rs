@@ -89,23 +89,24 @@ pub(crate) fn prompts(with_another: bool) -> StaticPrompts {
 
 /// A prompt asks as a tool does: it is filled in again once there is an answer.
 fn ask_for_context(cx: &PromptCx) -> Result<GetPromptResult, PromptFailure> {
-    match cx.answers.elicited("user_context") {
-        Some(Elicited::Accepted(form)) if form.contains_key("context") => {
+    let asked = Needed::form(
+        "user_context",
+        "What context should the prompt use?",
+        json!({
+            "type": "object",
+            "properties": { "context": { "type": "string" } },
+            "required": ["context"]
+        }),
+    );
+    match cx.answers.elicited("user_context", &asked) {
+        Some(Elicited::Accepted(form)) => {
             let said = format!("Use this context: {}", form["context"]);
             Ok(user([text(said)]))
         }
         Some(Elicited::Declined | Elicited::Cancelled) => {
             Ok(user([text("There is no context to use.")]))
         }
-        _ => Err(PromptFailure::NeedsInput(Needed::form(
-            "user_context",
-            "What context should the prompt use?",
-            json!({
-                "type": "object",
-                "properties": { "context": { "type": "string" } },
-                "required": ["context"]
-            }),
-        ))),
+        None => Err(PromptFailure::NeedsInput(asked)),
     }
 }
 

@@ -75,18 +75,14 @@ struct Delete {
 
 async fn confirm_delete(cx: ToolCx, Delete { filename }: Delete) -> Result<String, ToolError> {
     cx.continue_as_task();
-    match cx.answers().elicited("confirm") {
-        None => {
-            let schema = json!({
-                "type": "object",
-                "properties": { "confirm": { "type": "boolean" } },
-                "required": ["confirm"],
-            });
-            let message = format!("Delete {filename}?");
-            Err(ToolError::NeedsInput(Needed::form(
-                "confirm", message, schema,
-            )))
-        }
+    let schema = json!({
+        "type": "object",
+        "properties": { "confirm": { "type": "boolean" } },
+        "required": ["confirm"],
+    });
+    let asked = Needed::form("confirm", format!("Delete {filename}?"), schema);
+    match cx.answers().elicited("confirm", &asked) {
+        None => Err(ToolError::NeedsInput(asked)),
         Some(Elicited::Accepted(content)) if content.get("confirm") == Some(&json!(true)) => {
             Ok(format!("{filename} is deleted."))
         }
@@ -97,33 +93,31 @@ async fn confirm_delete(cx: ToolCx, Delete { filename }: Delete) -> Result<Strin
 async fn multi_input(cx: ToolCx, _: NoArguments) -> Result<String, ToolError> {
     cx.continue_as_task();
     let answers = cx.answers();
-    match (answers.elicited("first"), answers.elicited("second")) {
-        (Some(_), Some(_)) => Ok("Both have been answered.".to_owned()),
-        _ => {
-            let question = |name: &str| Question::Form {
-                message: format!("The {name} value?"),
-                schema: json!({
-                    "type": "object",
-                    "properties": { "value": { "type": "string" } },
-                }),
-            };
-            let needed = Needed::default()
-                .and("first", question("first"))
-                .and("second", question("second"));
-            Err(ToolError::NeedsInput(needed))
-        }
+    let question = |name: &str| Question::Form {
+        message: format!("The {name} value?"),
+        schema: json!({
+            "type": "object",
+            "properties": { "value": { "type": "string" } },
+        }),
+    };
+    let asked = Needed::default()
+        .and("first", question("first"))
+        .and("second", question("second"));
+    match ["first", "second"].map(|key| answers.elicited(key, &asked)) {
+        [Some(_), Some(_)] => Ok("Both have been answered.".to_owned()),
+        _ => Err(ToolError::NeedsInput(asked)),
     }
 }
 
 async fn name_and_work(cx: ToolCx, _: NoArguments) -> Result<String, ToolError> {
-    let Some(Elicited::Accepted(content)) = cx.answers().elicited("user_name") else {
-        let schema = json!({
-            "type": "object",
-            "properties": { "name": { "type": "string" } },
-            "required": ["name"],
-        });
-        let needed = Needed::form("user_name", "What is your name?", schema);
-        return Err(ToolError::NeedsInput(needed));
+    let schema = json!({
+        "type": "object",
+        "properties": { "name": { "type": "string" } },
+        "required": ["name"],
+    });
+    let asked = Needed::form("user_name", "What is your name?", schema);
+    let Some(Elicited::Accepted(content)) = cx.answers().elicited("user_name", &asked) else {
+        return Err(ToolError::NeedsInput(asked));
     };
     cx.continue_as_task();
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -53,14 +53,12 @@ const ITEMS: [&str; 2] = ["tea", "cups"];
 
 /// Orders once the user has agreed: the question ends the call, and the answer begins it again.
 async fn order(cx: ToolCx, Quote { item, count }: Quote) -> Result<String, ToolError> {
-    match cx.answers().elicited("sure") {
+    let form = json!({"type": "object", "properties": {}});
+    let question = Needed::form("sure", format!("Order {count} × {item}?"), form);
+    match cx.answers().elicited("sure", &question) {
         Some(Elicited::Accepted(_)) => {}
         Some(_) => return Err(ToolError::failed("the user would rather not")),
-        None => {
-            let question = format!("Order {count} × {item}?");
-            let form = json!({"type": "object", "properties": {}});
-            return Err(ToolError::NeedsInput(Needed::form("sure", question, form)));
-        }
+        None => return Err(ToolError::NeedsInput(question)),
     }
     // Clients that want to hear of it do, in their own log.
     cx.log(

@@ -5,7 +5,7 @@ use crate::{
     house::{Bench, Client, House, Setup, now_us, offer, pass, policy},
     tasks_house::{LEGACY, created, reaches, setup as with_tasks},
 };
-use adapter_tools::{Elicited, Needed, Question, Tool, ToolCx, ToolError};
+use adapter_tools::{Elicited, Needed, Tool, ToolCx, ToolError};
 use governance::{CapabilityFacts, Confirmation, Micros, Policy, PolicySpec, Quota, Risk, Rules};
 use ledger::{ApprovalId, Decision, Event, NoteKind, Outcome, Verdict};
 use mcp_server::{NoResources, StaticResources};
@@ -23,23 +23,17 @@ fn tools(bench: &Bench) -> Vec<Tool> {
         })
     };
     let order = bench.tool("order", json!({}), &[], |cx: ToolCx, _| async move {
-        match cx.answers().elicited("size") {
+        let schema = json!({
+            "type": "object",
+            "properties": { "size": { "type": "string" } },
+        });
+        let asked = Needed::form("size", "Which size?", schema);
+        match cx.answers().elicited("size", &asked) {
             Some(Elicited::Accepted(content)) => {
                 Ok(format!("ordered {} after {:?}", content["size"], cx.answers().state).into())
             }
             _ => Err(ToolError::NeedsInput(
-                Needed::default()
-                    .and(
-                        "size",
-                        Question::Form {
-                            message: "Which size?".to_owned(),
-                            schema: json!({
-                                "type": "object",
-                                "properties": { "size": { "type": "string" } },
-                            }),
-                        },
-                    )
-                    .with_state(json!({ "asked": 1 })),
+                asked.with_state(json!({ "asked": 1 })),
             )),
         }
     });

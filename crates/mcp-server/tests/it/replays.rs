@@ -117,13 +117,11 @@ async fn a_task_of_what_was_done_is_over_when_it_is_made() {
 fn asking(bench: &Bench) -> Tool {
     bench
         .tool("order", json!({}), &[], |cx: ToolCx, _| async move {
-            match cx.answers().elicited("size") {
+            let schema = json!({ "type": "object", "properties": {} });
+            let asked = Needed::form("size", "Which size?", schema);
+            match cx.answers().elicited("size", &asked) {
                 Some(Elicited::Accepted(_)) => Ok("ordered".into()),
-                _ => {
-                    let schema = json!({ "type": "object", "properties": {} });
-                    let needed = Needed::form("size", "Which size?", schema);
-                    Err(ToolError::NeedsInput(needed.with_state(1)))
-                }
+                _ => Err(ToolError::NeedsInput(asked.with_state(1))),
             }
         })
         .with_input_schema(json!({ "type": "object" }))

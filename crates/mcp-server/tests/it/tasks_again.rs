@@ -8,7 +8,7 @@ use crate::{
     },
     tasks_store::{Moody, take},
 };
-use adapter_tools::{Annotations, Elicited, Needed, Question, Tool, ToolCx, ToolError};
+use adapter_tools::{Annotations, Elicited, Needed, Tool, ToolCx, ToolError};
 use futures_util::FutureExt;
 use governance::Rules;
 use ledger::MemoryLedger;
@@ -72,15 +72,11 @@ fn tools(bench: &Bench) -> Vec<Tool> {
     };
     let asking = bench.tool("look", json!({}), &[], |cx: ToolCx, _| async move {
         cx.continue_as_task();
-        match cx.answers().elicited("where") {
+        let schema = json!({ "type": "object", "properties": {} });
+        let asked = Needed::form("where", "Where?", schema);
+        match cx.answers().elicited("where", &asked) {
             Some(Elicited::Accepted(content)) => Ok(format!("seen {}", content["value"]).into()),
-            _ => Err(ToolError::NeedsInput(Needed::default().and(
-                "where",
-                Question::Form {
-                    message: "Where?".to_owned(),
-                    schema: json!({ "type": "object", "properties": {} }),
-                },
-            ))),
+            _ => Err(ToolError::NeedsInput(asked)),
         }
     });
     vec![

@@ -88,19 +88,19 @@ fn tools(bench: &Bench) -> Vec<Tool> {
         }),
         bench.tool("confirm", json!({}), &[], |cx: ToolCx, _| async move {
             cx.continue_as_task();
-            match cx.answers().elicited("confirm") {
+            let asked = Needed::default().and("confirm", question("confirm"));
+            match cx.answers().elicited("confirm", &asked) {
                 Some(Elicited::Accepted(content)) => {
                     Ok(format!("confirmed {}", content["value"]).into())
                 }
                 Some(_) => Ok("declined".into()),
-                None => Err(ToolError::NeedsInput(
-                    Needed::default().and("confirm", question("confirm")),
-                )),
+                None => Err(ToolError::NeedsInput(asked)),
             }
         }),
         bench.tool("twice", json!({}), &[], |cx: ToolCx, _| async move {
             cx.continue_as_task();
-            let answer = cx.answers().elicited("key");
+            let asked = Needed::default().and("key", question("first"));
+            let answer = cx.answers().elicited("key", &asked);
             let before = cx.answers().state.clone();
             match (answer, before) {
                 (Some(Elicited::Accepted(content)), Some(first)) => {
@@ -111,29 +111,25 @@ fn tools(bench: &Bench) -> Vec<Tool> {
                         .and("key", question("second"))
                         .with_state(content["value"].clone()),
                 )),
-                _ => Err(ToolError::NeedsInput(
-                    Needed::default().and("key", question("first")),
-                )),
+                _ => Err(ToolError::NeedsInput(asked)),
             }
         }),
         bench.tool("both", json!({}), &[], |cx: ToolCx, _| async move {
             cx.continue_as_task();
-            match (cx.answers().elicited("one"), cx.answers().elicited("two")) {
-                (Some(Elicited::Accepted(one)), Some(Elicited::Accepted(two))) => {
+            let asked = Needed::default()
+                .and("one", question("one"))
+                .and("two", question("two"));
+            match ["one", "two"].map(|key| cx.answers().elicited(key, &asked)) {
+                [Some(Elicited::Accepted(one)), Some(Elicited::Accepted(two))] => {
                     Ok(format!("{} and {}", one["value"], two["value"]).into())
                 }
-                _ => Err(ToolError::NeedsInput(
-                    Needed::default()
-                        .and("one", question("one"))
-                        .and("two", question("two")),
-                )),
+                _ => Err(ToolError::NeedsInput(asked)),
             }
         }),
         bench.tool("name_first", json!({}), &[], |cx: ToolCx, _| async move {
-            let Some(Elicited::Accepted(content)) = cx.answers().elicited("name") else {
-                return Err(ToolError::NeedsInput(
-                    Needed::default().and("name", question("name")),
-                ));
+            let asked = Needed::default().and("name", question("name"));
+            let Some(Elicited::Accepted(content)) = cx.answers().elicited("name", &asked) else {
+                return Err(ToolError::NeedsInput(asked));
             };
             hand_over(&cx).await;
             Ok(format!("worked for {}", content["value"]).into())

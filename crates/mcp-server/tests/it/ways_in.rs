@@ -299,13 +299,11 @@ fn tools(setup: &Setup, state: &State) -> Vec<Tool> {
                 let ran = of_asks.run();
                 async move {
                     ran.map_err(ToolError::Held)?;
-                    match cx.answers().elicited("size") {
+                    let schema = json!({ "type": "object", "properties": {} });
+                    let asked = Needed::form("size", "Which?", schema);
+                    match cx.answers().elicited("size", &asked) {
                         Some(Elicited::Accepted(_)) => Ok(CANARY.into()),
-                        _ => {
-                            let schema = json!({ "type": "object", "properties": {} });
-                            let needed = Needed::form("size", "Which?", schema);
-                            Err(ToolError::NeedsInput(needed))
-                        }
+                        _ => Err(ToolError::NeedsInput(asked)),
                     }
                 }
             })

@@ -69,7 +69,9 @@ impl Question<'_> {
 
 /// The answer of the client's user; `None` if there is none that makes sense.
 pub(crate) fn said(answers: &Answers) -> Option<Said> {
-    Some(match answers.elicited(KEY)? {
+    // What does not fit the form is no yes, which is more than that there is no answer.
+    let anything = Needed::form(KEY, "", json!({ "type": "object" }));
+    Some(match answers.elicited(KEY, &anything)? {
         // Accepting a form is sending it; what it says is in its one field.
         Elicited::Accepted(content) => match content.get("confirm") {
             // More than was asked for is an answer to something else.
