@@ -1,7 +1,10 @@
 //! Files of directories: offered, governed, recorded, completed, followed and written to.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use testkit::{Conversation, LinePeer, MODERN, REVISIONS, StdioServer};
+use tokio::task::JoinSet;
 
 use crate::support::{Site, call, names, outcome, run, text};
 
@@ -306,4 +309,63 @@ async fn searches_find_what_the_caller_may_read_and_follow_changes() {
     let outcomes: std::collections::BTreeSet<_> =
         site.outcomes("search_resources").into_iter().collect();
     assert_eq!(outcomes, ["succeeded".to_owned()].into());
+}
+
+#[tokio::test]
+async fn a_thousand_subscribers_are_each_told_of_a_change_once() {
+    const SUBSCRIBERS: usize = 1_000;
+    const AT_ONCE: usize = 50;
+    // On a quiet machine it is 200 ms.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let site = site(json!({}));
+    let server = site.http().await;
+    let before = server.process().resident_bytes();
+    let mut streams = Vec::new();
+    for _ in 0..SUBSCRIBERS / AT_ONCE {
+        let mut opened = JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let mut client = server.client();
+            client.speak(MODERN);
+            opened.spawn(async move {
+                let filter = json!({"notifications": {"resourceSubscriptions": [ALL[0]]}});
+                let listen = client.voice.request("subscriptions/listen", filter);
+                let mut stream = client.stream(&client.post_of(&listen)).await;
+                let first = stream.message().await;
+                assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+                stream
+            });
+        }
+        streams.extend(opened.join_all().await);
+    }
+    for text in ["second", "third"] {
+        let changed = Instant::now();
+        site.write("notes/a.txt", text);
+        let mut told = JoinSet::new();
+        for mut stream in streams.drain(..) {
+            told.spawn(async move {
+                let told = stream.message().await;
+                assert_eq!(told["method"], "notifications/resources/updated");
+                assert_eq!(told["params"]["uri"], ALL[0]);
+                (stream, changed.elapsed())
+            });
+        }
+        let mut slowest = Duration::ZERO;
+        for (stream, elapsed) in told.join_all().await {
+            streams.push(stream);
+            slowest = slowest.max(elapsed);
+        }
+        eprintln!("{SUBSCRIBERS} subscribers were told within {slowest:?}");
+        assert!(slowest < PATIENCE, "{slowest:?}");
+    }
+    let grown = server.process().resident_bytes().saturating_sub(before);
+    eprintln!("{} KiB for each of them", grown / SUBSCRIBERS / 1024);
+    assert!(grown < SUBSCRIBERS * 256 * 1024, "{grown}");
+    // What was told twice would still be on its way, and come before the end.
+    server.process().signal("TERM").await;
+    for mut stream in streams {
+        let messages = stream.rest().await;
+        let mut messages = messages.iter();
+        let again = messages.find(|it| it["method"] == "notifications/resources/updated");
+        assert_eq!(again, None);
+    }
 }
