@@ -240,8 +240,8 @@ impl Plan {
 }
 
 /// Begins the span of a request, if calls are traced, and puts its place in the trace into the
-/// request.
-fn begin_errand(
+/// request. `resent` is how often the same request was sent before.
+pub fn begin_errand(
     cx: &ToolCx,
     outgoing: &mut Request<Bytes>,
     resent: u32,

@@ -54,7 +54,7 @@ mod url;
 
 pub use crate::{
     binding::{BindingError, BoundTool, Bounds, bind},
-    call::Mode,
+    call::{Mode, begin_errand},
     header::{FixedHeaders, HeaderError, Secrets},
     retry::Retry,
     url::{MAX_URL_BYTES, UnfitArgument, UrlError, UrlTemplate},

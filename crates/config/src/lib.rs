@@ -63,6 +63,7 @@ pub use self::sections::record::{
 pub use self::sections::registry::Registry;
 pub use self::sections::results::{Host, OutputSchema, ResultLimit, Results};
 pub use self::sections::secret::Secret;
+pub use self::sections::service_resources::{ServiceResource, ServiceResources, ServiceVariable};
 pub use self::sections::services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use self::sections::shutdown::Shutdown;
 pub use self::sections::telemetry::{Capture, Otlp, Telemetry};

@@ -18,6 +18,7 @@ pub(crate) mod record;
 pub(crate) mod registry;
 pub(crate) mod results;
 pub(crate) mod secret;
+pub(crate) mod service_resources;
 pub(crate) mod services;
 pub(crate) mod shutdown;
 pub(crate) mod telemetry;
@@ -48,6 +49,7 @@ use self::limits::Limits;
 use self::record::{Ledger, Redaction};
 use self::registry::Registry;
 use self::results::Results;
+use self::service_resources::ServiceResources;
 use self::services::Services;
 use self::shutdown::Shutdown;
 use self::telemetry::Telemetry;
@@ -98,7 +100,7 @@ pub struct Config {
     pub registry: Registry,
     /// Calls that go on after they were answered.
     pub tasks: Tasks,
-    /// Listing and reading of skills, files and databases.
+    /// Listing and reading of skills, files, databases and services.
     pub resources: Resources,
     /// Prompts from files.
     pub prompts: Prompts,
@@ -478,6 +480,8 @@ pub struct Resources {
     pub files: BTreeMap<String, FileRoot>,
     /// `SQLite` databases whose tables and queries are resources, by the name that is part of their addresses.
     pub databases: BTreeMap<String, Database>,
+    /// HTTP services whose answers are resources, by the name that is part of their addresses.
+    pub services: BTreeMap<String, ServiceResources>,
     /// The file with the earlier states of files that were written to. Without one, it is beside the ledger.
     #[schemars(extend("format" = "path"))]
     pub store: Option<PathBuf>,
@@ -531,6 +535,7 @@ impl Default for Resources {
             root_category: None,
             files: BTreeMap::new(),
             databases: BTreeMap::new(),
+            services: BTreeMap::new(),
             store: None,
             search: ResourceSearch::default(),
         }

@@ -30,11 +30,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch as version};
 
 use self::{
-    address::{Place, encoded, parse},
+    address::{Place, parse},
     sqlite::{Bounds, QueryError, Sqlite, Table},
     watch::{MAX_COMPARED, Watch, digest},
 };
-use crate::files::glob::Glob;
+use crate::{addresses::encoded, files::glob::Glob};
 
 /// Name of the component of `/health` for databases.
 pub const DATABASES_COMPONENT: &str = "databases";

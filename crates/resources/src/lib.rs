@@ -1,5 +1,5 @@
-//! Resources that are neither skills nor of an application: files of directories, watched while they change; and a search
-//! over all resources that a caller may read.
+//! Resources that are neither skills nor of an application: files of directories, watched while they change; what is in
+//! databases, and what HTTP services answer; and a search over all resources that a caller may read.
 //!
 //! ```
 //! use mcp_server::ToolSource;
@@ -23,9 +23,12 @@
 //! before has led to, without following links. Directories are configured by operators, who also say what clients may
 //! do with them; that they may is decided by the rules of the server, for each address.
 
+mod addresses;
 mod databases;
 mod files;
+mod news;
 mod search;
+mod services;
 mod store;
 
 pub use crate::databases::{
@@ -33,6 +36,9 @@ pub use crate::databases::{
 };
 pub use crate::files::{COMPONENT, Files, FolderError, FolderOptions, OpenError, SCHEME};
 pub use crate::search::{SEARCH_COMPONENT, Search, SearchError};
+pub use crate::services::{
+    Endpoint, SERVICE_SCHEME, SERVICES_COMPONENT, ServiceError, ServiceOptions, Services, Variable,
+};
 pub use crate::store::StoreError;
 
 use mcp_protocol::model::ListResources;

@@ -1,9 +1,12 @@
-//! Directories of files, databases and the search over resources, as the configuration names them.
+//! Directories of files, databases, services and the search over resources, as the configuration names them.
+
+use std::collections::BTreeMap;
 
 use config::Config;
-use resources::{Databases, Files, Search};
+use http_client::Client;
+use resources::{Databases, Files, Search, Services};
 
-use crate::Failure;
+use crate::{Failure, services};
 
 /// Opens the directories whose files are resources, if any are configured.
 ///
@@ -58,6 +61,30 @@ pub(super) fn open_databases(config: &Config) -> Result<Option<Databases>, Failu
     let databases = databases.iter();
     let databases = databases.map(|(name, database)| (name.clone(), database.options()));
     let opened = Databases::open(databases.collect());
+    opened
+        .map(Some)
+        .map_err(|error| crate::with_causes(&error).into())
+}
+
+/// Makes the services whose answers are resources, if any are configured. They are not asked anything yet.
+///
+/// # Errors
+///
+/// When one of them has a mistake, or is where requests may not go.
+pub(super) fn open_services(config: &Config) -> Result<Option<Services>, Failure> {
+    let configured = &config.resources.services;
+    if configured.is_empty() {
+        return Ok(None);
+    }
+    let mut all = BTreeMap::new();
+    for (name, service) in configured {
+        let options = service.options(&config.environment);
+        let options = options
+            .map_err(|header| format!("resources.services.{name}.headers.{header} is empty"))?;
+        all.insert(name.clone(), options);
+    }
+    let client = Client::new(services::client_options(config)?)?;
+    let opened = Services::open(all, &client);
     opened
         .map(Some)
         .map_err(|error| crate::with_causes(&error).into())

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 15] = [
+const SPARED: [&str; 16] = [
     application::CODE,
     archives::COMPONENT,
     identity::COMPONENT,
@@ -26,6 +26,7 @@ const SPARED: [&str; 15] = [
     ::resources::COMPONENT,
     ::resources::DATABASES_COMPONENT,
     ::resources::SEARCH_COMPONENT,
+    ::resources::SERVICES_COMPONENT,
     witness::COMPONENT,
 ];
 

@@ -41,30 +41,42 @@ pub(super) struct Services {
     unmatched: Vec<UnmatchedFilter>,
 }
 
+/// Reach, trust and bounds of requests to services, as `services` says.
+///
+/// # Errors
+///
+/// When the file of authorities cannot be read.
+pub(super) fn client_options(config: &Config) -> Result<ClientOptions, Failure> {
+    let settings = &config.services;
+    let private = AllowPrivate::parse(&settings.allow_private)?;
+    let private = private.of_setting("services.allow_private");
+    let hosts = HostList::new(&settings.allowed_hosts).of_setting("services.allowed_hosts");
+    let reach = match hosts.is_empty() {
+        true => Reach::Public(private),
+        false => Reach::Named(hosts, private),
+    };
+    let authorities = match &settings.ca_file {
+        Some(path) => read(path, MAX_CA_BYTES)
+            .map_err(|why| format!("services.ca_file: {}: {why}", path.display()))?,
+        None => Vec::new(),
+    };
+    Ok(ClientOptions {
+        reach,
+        authorities,
+        connect_timeout: CONNECT_TIMEOUT,
+        max_connections: settings.max_connections_per_host,
+        idle_timeout: Duration::from_secs(settings.idle_seconds),
+        ..ClientOptions::default()
+    })
+}
+
 impl Services {
     /// Reads all documents and makes tools of them, so that problems are reported before anything
     /// is served.
     pub(super) fn prepare(config: &Config) -> Result<Self, Failure> {
         let settings = config.services.clone();
-        let private = AllowPrivate::parse(&settings.allow_private)?;
-        let private = private.of_setting("services.allow_private");
-        let hosts = HostList::new(&settings.allowed_hosts).of_setting("services.allowed_hosts");
-        let reach = match hosts.is_empty() {
-            true => Reach::Public(private),
-            false => Reach::Named(hosts, private),
-        };
-        let mut options = ClientOptions {
-            reach,
-            connect_timeout: CONNECT_TIMEOUT,
-            max_connections: settings.max_connections_per_host,
-            idle_timeout: Duration::from_secs(settings.idle_seconds),
-            ..ClientOptions::default()
-        };
+        let options = client_options(config)?;
         let has_authorities = settings.ca_file.is_some();
-        if let Some(path) = &settings.ca_file {
-            options.authorities = read(path, MAX_CA_BYTES)
-                .map_err(|why| format!("services.ca_file: {}: {why}", path.display()))?;
-        }
         let mut services = Self {
             settings,
             environment: config.environment.clone(),

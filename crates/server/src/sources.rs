@@ -39,6 +39,8 @@ pub(super) struct Sources {
     files: Option<Arc<Files>>,
     /// Databases, if any are configured.
     databases: Option<Arc<Databases>>,
+    /// Services whose answers are resources, if any are configured.
+    answering: Option<Arc<resources::Services>>,
     /// The index of searches, if they are offered.
     search: Option<Arc<Search>>,
     /// Patterns of services that match no operation.
@@ -87,6 +89,10 @@ impl Sources {
         if let Some(databases) = &databases {
             all.push(Arc::clone(databases) as Arc<dyn ToolSource>);
         }
+        let answering = files::open_services(config)?.map(Arc::new);
+        if let Some(answering) = &answering {
+            all.push(Arc::clone(answering) as Arc<dyn ToolSource>);
+        }
         let search = files::open_search(config, files.as_deref())?.map(Arc::new);
         if let Some(search) = &search {
             all.push(Arc::clone(search) as Arc<dyn ToolSource>);
@@ -103,6 +109,7 @@ impl Sources {
             prompt_files,
             files,
             databases,
+            answering,
             search,
             unmatched,
             results,
@@ -146,9 +153,16 @@ impl Sources {
                 None => pending().await,
             }
         };
+        let answering = async {
+            match &self.answering {
+                Some(answering) => answering.changed().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             changed = files => changed,
             changed = databases => changed,
+            changed = answering => changed,
         }
     }
 
@@ -156,6 +170,9 @@ impl Sources {
     pub(super) fn listen_to(&self, uris: BTreeSet<String>) {
         if let Some(databases) = &self.databases {
             databases.listen_to(&uris);
+        }
+        if let Some(answering) = &self.answering {
+            answering.listen_to(&uris);
         }
         self.gateway.listen_to(uris);
     }

@@ -53,6 +53,7 @@ mod results;
 mod rules;
 mod search_view;
 mod secrets;
+mod service_resources;
 mod services;
 mod shared_ledger;
 mod shared_stdio;

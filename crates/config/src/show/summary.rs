@@ -61,6 +61,10 @@ impl Config {
                 .collect();
             lines.push(line("databases", names.join(", ")));
         }
+        if !self.resources.services.is_empty() {
+            let names: Vec<&str> = self.resources.services.keys().map(String::as_str).collect();
+            lines.push(line("services as resources", names.join(", ")));
+        }
         if self.resources.search.enabled {
             lines.push(line("search", self.search_path().display().to_string()));
         }

@@ -1,18 +1,9 @@
 //! Addresses of what is in databases.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use crate::addresses::{self, Values, encoded};
 
 /// Scheme of the addresses of databases.
 pub const DATABASE_SCHEME: &str = "db://";
-
-const MAX_URI_BYTES: usize = 4_096;
-
-/// All but the unreserved characters of RFC 3986, 2.3.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// Place in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,46 +15,14 @@ pub(crate) enum Place {
     /// `tables/TABLE/KEY`
     Row { table: String, key: String },
     /// `queries/QUERY?NAME=VALUE&…`, in the order of their names.
-    Query {
-        query: String,
-        values: Vec<(String, String)>,
-    },
-}
-
-pub(crate) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, ENCODED).to_string()
-}
-
-fn decoded(text: &str) -> Option<String> {
-    let text = percent_decode_str(text).decode_utf8().ok()?.into_owned();
-    (!text.contains('\0')).then_some(text)
+    Query { query: String, values: Values },
 }
 
 /// Name of the database and the place that an address means; `None` if it is no address of a database.
 pub(crate) fn parse(uri: &str) -> Option<(&str, Place)> {
-    let scheme = uri.get(..DATABASE_SCHEME.len())?;
-    if !scheme.eq_ignore_ascii_case(DATABASE_SCHEME)
-        || MAX_URI_BYTES < uri.len()
-        || uri.contains('#')
-    {
-        return None;
-    }
-    let (database, rest) = uri[DATABASE_SCHEME.len()..].split_once('/')?;
-    let (path, query) = match rest.split_once('?') {
-        Some((path, query)) => (path, query),
-        None => (rest, ""),
-    };
-    let mut values = Vec::new();
-    for pair in query.split('&').filter(|it| !it.is_empty()) {
-        let (name, value) = pair.split_once('=')?;
-        values.push((decoded(name)?, decoded(value)?));
-    }
-    values.sort();
-    if values.windows(2).any(|it| it[0].0 == it[1].0) {
-        return None;
-    }
-    let names = path.split('/').map(decoded).collect::<Option<Vec<_>>>()?;
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let parsed = addresses::parse(DATABASE_SCHEME, uri)?;
+    let values = parsed.values;
+    let names: Vec<_> = parsed.path.iter().map(String::as_str).collect();
     let place = match names[..] {
         ["schema"] if values.is_empty() => Place::Schema,
         ["tables", table] if !table.is_empty() => {
@@ -87,25 +46,22 @@ pub(crate) fn parse(uri: &str) -> Option<(&str, Place)> {
         },
         _ => return None,
     };
-    Some((database, place))
+    Some((parsed.name, place))
 }
 
 impl Place {
     /// The one address of this place.
     pub(crate) fn address(&self, database: &str) -> String {
-        let mut address = self.governed_by(database);
-        let values: Vec<_> = match self {
-            Self::Table { offset, .. } if 0 < *offset => {
-                vec![("offset".to_owned(), offset.to_string())]
+        let offset;
+        let values = match self {
+            Self::Table { offset: from, .. } if 0 < *from => {
+                offset = [("offset".to_owned(), from.to_string())];
+                &offset[..]
             }
-            Self::Query { values, .. } => values.clone(),
-            _ => Vec::new(),
+            Self::Query { values, .. } => values,
+            _ => &[],
         };
-        for (at, (name, value)) in values.iter().enumerate() {
-            address.push(if at == 0 { '?' } else { '&' });
-            address += &format!("{}={}", encoded(name), encoded(value));
-        }
-        address
+        addresses::with_values(self.governed_by(database), values)
     }
 
     /// The address by which rules know it: without values.
