@@ -478,7 +478,7 @@ pub struct Resources {
     /// Directories whose files are resources, by the name that is part of their addresses: lower-case letters, digits
     /// and hyphens.
     pub files: BTreeMap<String, FileRoot>,
-    /// `SQLite` databases whose tables and queries are resources, by the name that is part of their addresses.
+    /// Databases whose tables and queries are resources, by the name that is part of their addresses.
     pub databases: BTreeMap<String, Database>,
     /// HTTP services whose answers are resources, by the name that is part of their addresses.
     pub services: BTreeMap<String, ServiceResources>,

@@ -100,6 +100,20 @@ impl Address {
             }
         })
     }
+
+    /// Asks the server to end what a client's connection is doing, by a connection of its own, which is as safe.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] when the server cannot be asked.
+    pub async fn cancel(&self, client: &Client) -> Result<(), ConnectError> {
+        let token = client.cancel_token();
+        match &self.tls {
+            Some(tls) => token.cancel_query(tls.clone()).await?,
+            None => token.cancel_query(NoTls).await?,
+        }
+        Ok(())
+    }
 }
 
 /// Parameters of an address about encryption that the client library does not read.

@@ -32,7 +32,8 @@ mod services;
 mod store;
 
 pub use crate::databases::{
-    DATABASE_SCHEME, DATABASES_COMPONENT, DatabaseError, DatabaseOptions, Databases, NamedQuery,
+    DATABASE_SCHEME, DATABASES_COMPONENT, DatabaseError, DatabaseOptions, DatabasePlace, Databases,
+    NamedQuery,
 };
 pub use crate::files::{COMPONENT, Files, FolderError, FolderOptions, OpenError, SCHEME};
 pub use crate::search::{SEARCH_COMPONENT, Search, SearchError};

@@ -58,9 +58,13 @@ pub(super) fn open_databases(config: &Config) -> Result<Option<Databases>, Failu
     if databases.is_empty() {
         return Ok(None);
     }
-    let databases = databases.iter();
-    let databases = databases.map(|(name, database)| (name.clone(), database.options()));
-    let opened = Databases::open(databases.collect());
+    let mut all = BTreeMap::new();
+    for (name, database) in databases {
+        let options = database.options(&config.environment);
+        let options = options.map_err(|why| format!("resources.databases.{name}: {why}"))?;
+        all.insert(name.clone(), options);
+    }
+    let opened = Databases::open(all);
     opened
         .map(Some)
         .map_err(|error| crate::with_causes(&error).into())

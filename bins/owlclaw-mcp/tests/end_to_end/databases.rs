@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{Conversation, MODERN, StdioServer};
+use testkit::{Conversation, MODERN, Postgres, StdioServer};
 
 use crate::support::{Site, names, outcome, run};
 
@@ -95,4 +95,59 @@ async fn a_query_that_writes_keeps_the_server_from_starting() {
         "{}",
         said.messages
     );
+}
+
+#[tokio::test]
+async fn a_server_is_read_and_followed_and_its_password_is_shown_nowhere() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit('/').next().unwrap();
+    let sql = |statements: &str| postgres.sql_in(database, statements);
+    sql(
+        "CREATE TABLE sale (id int PRIMARY KEY, sku text, pieces int); INSERT INTO sale VALUES (1, 'TEA', 3), (2, 'TEA', 4)",
+    );
+    let site = Site::new(json!({"app": null, "resources": {"databases": {"shop": {
+        "url": "${SHOP_URL}",
+        "queries": {"sold": {"sql": "SELECT sum(pieces) AS pieces FROM sale WHERE sku = :sku"}},
+    }}}}));
+    let command = |words: &[&str]| {
+        let mut command = site.command(words);
+        command.env("SHOP_URL", &url);
+        command
+    };
+    let mut old = StdioServer::spawn(command(&["start"]));
+    old.open("2025-11-25").await;
+    let sold = "db://shop/queries/sold?sku=TEA";
+    assert_eq!(read(&mut old, sold).await["rows"], json!([{"pieces": 7}]));
+    assert_eq!(read(&mut old, "db://shop/tables/sale/2").await["pieces"], 4);
+    let _ = old
+        .request("resources/subscribe", json!({"uri": sold}))
+        .await
+        .result();
+    sql("INSERT INTO sale VALUES (3, 'WARE', 9)");
+    sql("INSERT INTO sale VALUES (4, 'TEA', 1)");
+    while old.receive().await["method"] != "notifications/resources/updated" {}
+    assert_eq!(read(&mut old, sold).await["rows"], json!([{"pieces": 8}]));
+    drop(old);
+    let shown = run(command(&["config", "show"])).await;
+    assert_eq!(shown.code, Some(0));
+    let wrong = url.replace(postgres.password(), "another-password");
+    let mut refused = site.command(&["start"]);
+    refused.env("SHOP_URL", &wrong);
+    let refused = run(refused).await;
+    assert_ne!(refused.code, Some(0));
+    assert!(
+        refused.messages.contains("resources.databases.shop:")
+            && refused.messages.contains("password authentication failed"),
+        "{}",
+        refused.messages
+    );
+    for said in [shown.output.as_str(), &shown.messages, &refused.messages] {
+        assert!(
+            !said.contains(postgres.password()) && !said.contains("another-password"),
+            "{said}"
+        );
+    }
 }

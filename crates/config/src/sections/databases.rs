@@ -8,17 +8,22 @@ use resources::{DatabaseOptions, NamedQuery};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Environment;
 use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
+use crate::sections::secret::Secret;
 
-/// A `SQLite` database whose tables and queries are resources, `db://NAME/tables/TABLE` and `db://NAME/queries/QUERY`. It
-/// is only read.
+/// A database whose tables and queries are resources, `db://NAME/tables/TABLE` and `db://NAME/queries/QUERY`: a file of
+/// `SQLite` (`path`), or a `PostgreSQL` server (`url`). It is only read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Database {
-    /// The file, which must be there.
+    /// The file of a `SQLite` database, which must be there.
     #[schemars(extend("format" = "path"))]
     pub path: PathBuf,
+    /// In place of a file, a `PostgreSQL` database: `postgres://user:password@host/database`, for a user with no rights but to
+    /// read.
+    pub url: Option<Secret>,
     /// Patterns of the tables and views that are offered. Empty: all.
     #[schemars(extend("x-items" = "pattern"))]
     pub include: Vec<String>,
@@ -36,7 +41,7 @@ pub struct Database {
     /// Seconds that one query may take.
     #[schemars(range(min = 1, max = 3_600))]
     pub timeout_seconds: u64,
-    /// Follow changes: the file is asked ten times a second.
+    /// Follow changes: the database is asked ten times a second, a server only while somebody listens.
     pub watch: bool,
 }
 
@@ -54,7 +59,8 @@ impl Default for Database {
     fn default() -> Self {
         let options = DatabaseOptions::new("");
         Self {
-            path: options.path,
+            path: PathBuf::new(),
+            url: None,
             include: Vec::new(),
             exclude: Vec::new(),
             queries: BTreeMap::new(),
@@ -68,7 +74,22 @@ impl Default for Database {
 
 impl Database {
     /// The same as options of a database.
-    pub fn options(&self) -> DatabaseOptions {
+    ///
+    /// # Errors
+    ///
+    /// The reason why its `url` cannot be used.
+    pub fn options(&self, environment: &Environment) -> Result<DatabaseOptions, String> {
+        let options = match &self.url {
+            None => DatabaseOptions::new(&self.path),
+            Some(url) => {
+                let url = url.reveal(environment).ok_or("`url` is empty")?;
+                DatabaseOptions::postgres(&url).map_err(|why| format!("`url`: {why}"))?
+            }
+        };
+        Ok(self.on(options))
+    }
+
+    fn on(&self, options: DatabaseOptions) -> DatabaseOptions {
         let queries = self.queries.iter().map(|(name, query)| {
             let named = NamedQuery {
                 sql: query.sql.clone(),
@@ -84,7 +105,7 @@ impl Database {
             max_bytes: self.max_bytes,
             timeout: Duration::from_secs(self.timeout_seconds),
             watch: self.watch,
-            ..DatabaseOptions::new(&self.path)
+            ..options
         }
     }
 }
@@ -100,11 +121,35 @@ pub(crate) fn check(
             let origin = origin_near(origins, &key);
             problems.push(Problem::error(origin, message).key(key).hint(hint));
         };
-        if database.path.as_os_str().is_empty() {
-            let message = format!("`{path}` has no `path`");
-            error(child(&path, "path"), message, "write `path: ./shop.db`");
+        let is_file = !database.path.as_os_str().is_empty();
+        match &database.url {
+            None if is_file => {}
+            None => {
+                let message = format!("`{path}` has neither `path` nor `url`");
+                let hint = "write `path: ./shop.db`, or `url: postgres://reader:${PASSWORD}@host/database`";
+                error(child(&path, "path"), message, hint);
+            }
+            Some(_) if is_file => {
+                let message = format!("`{path}.path` and `{path}.url` are two databases");
+                error(child(&path, "url"), message, "keep one of the two");
+            }
+            Some(url) => {
+                let key = child(&path, "url");
+                let hint = "write `postgres://reader:${PASSWORD}@host:5432/database`";
+                if !url.may_begin_with(&["postgres://", "postgresql://"]) {
+                    let message = format!("`{key}` must be the address of a PostgreSQL database");
+                    error(key, message, hint);
+                } else if url.has_bad_port() {
+                    let message =
+                        format!("`{key}` cannot be used: its port is no number from 1 to 65535");
+                    error(key, message, hint);
+                }
+            }
         }
-        if let Err(why) = database.options().check(name) {
+        if let Err(why) = database
+            .on(DatabaseOptions::new(&database.path))
+            .check(name)
+        {
             let hint = "see docs/resources.md for names and patterns";
             error(path.clone(), format!("`{path}`: {why}"), hint);
         }

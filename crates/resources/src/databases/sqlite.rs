@@ -32,15 +32,27 @@ pub(crate) enum QueryError {
     /// A query that took longer than it may.
     #[error("the query took longer than {0:?}")]
     TooLong(Duration),
-    /// An error of the database.
+    /// A query that was ended from within.
+    #[error("the query was ended")]
+    Ended,
+    /// An error of `SQLite`.
     #[error(transparent)]
-    Database(#[from] rusqlite::Error),
+    File(#[from] rusqlite::Error),
+    /// An error of `PostgreSQL`.
+    #[error(transparent)]
+    Server(#[from] tokio_postgres::Error),
+    /// No connection.
+    #[error("there is no connection to the database")]
+    Connect(#[from] postgres_connection::ConnectError),
 }
 
 /// Columns of a table, and which of them are its primary key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
+    /// Name by which it is offered.
     pub(crate) name: String,
+    /// Name as SQL has it, with that of its schema where there are any.
+    pub(crate) quoted: String,
     pub(crate) is_view: bool,
     pub(crate) columns: Vec<Column>,
 }
@@ -180,6 +192,7 @@ pub(crate) fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
         })?;
         tables.push(Table {
             columns: columns.collect::<Result<_, _>>()?,
+            quoted: quoted(&name),
             name,
             is_view,
         });
@@ -188,13 +201,30 @@ pub(crate) fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
 }
 
 /// A name as SQL has it, whatever is in it.
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-fn selected(table: &Table) -> String {
+pub(crate) fn selected(table: &Table) -> String {
     let columns: Vec<_> = table.columns.iter().map(|it| quoted(&it.name)).collect();
-    format!("SELECT {} FROM {}", columns.join(", "), quoted(&table.name))
+    format!("SELECT {} FROM {}", columns.join(", "), table.quoted)
+}
+
+/// ` ORDER BY` its key, if it has one.
+pub(crate) fn order(table: &Table) -> String {
+    let keys = table.columns.iter().filter(|it| it.is_key);
+    let keys: Vec<_> = keys.map(|it| quoted(&it.name)).collect();
+    match keys.is_empty() {
+        true => String::new(),
+        false => format!(" ORDER BY {}", keys.join(", ")),
+    }
+}
+
+/// The one column that is the key of a table. A key of several columns has no text of its own.
+pub(crate) fn key_column(table: &Table) -> Option<&Column> {
+    let mut keys = table.columns.iter().filter(|it| it.is_key);
+    let key = keys.next()?;
+    keys.next().is_none().then_some(key)
 }
 
 /// Rows of a table from the one at `offset` on, in the order of its key.
@@ -204,12 +234,7 @@ pub(crate) fn rows(
     offset: u64,
     bounds: Bounds,
 ) -> Result<Rows, QueryError> {
-    let keys = table.columns.iter().filter(|it| it.is_key);
-    let keys: Vec<_> = keys.map(|it| quoted(&it.name)).collect();
-    let order = match keys.is_empty() {
-        true => String::new(),
-        false => format!(" ORDER BY {}", keys.join(", ")),
-    };
+    let order = order(table);
     let sql = format!("{}{order} LIMIT ? OFFSET ?", selected(table));
     let most = i64::try_from(bounds.rows.saturating_add(1)).unwrap_or(i64::MAX);
     let offset = i64::try_from(offset).unwrap_or(i64::MAX);
@@ -224,11 +249,7 @@ pub(crate) fn row(
     key: &str,
     bounds: Bounds,
 ) -> Result<Value, QueryError> {
-    let mut keys = table.columns.iter().filter(|it| it.is_key);
-    // A key of several columns has no text of its own.
-    let (Some(column), None) = (keys.next(), keys.next()) else {
-        return Err(QueryError::NotFound);
-    };
+    let column = key_column(table).ok_or(QueryError::NotFound)?;
     let sql = format!(
         "{} WHERE {} = ? LIMIT 1",
         selected(table),

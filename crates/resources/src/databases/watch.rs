@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -10,17 +9,21 @@ use std::{
 
 use rusqlite::Connection;
 
-use crate::databases::{
-    Database, News,
-    address::{Place, parse},
+use tokio::sync::watch;
+
+use crate::{
+    databases::{
+        address::parse,
+        database::{Database, Source, hash},
+        sqlite::{self, Sqlite},
+    },
+    news::{MAX_COMPARED, News},
 };
 
 /// Interval at which a database is asked if it has changed.
 const POLL: Duration = Duration::from_millis(100);
 /// The same while it cannot be asked.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// The most addresses that are compared after one change.
-pub(crate) const MAX_COMPARED: usize = 1_000;
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -36,12 +39,17 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn start(database: Arc<Database>, news: Arc<News>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        database: Arc<Database>,
+        news: Arc<News>,
+        listed: Arc<watch::Sender<u64>>,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let worker = Worker {
             shared: Arc::clone(&shared),
             database,
             news,
+            listed,
             connection: None,
             file: None,
             version: None,
@@ -73,6 +81,7 @@ struct Worker {
     shared: Arc<Shared>,
     database: Arc<Database>,
     news: Arc<News>,
+    listed: Arc<watch::Sender<u64>>,
     connection: Option<Connection>,
     /// The file that it is to.
     file: Option<(u64, u64)>,
@@ -84,7 +93,11 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         loop {
-            let outcome = self.look();
+            let database = Arc::clone(&self.database);
+            let Source::Sqlite(sqlite) = &database.source else {
+                return;
+            };
+            let outcome = self.look(sqlite);
             let pause = match &outcome {
                 Ok(()) => POLL,
                 Err(_) => AFTER_FAILURE,
@@ -114,8 +127,8 @@ impl Worker {
         }
     }
 
-    fn look(&mut self) -> rusqlite::Result<()> {
-        let file = self.database.sqlite.file();
+    fn look(&mut self, sqlite: &Sqlite) -> rusqlite::Result<()> {
+        let file = sqlite.file();
         if self.file != file {
             self.connection = None;
             self.version = None;
@@ -123,24 +136,24 @@ impl Worker {
         }
         let connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.database.sqlite.connect()?,
+            None => sqlite.connect()?,
         };
         // Another number after each commit of another connection (https://www.sqlite.org/pragma.html#pragma_data_version).
         let version = connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
         self.connection = Some(connection);
         let has_changed = self.version.replace(version) != Some(version);
-        if has_changed && self.database.look().is_ok_and(|is_other| is_other) {
-            self.news.listed.send_modify(|it| *it += 1);
+        if has_changed {
+            let tables = sqlite.read(drop, |connection| Ok(sqlite::tables(connection)?));
+            if tables.is_ok_and(|it| self.database.take_tables(it)) {
+                self.listed.send_modify(|it| *it += 1);
+            }
         }
-        self.compare(has_changed);
+        self.compare(sqlite, has_changed);
         Ok(())
     }
 
-    fn compare(&mut self, has_changed: bool) {
-        let listened = {
-            let listened = self.news.listened.read();
-            Arc::clone(&listened.unwrap_or_else(PoisonError::into_inner))
-        };
+    fn compare(&mut self, sqlite: &Sqlite, has_changed: bool) {
+        let listened = self.news.listened();
         self.known.retain(|it, _| listened.contains(it));
         let own = listened.iter().filter_map(|uri| {
             let (name, place) = parse(uri)?;
@@ -151,7 +164,11 @@ impl Worker {
             if !has_changed && self.known.contains_key(uri) {
                 continue;
             }
-            let now = digest(&self.database, &place);
+            let Some(now) = hash(&self.database.read_file(sqlite, &place, drop)) else {
+                // It is looked at again.
+                self.version = None;
+                continue;
+            };
             // What was there when somebody began to listen, or else now.
             let before = match self.known.insert(uri.clone(), now) {
                 Some(before) => before,
@@ -162,19 +179,7 @@ impl Worker {
             }
         }
         if !changed.is_empty() {
-            let told = &self.news.changed;
-            told.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .extend(changed);
-            self.news.woken.notify_one();
+            self.news.tell(changed);
         }
     }
-}
-
-/// A hash of what is at a place now, also of there being nothing.
-pub(crate) fn digest(database: &Database, place: &Place) -> u64 {
-    let found = database.read(place, drop).map(|it| it.to_string());
-    let mut hasher = DefaultHasher::new();
-    found.ok().hash(&mut hasher);
-    hasher.finish()
 }

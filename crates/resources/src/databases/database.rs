@@ -1,0 +1,343 @@
+//! One database: what is offered of it, and how it is read.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use mcp_protocol::model::{Resource, ResourceTemplate};
+use mcp_server::ResourceEntry;
+use rusqlite::InterruptHandle;
+use serde_json::{Value, json};
+
+use crate::{
+    addresses::encoded,
+    databases::{
+        DATABASE_SCHEME, DatabaseOptions, DatabasePlace,
+        address::Place,
+        globs,
+        postgres::{self, Pool, Postgres},
+        sqlite::{self, Bounds, QueryError, Sqlite, Table},
+    },
+    files::glob::Glob,
+};
+
+pub(crate) const JSON: &str = "application/json";
+
+/// What a database is read by.
+pub(crate) enum Source {
+    Sqlite(Sqlite),
+    Postgres(Postgres),
+}
+
+/// A database, as it is offered.
+pub(crate) struct Database {
+    pub(crate) name: String,
+    pub(crate) options: DatabaseOptions,
+    include: Vec<Glob>,
+    exclude: Vec<Glob>,
+    pub(crate) source: Source,
+    /// Names of the parameters of each query.
+    parameters: BTreeMap<String, Vec<String>>,
+    tables: RwLock<Arc<Vec<Table>>>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut database = f.debug_struct("Database");
+        database.field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    pub(crate) fn open(name: &str, options: DatabaseOptions) -> Result<Self, String> {
+        options.check(name)?;
+        let (source, parameters) = match &options.place {
+            DatabasePlace::File(path) => {
+                let told =
+                    |error: rusqlite::Error| format!("{} cannot be read: {error}", path.display());
+                let sqlite = Sqlite::open(path, options.timeout).map_err(told)?;
+                let mut parameters = BTreeMap::new();
+                for (query, written) in &options.queries {
+                    let names = sqlite.read(drop, |connection| {
+                        Ok(sqlite::parameters(connection, &written.sql))
+                    });
+                    let names = names.map_err(|error| error.to_string()).flatten();
+                    let names = names.map_err(|why| format!("`queries.{query}.sql`: {why}"))?;
+                    parameters.insert(query.clone(), names);
+                }
+                (Source::Sqlite(sqlite), parameters)
+            }
+            DatabasePlace::Postgres(address) => {
+                let (postgres, parameters) = Postgres::open(address, &options)?;
+                (Source::Postgres(postgres), parameters)
+            }
+        };
+        let database = Self {
+            name: name.to_owned(),
+            include: globs(&options.include)?,
+            exclude: globs(&options.exclude)?,
+            source,
+            parameters,
+            tables: RwLock::default(),
+            options,
+        };
+        let tables = match &database.source {
+            Source::Sqlite(sqlite) => {
+                sqlite.read(drop, |connection| Ok(sqlite::tables(connection)?))
+            }
+            Source::Postgres(postgres) => postgres.tables(),
+        };
+        let tables = tables.map_err(|error| postgres::with_causes(&error))?;
+        database.take_tables(tables);
+        Ok(database)
+    }
+
+    /// Takes the tables that there are now: true if what is offered is something else than before.
+    pub(crate) fn take_tables(&self, tables: Vec<Table>) -> bool {
+        let tables: Vec<_> = tables
+            .into_iter()
+            .filter_map(|it| self.offered(it))
+            .collect();
+        let mut known = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let is_other = **known != tables;
+        *known = Arc::new(tables);
+        is_other
+    }
+
+    /// A table with the columns that are offered, if it is.
+    fn offered(&self, mut table: Table) -> Option<Table> {
+        let matches = |globs: &[Glob], text: &str| globs.iter().any(|it| it.matches(text));
+        let name = table.name.clone();
+        let is_included = self.include.is_empty() || matches(&self.include, &name);
+        if !is_included || matches(&self.exclude, &name) {
+            return None;
+        }
+        let column = |it: &str| format!("{name}.{it}");
+        table
+            .columns
+            .retain(|it| !matches(&self.exclude, &column(&it.name)));
+        (!table.columns.is_empty()).then_some(table)
+    }
+
+    pub(crate) fn tables(&self) -> Arc<Vec<Table>> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&tables)
+    }
+
+    pub(crate) fn table(&self, name: &str) -> Result<Table, QueryError> {
+        let tables = self.tables();
+        let mut tables = tables.iter();
+        let found = tables.find(|it| it.name == name);
+        found.cloned().ok_or(QueryError::NotFound)
+    }
+
+    /// True if there may be something at a place.
+    pub(crate) fn has(&self, place: &Place) -> bool {
+        match place {
+            Place::Schema => true,
+            Place::Table { table, .. } | Place::Row { table, .. } => self.table(table).is_ok(),
+            Place::Query { query, .. } => self.parameters.contains_key(query),
+        }
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            rows: self.options.max_rows,
+            bytes: self.options.max_bytes,
+        }
+    }
+
+    fn next_page(&self, table: &Table, offset: u64, rows: usize, has_more: bool) -> Option<String> {
+        has_more.then(|| {
+            let (table, offset) = (table.name.clone(), offset.saturating_add(rows as u64));
+            Place::Table { table, offset }.address(&self.name)
+        })
+    }
+
+    /// Reads what is at a place, as JSON. Blocks. `tell` is given the means to end it.
+    pub(crate) fn read_file(
+        &self,
+        sqlite: &Sqlite,
+        place: &Place,
+        tell: impl FnMut(Option<InterruptHandle>),
+    ) -> Result<String, QueryError> {
+        let bounds = self.bounds();
+        let found = match place {
+            Place::Schema => self.schema(),
+            Place::Table { table, offset } => {
+                let table = self.table(table)?;
+                let read = |connection: &_| sqlite::rows(connection, &table, *offset, bounds);
+                let found = sqlite.read(tell, read)?;
+                let next = self.next_page(&table, *offset, found.rows.len(), found.has_more);
+                json!({ "rows": found.rows, "next": next })
+            }
+            Place::Row { table, key } => {
+                let table = self.table(table)?;
+                let read = |connection: &_| sqlite::row(connection, &table, key, bounds);
+                sqlite.read(tell, read)?
+            }
+            Place::Query { query, values } => {
+                let written = self.options.queries.get(query);
+                let sql = &written.ok_or(QueryError::NotFound)?.sql;
+                let read = |connection: &_| sqlite::query(connection, sql, values, bounds);
+                let found = sqlite.read(tell, read)?;
+                json!({ "rows": found.rows, "isCut": found.has_more })
+            }
+        };
+        Ok(found.to_string())
+    }
+
+    /// The same of a server.
+    pub(crate) async fn read_server(
+        &self,
+        pool: &Pool,
+        place: &Place,
+    ) -> Result<String, QueryError> {
+        let bounds = self.bounds();
+        Ok(match place {
+            Place::Schema => self.schema().to_string(),
+            Place::Table { table, offset } => {
+                let table = self.table(table)?;
+                let found = pool
+                    .read(&postgres::rows(&table, *offset, bounds), bounds)
+                    .await?;
+                let next = self.next_page(&table, *offset, found.rows.len(), found.has_more);
+                // Rows are JSON already, with all digits of their numbers.
+                format!(
+                    "{{\"rows\":[{}],\"next\":{}}}",
+                    found.rows.join(","),
+                    json!(next)
+                )
+            }
+            Place::Row { table, key } => {
+                let table = self.table(table)?;
+                let asked = postgres::row(&table, key, bounds).ok_or(QueryError::NotFound)?;
+                let found = pool.read(&asked, bounds).await;
+                let found = found.map_err(|error| match error {
+                    // A key of another kind is the key of nothing.
+                    QueryError::Values(_) => QueryError::NotFound,
+                    error => error,
+                })?;
+                found.rows.into_iter().next().ok_or(QueryError::NotFound)?
+            }
+            Place::Query { query, values } => {
+                let written = self.options.queries.get(query);
+                let sql = &written.ok_or(QueryError::NotFound)?.sql;
+                let found = pool
+                    .read(&postgres::query(sql, values, bounds)?, bounds)
+                    .await?;
+                let (rows, is_cut) = (found.rows.join(","), found.has_more);
+                format!("{{\"rows\":[{rows}],\"isCut\":{is_cut}}}")
+            }
+        })
+    }
+
+    pub(crate) fn schema(&self) -> Value {
+        let tables = self.tables();
+        let tables = tables.iter().map(|table| {
+            let columns = table.columns.iter().map(|it| {
+                json!({ "name": it.name, "type": it.kind, "required": it.is_required, "key": it.is_key })
+            });
+            json!({ "name": table.name, "view": table.is_view, "columns": columns.collect::<Vec<_>>() })
+        });
+        let queries = self.options.queries.iter().map(|(name, query)| {
+            json!({
+                "name": name,
+                "description": query.description,
+                "parameters": self.parameters.get(name),
+            })
+        });
+        json!({ "tables": tables.collect::<Vec<_>>(), "queries": queries.collect::<Vec<_>>() })
+    }
+
+    /// Template of the tables' addresses.
+    pub(crate) fn table_template(&self) -> String {
+        format!("{DATABASE_SCHEME}{}/tables/{{table}}{{?offset}}", self.name)
+    }
+
+    fn row_template(&self) -> String {
+        format!("{DATABASE_SCHEME}{}/tables/{{table}}/{{key}}", self.name)
+    }
+
+    pub(crate) fn entries(&self) -> Vec<ResourceEntry> {
+        let entry = |place: &Place, name: String, description: Option<String>| ResourceEntry {
+            resource: Resource {
+                uri: place.address(&self.name),
+                name,
+                description,
+                mime_type: Some(JSON.to_owned()),
+                ..Resource::default()
+            },
+            category: self.name.clone(),
+            ..ResourceEntry::default()
+        };
+        let schema = format!("Tables, columns and queries of the database {}.", self.name);
+        let mut entries = vec![entry(
+            &Place::Schema,
+            format!("{}.schema", self.name),
+            Some(schema),
+        )];
+        entries.extend(self.tables().iter().map(|it| {
+            let place = Place::Table {
+                table: it.name.clone(),
+                offset: 0,
+            };
+            entry(&place, format!("{}.{}", self.name, it.name), None)
+        }));
+        let without_values = self.parameters.iter().filter(|(_, it)| it.is_empty());
+        entries.extend(without_values.map(|(query, _)| {
+            let place = Place::Query {
+                query: query.clone(),
+                values: Vec::new(),
+            };
+            let description = self.options.queries[query].description.clone();
+            entry(&place, format!("{}.{query}", self.name), description)
+        }));
+        entries
+    }
+
+    pub(crate) fn templates(&self) -> Vec<ResourceTemplate> {
+        let template = |uri: String, name: String, description: Option<String>| ResourceTemplate {
+            uri_template: uri,
+            name,
+            description,
+            mime_type: Some(JSON.to_owned()),
+            ..ResourceTemplate::default()
+        };
+        let name = &self.name;
+        let (rows, row) = (
+            format!("Rows of a table, {} at a time.", self.options.max_rows),
+            "The row of a table with this primary key.".to_owned(),
+        );
+        let mut templates = vec![
+            template(self.table_template(), format!("{name}.rows"), Some(rows)),
+            template(self.row_template(), format!("{name}.row"), Some(row)),
+        ];
+        let with_values = self.parameters.iter().filter(|(_, it)| !it.is_empty());
+        templates.extend(with_values.map(|(query, names)| {
+            let mut names: Vec<_> = names.iter().map(|it| encoded(it)).collect();
+            names.sort();
+            let uri = format!(
+                "{DATABASE_SCHEME}{name}/queries/{query}{{?{}}}",
+                names.join(",")
+            );
+            let description = self.options.queries[query].description.clone();
+            template(uri, format!("{name}.{query}"), description)
+        }));
+        templates
+    }
+}
+
+/// A hash of what was read, also of there being nothing; `None` if it is not known what there is.
+pub(crate) fn hash(read: &Result<String, QueryError>) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    match read {
+        Ok(found) => found.hash(&mut hasher),
+        Err(QueryError::NotFound) => {}
+        Err(_) => return None,
+    }
+    Some(hasher.finish())
+}

@@ -1,0 +1,226 @@
+//! Databases on offer: how clients find, read and complete what is in them.
+
+use std::{
+    future::ready,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use adapter_skills::Content;
+use adapter_tools::ToolCx;
+use futures_util::future::BoxFuture;
+use mcp_protocol::model::{
+    CacheHint, CacheScope, Complete, Completion, CompletionReference, GetPromptResult,
+    ListResources, Prompt, ReadResource, ReadResourceResult, ResourceTemplate,
+};
+use mcp_server::{
+    PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry, Resources, content_result,
+};
+use rusqlite::InterruptHandle;
+
+use crate::{
+    databases::{
+        address::{Place, parse},
+        database::{Database, JSON, Source, hash},
+        sqlite::QueryError,
+    },
+    news::News,
+};
+
+/// The most suggestions of one answer.
+const MAX_VALUES: usize = 100;
+
+/// Tables and queries on offer at one time; read as they are.
+#[derive(Debug)]
+pub(crate) struct DatabaseResources {
+    all: Arc<[Arc<Database>]>,
+    news: Arc<News>,
+    entries: Vec<ResourceEntry>,
+    templates: Vec<ResourceTemplate>,
+}
+
+impl DatabaseResources {
+    pub(crate) fn new(all: Arc<[Arc<Database>]>, news: Arc<News>) -> Self {
+        Self {
+            entries: all.iter().flat_map(|it| it.entries()).collect(),
+            templates: all.iter().flat_map(|it| it.templates()).collect(),
+            all,
+            news,
+        }
+    }
+}
+
+fn find<'d>(all: &'d [Arc<Database>], uri: &str) -> Option<(&'d Arc<Database>, Place)> {
+    let (name, place) = parse(uri)?;
+    let database = all.iter().find(|it| it.name == name)?;
+    database.has(&place).then_some((database, place))
+}
+
+/// Ends a query that nobody waits for any more.
+#[derive(Default)]
+struct EndOnDrop(Arc<Mutex<Option<InterruptHandle>>>);
+
+impl EndOnDrop {
+    fn interrupt(&self) {
+        let handle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*handle {
+            handle.interrupt();
+        }
+    }
+}
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.interrupt();
+    }
+}
+
+/// Reads what is at a place, within the time that the database's options give. What nobody waits for any more is ended.
+async fn read(database: Arc<Database>, place: Place) -> Result<String, QueryError> {
+    let timeout = database.options.timeout;
+    let guard = match &database.source {
+        Source::Sqlite(_) => EndOnDrop::default(),
+        Source::Postgres(postgres) => {
+            let readers = Arc::clone(postgres.readers());
+            let reading = Arc::clone(&database);
+            let read = async move { reading.read_server(&readers, &place).await };
+            return postgres.run(read).await;
+        }
+    };
+    let handle = Arc::clone(&guard.0);
+    let mut reading = tokio::task::spawn_blocking(move || {
+        let Source::Sqlite(sqlite) = &database.source else {
+            return Err(QueryError::NotFound);
+        };
+        database.read_file(sqlite, &place, |it| {
+            *handle.lock().unwrap_or_else(PoisonError::into_inner) = it;
+        })
+    });
+    match tokio::time::timeout(timeout, &mut reading).await {
+        Ok(outcome) => outcome.unwrap_or(Err(QueryError::Ended)),
+        Err(_elapsed) => {
+            guard.interrupt();
+            // It ends at once, and its thread is free again.
+            let _ended = reading.await;
+            Err(QueryError::TooLong(timeout))
+        }
+    }
+}
+
+impl Resources for DatabaseResources {
+    fn entries(&self) -> &[ResourceEntry] {
+        &self.entries
+    }
+
+    fn templates(&self) -> &[ResourceTemplate] {
+        &self.templates
+    }
+
+    fn matching(&self, filter: &ListResources) -> Result<Vec<usize>, String> {
+        Ok(crate::matching(&self.entries, filter))
+    }
+
+    fn canonical(&self, uri: &str) -> Option<String> {
+        let (database, place) = find(&self.all, uri)?;
+        Some(place.address(&database.name))
+    }
+
+    fn governed_by(&self, uri: &str) -> Option<String> {
+        let (database, place) = find(&self.all, uri)?;
+        Some(place.governed_by(&database.name))
+    }
+
+    fn tells_of_changes(&self, uri: &str) -> bool {
+        find(&self.all, uri).is_some_and(|(database, place)| {
+            database.options.watch && place.address(&database.name) == uri
+        })
+    }
+
+    fn hear<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let Some((database, place)) = find(&self.all, uri) else {
+                return Err(mcp_server::UNHEARD.to_owned());
+            };
+            crate::heard(database.options.watch, &place.address(&database.name), uri)?;
+            // So that a change is told which comes before the watch has seen what is there.
+            if let Some(seen) = hash(&read(Arc::clone(database), place).await) {
+                self.news.hear(uri, seen);
+            }
+            Ok(())
+        })
+    }
+
+    fn read(
+        self: Arc<Self>,
+        read: ReadResource,
+    ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
+        Box::pin(async move {
+            let (database, place) = find(&self.all, &read.uri).ok_or(ReadFailure::NotFound)?;
+            let found = self::read(Arc::clone(database), place).await;
+            let found = found.map_err(|error| match error {
+                QueryError::NotFound => ReadFailure::NotFound,
+                QueryError::Values(why) => ReadFailure::Range(why),
+                error => ReadFailure::Unreadable(error.into()),
+            })?;
+            let cache = CacheHint {
+                ttl_ms: 0,
+                scope: CacheScope::Private,
+            };
+            let content = Content::new(found.into_bytes(), None);
+            content_result(&content, JSON, &read, cache)
+        })
+    }
+}
+
+/// Suggestions for names of tables.
+#[derive(Debug)]
+pub(crate) struct TableCompletion(pub(crate) Arc<[Arc<Database>]>);
+
+impl Prompts for TableCompletion {
+    fn entries(&self) -> &[Prompt] {
+        &[]
+    }
+
+    fn get(&self, _: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
+        let why = "there is no such prompt".to_owned();
+        Box::pin(ready(Err(PromptFailure::Arguments(why))))
+    }
+
+    fn suggest<'a>(
+        &'a self,
+        cx: ToolCx,
+        request: &'a Complete,
+    ) -> BoxFuture<'a, Option<Completion>> {
+        let CompletionReference::Resource { uri } = &request.reference else {
+            return Box::pin(ready(None));
+        };
+        let is_its = |it: &&Arc<Database>| it.templates().iter().any(|it| it.uri_template == *uri);
+        let Some(database) = self.0.iter().find(is_its) else {
+            return Box::pin(ready(None));
+        };
+        let mut values = Vec::new();
+        if let (Some(reads), "table") = (cx.resources(), request.argument.as_str()) {
+            for table in database.tables().iter() {
+                let place = Place::Table {
+                    table: table.name.clone(),
+                    offset: 0,
+                };
+                if table.name.starts_with(&request.value)
+                    && reads.permits(&place.governed_by(&database.name))
+                {
+                    values.push(table.name.clone());
+                }
+            }
+        }
+        let has_more = MAX_VALUES < values.len();
+        values.truncate(MAX_VALUES);
+        Box::pin(ready(Some(Completion {
+            values,
+            has_more,
+            ..Completion::default()
+        })))
+    }
+
+    fn completes_resources(&self) -> bool {
+        true
+    }
+}
