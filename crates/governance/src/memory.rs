@@ -32,7 +32,7 @@ const SWEEP_INTERVAL_MS: u64 = 1_000;
 /// Counts of running calls that are kept before those of idle capabilities are forgotten.
 const MAX_IDLE: usize = 1_024;
 
-type Shard = HashMap<Box<str>, Entry>;
+type Shard = foldhash::HashMap<Box<str>, Entry>;
 
 /// Counters in the memory of this process.
 ///

@@ -49,7 +49,7 @@ pub struct Offer {
     /// Header parameters of the tools that have any, by name.
     mirrored: HashMap<String, MirroredParams>,
     /// The tools again, by name, with what is prepared of them.
-    offered: HashMap<String, Arc<OfferedTool>>,
+    offered: foldhash::HashMap<String, Arc<OfferedTool>>,
     resources: Arc<dyn Resources>,
     prompts: Arc<dyn Prompts>,
     search: Option<Search>,

@@ -7,10 +7,11 @@ use crate::{
     session::state::Watcher,
     told::Told,
 };
+use foldhash::HashMap;
 use jsonrpc_core::Id;
 use mcp_protocol::{Session, model::LoggingLevel};
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::hash_map::Entry,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
