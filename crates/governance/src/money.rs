@@ -67,41 +67,29 @@ impl Micros {
     /// The most bytes of an amount in words: fourteen digits, the point and six decimals.
     pub const MOST_BYTES: usize = 21;
 
-    /// Writes the amount as [`Display`](fmt::Display) does, to the end of `room`; the text in ASCII. For places where
-    /// formatting costs too much: every call over HTTP tells of amounts, in a header and in its result.
+    /// Writes the amount as [`Display`](fmt::Display) does, to the beginning of `room`; the text in ASCII. For places
+    /// where formatting costs too much: every call over HTTP tells of amounts, in a header and in its result.
     pub fn write_to(self, room: &mut [u8; Self::MOST_BYTES]) -> &[u8] {
         self.digits(0, room)
     }
 
-    /// From the end; with `least` decimals at least.
+    /// With `least` decimals at least.
     fn digits(self, least: usize, room: &mut [u8; Self::MOST_BYTES]) -> &[u8] {
-        let mut start = room.len();
-        let mut put = |byte: u8| {
-            start -= 1;
-            room[start] = byte;
-        };
-        let (mut whole, mut fraction) = (self.0 / UNIT, self.0 % UNIT);
-        if fraction != 0 || 0 < least {
-            let mut is_end = true;
-            for place in (0..DECIMALS).rev() {
-                let digit = (fraction % 10) as u8;
-                fraction /= 10;
-                // Zeros at the end say nothing.
-                is_end &= digit == 0 && least <= place;
-                if !is_end {
-                    put(b'0' + digit);
-                }
-            }
-            put(b'.');
+        let [mut whole, mut decimals] = [itoa::Buffer::new(); 2];
+        let whole = whole.format(self.0 / UNIT).as_bytes();
+        // Behind a digit that is left out, all of the zeros are there.
+        let decimals = &decimals.format(UNIT + self.0 % UNIT).as_bytes()[1..];
+        // Zeros at the end say nothing.
+        let last = decimals.iter().rposition(|digit| *digit != b'0');
+        let decimals = &decimals[..last.map_or(0, |last| last + 1).max(least)];
+        room[..whole.len()].copy_from_slice(whole);
+        let mut length = whole.len();
+        if !decimals.is_empty() {
+            room[length] = b'.';
+            length += 1 + decimals.len();
+            room[length - decimals.len()..length].copy_from_slice(decimals);
         }
-        loop {
-            put(b'0' + (whole % 10) as u8);
-            whole /= 10;
-            if whole == 0 {
-                break;
-            }
-        }
-        &room[start..]
+        &room[..length]
     }
 }
 
