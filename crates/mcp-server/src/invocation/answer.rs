@@ -523,7 +523,7 @@ pub(crate) fn tool_result(
     };
     // Results that say what went wrong are results as well (decision D21).
     if let Some(remaining) = report.remaining().filter(|_| answering.quota_meta) {
-        quota_hints::annotate(&mut result.meta, remaining);
+        quota_hints::annotate(&mut result.meta, &remaining);
     }
     Ok(result)
 }

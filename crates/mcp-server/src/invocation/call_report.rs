@@ -9,7 +9,7 @@ use governance::{Micros, Remaining};
 use ledger::{CallId, Cut};
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -37,11 +37,9 @@ use tokio::runtime::Handle;
 #[derive(Debug, Default)]
 pub(crate) struct CallReport {
     meter: Arc<CallMeter>,
-    cost: OnceLock<Micros>,
-    remaining: OnceLock<Remaining>,
-    call: OnceLock<CallId>,
+    /// Facts that every call has.
+    facts: Mutex<Facts>,
     follows: OnceLock<CallId>,
-    verdict: Mutex<Option<Verdict>>,
     fault: OnceLock<Fault>,
     code: OnceLock<i32>,
     /// The result that its caller gets a part of.
@@ -52,6 +50,14 @@ pub(crate) struct CallReport {
     is_harmless: AtomicBool,
     /// True if the record of the call's end settles the reservation.
     is_charged_on_record: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Facts {
+    cost: Option<Micros>,
+    remaining: Option<Remaining>,
+    call: Option<CallId>,
+    verdict: Option<Verdict>,
 }
 
 /// The longest time that a call which was given up stays open for what its handler still meters: more
@@ -95,12 +101,16 @@ impl CallReport {
 
     /// The call as the ledger has it, once that may be.
     pub(crate) fn call(&self) -> Option<CallId> {
-        self.call.get().copied()
+        self.facts().call
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the ledger may have the call from here on.
     pub(crate) fn goes_on_record(&self, call: CallId) {
-        let _ = self.call.set(call); // it is one call
+        self.facts().call.get_or_insert(call); // it is one call
     }
 
     /// Notes that the call brings the answers to what an earlier one has asked.
@@ -115,28 +125,26 @@ impl CallReport {
 
     /// True if the ledger may have the call.
     pub(crate) fn is_on_record(&self) -> bool {
-        self.call.get().is_some()
+        self.call().is_some()
     }
 
     /// The caller's remaining quota, once the call is settled.
-    pub(crate) fn remaining(&self) -> Option<&Remaining> {
-        self.remaining.get()
+    pub(crate) fn remaining(&self) -> Option<Remaining> {
+        self.facts().remaining
     }
 
     pub(crate) fn leave(&self, remaining: Remaining) {
-        self.remaining.get_or_init(|| remaining);
+        self.facts().remaining.get_or_insert(remaining);
     }
 
     /// Notes a decision about the call.
     pub(crate) fn decide(&self, verdict: Verdict) {
-        let mut decided = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
-        *decided = Some(verdict);
+        self.facts().verdict = Some(verdict);
     }
 
     /// The last decision about the call.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        let decided = self.verdict.lock();
-        decided.unwrap_or_else(PoisonError::into_inner).clone()
+        self.facts().verdict.clone()
     }
 
     /// Notes a fault, for operators; the first one stays.
@@ -201,7 +209,7 @@ impl CallReport {
 
     /// The cost, once it is settled.
     pub(crate) fn settled_cost(&self) -> Option<Micros> {
-        self.cost.get().copied()
+        self.facts().cost
     }
 
     /// The cost of the call, now that it has ended: the one rule, for the ledger and for the
@@ -214,14 +222,15 @@ impl CallReport {
     /// and the ledger and the budget must not see different amounts of it.
     pub(crate) fn cost(&self, charge: Charge, estimate: Micros) -> Micros {
         match charge {
-            Charge::Released | Charge::Nothing => *self.cost.get_or_init(|| Micros::ZERO),
+            Charge::Released | Charge::Nothing => *self.facts().cost.get_or_insert(Micros::ZERO),
             Charge::Estimate => self.cost_given_up(estimate),
         }
     }
 
     /// Cost of a call that was given up on the way; see [`CallReport::cost`].
     pub(crate) fn cost_given_up(&self, estimate: Micros) -> Micros {
-        *self.cost.get_or_init(|| self.metered(estimate))
+        let metered = || self.metered(estimate);
+        *self.facts().cost.get_or_insert_with(metered)
     }
 
     /// The metered cost, or else `estimate`; anything metered from here on comes too late.

@@ -110,7 +110,7 @@ impl RequestLine<'_> {
         let params = self.parameters(report.is_some_and(CallReport::is_harmless), redactor);
         let verdict = report.and_then(CallReport::verdict);
         let remaining = report.and_then(CallReport::remaining);
-        let remaining = remaining.or_else(|| verdict.as_ref()?.remaining.as_deref());
+        let remaining = remaining.or_else(|| verdict.as_ref()?.remaining.as_deref().copied());
         let fault = report.and_then(CallReport::fault);
         let (code, message) = self.error.unzip();
         let message = match fault {
@@ -142,7 +142,7 @@ impl RequestLine<'_> {
             stack = fault.and_then(|fault| fault.stack.as_deref()),
             decision = verdict.as_ref().map(|it| it.decision),
             reason = verdict.as_ref().and_then(|it| it.reason),
-            remaining = remaining.and_then(left),
+            remaining = remaining.as_ref().and_then(left),
             cost = report.and_then(CallReport::settled_cost).map(|it| it.to_string()),
             call = call.map(|it| it.to_string()),
             trace_id = trace_of(cx),
@@ -253,7 +253,7 @@ pub(super) fn task_ended(
         error_type = fault.map(|fault| fault.kind),
         error = fault.map(|fault| shortened(&fault.message, MAX_TEXT_BYTES)),
         stack = fault.and_then(|fault| fault.stack.as_deref()),
-        remaining = report.remaining().and_then(left),
+        remaining = report.remaining().as_ref().and_then(left),
         cost = report.settled_cost().map(|it| it.to_string()),
         call = report.call().map(|it| it.to_string()),
         trace_id = trace_of(cx),
