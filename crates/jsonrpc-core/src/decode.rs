@@ -145,6 +145,9 @@ pub fn decode_with<'a>(
     let text = std::str::from_utf8(frame).map_err(|error| DecodeError::Encoding {
         position: Position::of(frame, error.valid_up_to()),
     })?;
+    if let Some(request) = plain_request(frame, text, limits.max_depth, reader) {
+        return Ok(Payload::Single(Ok(Message::Request(request))));
+    }
     if let Some(offset) = depth::first_excess(frame, limits.max_depth) {
         return Err(DecodeError::TooDeep {
             max: limits.max_depth,
@@ -153,9 +156,6 @@ pub fn decode_with<'a>(
     }
     if text.trim_start().starts_with('[') {
         return decode_batch(frame, text, limits);
-    }
-    if let Some(request) = plain_request(frame, text, reader) {
-        return Ok(Payload::Single(Ok(Message::Request(request))));
     }
     match serde_json::from_str::<Wire<'_>>(text) {
         Ok(wire) => Ok(Payload::Single(message(frame, wire, 0))),
@@ -168,10 +168,12 @@ pub fn decode_with<'a>(
     }
 }
 
-/// A request as nearly all are written: each member once, and nothing that only a parser can read or refuse.
+/// A request as nearly all are written: each member once, nothing that only a parser can read or refuse, and no more
+/// than `max_depth` levels.
 fn plain_request<'a>(
     frame: &Bytes,
     text: &'a str,
+    max_depth: usize,
     reader: &mut impl ReadParams<'a>,
 ) -> Option<Request> {
     let (mut jsonrpc, mut id, mut method, mut params) = (None, None, None, None);
@@ -202,6 +204,10 @@ fn plain_request<'a>(
         is_plain.then_some(())
     })?;
     scanner.end()?;
+    // Nearly every request has fewer brackets than it may have levels.
+    if max_depth < scanner.brackets() && depth::first_excess(frame, max_depth).is_some() {
+        return None;
+    }
     let ((), id, method) = (jsonrpc?, id?, method?.to_owned());
     let params = match params {
         None => RawJson::EMPTY_OBJECT,

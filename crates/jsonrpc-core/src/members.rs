@@ -153,6 +153,8 @@ pub(crate) struct Scanner<'a> {
     json: &'a str,
     text: &'a [u8],
     at: usize,
+    /// Objects and arrays that have begun.
+    brackets: usize,
 }
 
 impl<'a> Scanner<'a> {
@@ -162,9 +164,15 @@ impl<'a> Scanner<'a> {
             json,
             text: json.as_bytes(),
             at: 0,
+            brackets: 0,
         };
         scanner.skip_space();
         scanner
+    }
+
+    /// The number of objects and arrays so far.
+    pub(crate) fn brackets(&self) -> usize {
+        self.brackets
     }
 
     /// True if an object is next.
@@ -179,6 +187,7 @@ impl<'a> Scanner<'a> {
         mut read: impl FnMut(&mut Self, &'a str) -> Option<()>,
     ) -> Option<()> {
         self.expect(b'{')?;
+        self.brackets += 1;
         self.skip_space();
         if self.peek()? == b'}' {
             self.at += 1;
@@ -265,6 +274,7 @@ impl<'a> Scanner<'a> {
                 b'"' => drop(self.string()?),
                 bracket @ (b'{' | b'[') => {
                     self.at += 1;
+                    self.brackets += 1;
                     self.skip_space();
                     if self.peek()? == bracket + 2 {
                         self.at += 1;

@@ -154,6 +154,23 @@ fn bounds_hold() {
 }
 
 #[test]
+fn a_plain_request_has_any_number_of_brackets_and_no_level_too_many() {
+    let request = |arguments: &str| {
+        let params = format!(r#"{{"arguments":{arguments}}}"#);
+        frame(&format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#
+        ))
+    };
+    let nested = |levels| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    // The message and its parameters are levels, too.
+    assert!(decode(&request(&nested(98)), LIMITS).is_ok());
+    let error = decode(&request(&nested(99)), LIMITS).unwrap_err();
+    assert!(matches!(error, DecodeError::TooDeep { max: 100, .. }));
+    let many = format!("[{}0]", "[],".repeat(300));
+    assert!(decode(&request(&many), LIMITS).is_ok());
+}
+
+#[test]
 fn ids_are_echoed_exactly() {
     for id in [
         "0",
