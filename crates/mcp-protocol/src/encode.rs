@@ -33,7 +33,7 @@ use crate::{
     },
 };
 use bytes::Bytes;
-use jsonrpc_core::{Id, RawJson, begin_result};
+use jsonrpc_core::{Id, RawJson, begin_result, put_text};
 use serde::Serialize;
 use serde_json::json;
 
@@ -380,14 +380,14 @@ impl Meta<'_> {
 
 impl Meta<'_> {
     /// Writes it. Its values are serialized already, and serde would read them once more.
-    fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    fn write(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         let mut first = true;
         for (key, value) in self.entries.into_iter().flat_map(ResultMeta::iter) {
             if !std::mem::take(&mut first) {
                 out.push(b',');
             }
-            serde_json::to_writer(&mut *out, key)?;
+            put_text(key, out);
             out.push(b':');
             out.extend_from_slice(value.as_bytes());
         }
@@ -399,7 +399,6 @@ impl Meta<'_> {
             out.extend_from_slice(info.as_bytes());
         }
         out.push(b'}');
-        Ok(())
     }
 }
 
@@ -443,7 +442,7 @@ fn finish(mut out: Vec<u8>, start: usize, shape: &Shape<'_>) -> Result<Vec<u8>, 
     }
     if !shape.meta.is_empty() {
         member(&mut out, "\"_meta\":");
-        shape.meta.write(&mut out)?;
+        shape.meta.write(&mut out);
     }
     out.push(b'}');
     Ok(out)
