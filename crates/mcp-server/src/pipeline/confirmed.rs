@@ -357,11 +357,11 @@ where
             }
             _ => {
                 let report = Arc::clone(&admitted.inner().report);
-                match self.inner.call(cx, admitted).await? {
-                    Invoked::NeedsInput(needed) => {
+                match self.inner.call(cx, admitted).await {
+                    Ok(Invoked::NeedsInput(needed)) => {
                         Ok(Invoked::NeedsInput(pack(needed, None, report.call())))
                     }
-                    invoked => Ok(invoked),
+                    outcome => outcome,
                 }
             }
         }

@@ -5,7 +5,6 @@ use crate::{
     offer::results::ResultLimits,
     pipeline::governed::Admitted,
 };
-use futures_util::future::Either;
 use mcp_service::{RequestCx, Service};
 use redaction::Redactor;
 use std::sync::Arc;
@@ -40,14 +39,14 @@ where
     type Response = Invoked;
     type Error = InvocationError;
 
-    fn call(
+    async fn call(
         &self,
         cx: &RequestCx,
         admitted: Admitted<Invocation>,
-    ) -> impl Future<Output = Result<Invoked, InvocationError>> + Send {
+    ) -> Result<Invoked, InvocationError> {
         match &self.results {
-            None => Either::Left(self.inner.call(cx, admitted)),
-            Some(results) => Either::Right(Box::pin(self.call_limited(cx, admitted, results))),
+            None => self.inner.call(cx, admitted).await,
+            Some(results) => Box::pin(self.call_limited(cx, admitted, results)).await,
         }
     }
 }

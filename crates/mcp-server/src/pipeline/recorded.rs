@@ -88,13 +88,13 @@ impl<S> Recorded<S> {
         start: &Start<'_>,
         admitted: &Admitted<Invocation>,
     ) -> Result<OpenCall, InvocationError> {
-        let approval = admitted
-            .approval()
-            .map(|(approval, binding)| Claim::Approval { approval, binding });
-        // The key first: what was done before is answered as before, and nothing is asked of it.
-        let key = admitted.key().cloned().map(Claim::Key);
-        let claims: Vec<_> = key.into_iter().chain(approval).collect();
-        if !claims.is_empty() {
+        if admitted.key().is_some() || admitted.approval().is_some() {
+            let approval = admitted
+                .approval()
+                .map(|(approval, binding)| Claim::Approval { approval, binding });
+            // The key first: what was done before is answered as before, and nothing is asked of it.
+            let key = admitted.key().cloned().map(Claim::Key);
+            let claims: Vec<_> = key.into_iter().chain(approval).collect();
             let begun = self.recorder.begin_claiming(start, &claims).await;
             return begun.map_err(|error| match error {
                 BeginError::Record(error) => InvocationError::Unrecorded(error),
