@@ -314,6 +314,21 @@ fn what_nobody_touched_is_right() {
     );
 }
 
+#[test]
+fn an_index_of_many_calls_at_one_go_is_right() {
+    let files = ledger();
+    // An index of another version is made anew when the ledger is opened.
+    let connection = files.connection();
+    let sql = "UPDATE indexed SET version = 99";
+    assert_eq!(connection.execute(sql, []).unwrap(), 1);
+    drop(SqliteLedger::open(files.path(), Durability::Strict).unwrap());
+    let calls: i64 = connection
+        .query_row("SELECT count(*) FROM call", [], |row| row.get(0))
+        .unwrap();
+    assert!(CALLS <= calls.unsigned_abs());
+    assert_eq!(files.verify(true, true).first_wrong, None);
+}
+
 /// A group: where it begins, its count, its hash and its body.
 type Stored = (i64, i64, Digest, Vec<u8>);
 

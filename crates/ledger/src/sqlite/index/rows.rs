@@ -8,8 +8,7 @@ use crate::record::{
     id::CallId,
     note::Noted,
 };
-use rusqlite::{Connection, OptionalExtension, params};
-use std::collections::HashMap;
+use rusqlite::{Connection, OptionalExtension, Statement, ToSql, params};
 
 /// Place of an entry.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +28,46 @@ struct Begun {
     end: Option<(Ended, Place)>,
 }
 
+impl Begun {
+    /// Binds its row to the parameters of `insert` behind those of the rows before.
+    fn bind(&self, insert: &mut Statement<'_>, columns_before: usize) -> rusqlite::Result<()> {
+        let Self { started, place, .. } = self;
+        let ended = self.end.as_ref().map(|(ended, _)| ended);
+        let end_place = self.end.as_ref().map(|(_, place)| place);
+        let row: [&dyn ToSql; COLUMNS] = [
+            &place.sequence,
+            self.call.0.as_bytes(),
+            &bounded(started.at_us),
+            &started.principal,
+            &started.kind.as_str(),
+            &started.capability,
+            &started.request_id,
+            &started.trace_id,
+            &started.approval.map(|approval| approval.to_string()),
+            &bounded(started.estimated_cost_micros),
+            &place.group,
+            &place.offset,
+            &place.length,
+            &end_place.map(|place| place.sequence),
+            &ended.map(|ended| ended.outcome.as_str()),
+            &ended.and_then(reason),
+            &ended.map(|ended| bounded(ended.cost_micros)),
+            &ended.map(|ended| bounded(ended.duration_us)),
+            &end_place.map(|place| place.group),
+            &end_place.map(|place| place.offset),
+            &end_place.map(|place| place.length),
+        ];
+        (columns_before + 1..)
+            .zip(row)
+            .try_for_each(|(at, value)| insert.raw_bind_parameter(at, value))
+    }
+}
+
 /// Calls of which something new is known. Most begin and end close to each other and make one row.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     begun: Vec<Begun>,
-    positions: HashMap<CallId, usize>,
+    positions: foldhash::HashMap<CallId, usize>,
     ended: Vec<(CallId, Ended, Place)>,
     noted: Vec<(Noted, Place)>,
 }
@@ -88,9 +122,9 @@ impl Rows {
     }
 
     pub(super) fn write(self, connection: &Connection, target: Target) -> rusqlite::Result<()> {
-        let (insert, update, note) = match target {
-            Target::Ledger => (INSERT, UPDATE, INSERT_NOTE),
-            Target::Tail => (INSERT_TAIL, UPDATE_TAIL, INSERT_TAIL_NOTE),
+        let (table, update, note) = match target {
+            Target::Ledger => ("call", UPDATE, INSERT_NOTE),
+            Target::Tail => ("temp.tail_call", UPDATE_TAIL, INSERT_TAIL_NOTE),
         };
         let mut note = connection.prepare_cached(note)?;
         for (noted, place) in self.noted {
@@ -107,39 +141,19 @@ impl Rows {
         }
         let mut sums = Sums::default();
         let begun = self.begun.len();
-        let mut insert = connection.prepare_cached(insert)?;
-        for Begun {
-            call,
-            started,
-            place,
-            end,
-        } in self.begun
-        {
-            let (ended, end_place) = end.unzip();
-            insert.execute(params![
-                place.sequence,
-                call.0.as_bytes(),
-                bounded(started.at_us),
-                started.principal,
-                started.kind.as_str(),
-                started.capability,
-                started.request_id,
-                started.trace_id,
-                started.approval.map(|approval| approval.to_string()),
-                bounded(started.estimated_cost_micros),
-                place.group,
-                place.offset,
-                place.length,
-                end_place.map(|place| place.sequence),
-                ended.as_ref().map(|ended| ended.outcome.as_str()),
-                ended.as_ref().and_then(reason),
-                ended.as_ref().map(|ended| bounded(ended.cost_micros)),
-                ended.as_ref().map(|ended| bounded(ended.duration_us)),
-                end_place.map(|place| place.group),
-                end_place.map(|place| place.offset),
-                end_place.map(|place| place.length),
-            ])?;
-            if let Some(ended) = &ended {
+        let (many, few) = self.begun.as_chunks::<MANY>();
+        if !many.is_empty() {
+            let mut insert = connection.prepare_cached(&insert_into(table, MANY))?;
+            for rows in many {
+                insert_rows(&mut insert, rows)?;
+            }
+        }
+        let mut insert = connection.prepare_cached(&insert_into(table, 1))?;
+        for row in few {
+            insert_rows(&mut insert, std::slice::from_ref(row))?;
+        }
+        for Begun { started, end, .. } in self.begun {
+            if let Some((ended, _)) = &end {
                 let started_us = started.at_us.min(MAX_INDEXED);
                 let kind = started.kind.as_str().to_owned();
                 let of = (started.principal, kind, started.capability);
@@ -191,11 +205,25 @@ impl Rows {
     }
 }
 
-const INSERT: &str = "INSERT INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+/// The columns of a row of a call.
+const COLUMNS: usize = 21;
 
-const INSERT_TAIL: &str = "INSERT INTO temp.tail_call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
-    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+/// Rows that are inserted at once, where there are as many. The table and its six indexes are opened once for all of
+/// them, and each row is looked for from where the one before was put.
+const MANY: usize = 32;
+
+fn insert_into(table: &str, rows: usize) -> String {
+    let row = format!("({})", ["?"; COLUMNS].join(", "));
+    format!("INSERT INTO {table} VALUES {}", vec![row; rows].join(", "))
+}
+
+/// Inserts as many rows as `insert` has.
+fn insert_rows(insert: &mut Statement<'_>, rows: &[Begun]) -> rusqlite::Result<()> {
+    for (row, columns_before) in rows.iter().zip((0..).step_by(COLUMNS)) {
+        row.bind(insert, columns_before)?;
+    }
+    insert.raw_execute().map(drop)
+}
 
 const INSERT_NOTE: &str = "INSERT INTO note VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
