@@ -53,6 +53,7 @@ where
     }
     response.body_mut().keep_busy(|| caller.activity.begin());
     respond::secure(&mut response, strict.filter(|_| caller.peer.is_encrypted()));
+    respond::recycle(parts.headers);
     Ok(response)
 }
 

@@ -132,7 +132,8 @@ impl<'a> Headers<'a> {
         let Single::One(value) = self.content_type else {
             return false;
         };
-        media_type(value).eq_ignore_ascii_case(b"application/json")
+        // As most clients write it.
+        value == b"application/json" || media_type(value).eq_ignore_ascii_case(b"application/json")
     }
 }
 

@@ -8,20 +8,37 @@ use crate::{
     seams::side_routes::SideBody,
 };
 use futures_util::StreamExt;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header, header::Entry};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, header::Entry};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use mcp_service::Reply;
+use std::cell::Cell;
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+/// The most headers that there is room for in [`SPARE`].
+const MOST_SPARE: usize = 48;
+
+thread_local! {
+    /// Headers of a request of this thread that was answered, emptied: the next response needs no memory of its own.
+    static SPARE: Cell<HeaderMap> = Cell::default();
+}
+
 /// Number of headers that most answers have beside hints: those of their type, and those that
 /// [`secure`] adds.
 const FURTHER: usize = 4;
 const NO: HeaderValue = HeaderValue::from_static("no");
+
+/// Keeps the memory of the headers of a request that was answered for the next response.
+pub(crate) fn recycle(mut headers: HeaderMap) {
+    if headers.capacity() <= MOST_SPARE {
+        headers.clear();
+        SPARE.set(headers);
+    }
+}
 
 /// The response for a reply that nothing came before.
 pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
@@ -42,6 +59,7 @@ pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
     } else {
         let mut response = Response::new(Body::json(frame));
         let headers = response.headers_mut();
+        *headers = SPARE.take();
         headers.reserve(hints.len() + FURTHER);
         headers.insert(header::CONTENT_TYPE, APPLICATION_JSON);
         response
