@@ -274,7 +274,7 @@ impl Answers {
     }
 }
 
-/// What a user has filled in, if it fits the form. Fields that may be left out and are null count as left out.
+/// Content of a form that a user has filled in, if it fits. Fields that may be left out and are null count as left out.
 fn filled_in(content: Map<String, Value>, schema: &Value) -> Option<Map<String, Value>> {
     let compiled = schema::compile(schema);
     let compiled = compiled.inspect_err(|error| {
