@@ -46,7 +46,7 @@ pub enum DatabasePlace {
 /// Options of a database.
 #[derive(Clone, Debug)]
 pub struct DatabaseOptions {
-    /// Where it is.
+    /// Place of the database.
     pub place: DatabasePlace,
     /// Patterns of the tables that are offered. Empty: all.
     pub include: Vec<String>,

@@ -57,7 +57,7 @@ pub struct ServiceOptions {
     pub base_url: String,
     /// Headers of each request, with their secrets. They are never shown.
     pub headers: BTreeMap<String, String>,
-    /// What is offered of it, by name.
+    /// Resources of the service, by name.
     pub resources: BTreeMap<String, Endpoint>,
     /// Longer answers are refused.
     pub max_bytes: usize,

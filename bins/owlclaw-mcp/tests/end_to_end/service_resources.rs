@@ -59,7 +59,7 @@ fn site(port: u16, more: &Value) -> Site {
     let mut settings = json!({
         "app": null,
         "services": {"allow_private": ["127.0.0.1"]},
-        "governance": {"clients": {"clerk": {"resources": {"allow": ["api://shop/stock"]}}}},
+        "governance": {"clients": {"clerk": {"resources": {"allow": ["api://shop/stock*"]}}}},
         "resources": {"services": {"shop": {
             "base_url": format!("http://127.0.0.1:{port}/api"),
             "headers": {"Authorization": "Bearer ${STOCK_TOKEN}"},

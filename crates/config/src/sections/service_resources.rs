@@ -21,7 +21,7 @@ pub struct ServiceResources {
     pub base_url: String,
     /// Headers of each request.
     pub headers: BTreeMap<String, Secret>,
-    /// What is offered of the service, by name.
+    /// Resources of the service, by name.
     pub resources: BTreeMap<String, ServiceResource>,
     /// Longer answers are refused.
     #[schemars(range(min = 1, max = 67_108_864))]
@@ -37,7 +37,7 @@ pub struct ServiceResources {
     pub max_age_seconds: u64,
 }
 
-/// What a service has at one path.
+/// Resource, or family of resources, at one path of a service.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServiceResource {

@@ -26,7 +26,7 @@ use crate::{
 
 pub(crate) const JSON: &str = "application/json";
 
-/// What a database is read by.
+/// Means by which a database is read.
 pub(crate) enum Source {
     Sqlite(Sqlite),
     Postgres(Postgres),

@@ -83,7 +83,7 @@ struct Follower {
     database: std::sync::Weak<Database>,
     news: Arc<News>,
     listed: Arc<watch::Sender<u64>>,
-    /// Which transactions were seen last.
+    /// Transactions that were seen last.
     snapshot: Option<String>,
     /// A hash of what was last seen at each address that somebody listens to.
     known: HashMap<String, u64>,

@@ -58,7 +58,7 @@ const TABLES: &str = "
     ORDER BY n.nspname <> 'public', n.nspname, c.relname, a.attnum
     LIMIT $1";
 
-/// Which transactions one sees: nothing else can be read as long as it is the same
+/// Transactions that are seen: nothing else can be read as long as it is the same
 /// (<https://www.postgresql.org/docs/current/functions-info.html>, `pg_current_snapshot`).
 const SNAPSHOT: &str = "SELECT pg_catalog.pg_current_snapshot()::text";
 
@@ -388,7 +388,7 @@ impl Pool {
         })
     }
 
-    /// Which transactions are seen now.
+    /// Transactions that are seen now.
     pub(crate) async fn snapshot(&self) -> Result<String, QueryError> {
         let asked = Asked {
             sql: SNAPSHOT.to_owned(),
@@ -552,7 +552,7 @@ impl Lent<'_> {
         Ok(())
     }
 
-    /// What an error means. A connection that can go on is given back.
+    /// Meaning of an error. A connection that can go on is given back.
     async fn judged(mut self, error: QueryError) -> QueryError {
         let QueryError::Server(server) = &error else {
             return error;

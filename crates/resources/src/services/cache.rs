@@ -12,12 +12,12 @@ use http::{HeaderMap, HeaderValue, header};
 /// The most answers that are kept for one service.
 const MAX_ENTRIES: usize = 1_000;
 
-/// What was answered.
+/// Answer of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) content: Arc<Content>,
     pub(crate) media_type: Arc<str>,
-    /// Nothing else is there before this, as the service says.
+    /// Time until which nothing else is there, as the service says.
     pub(crate) fresh_until: Instant,
 }
 

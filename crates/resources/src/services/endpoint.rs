@@ -1,4 +1,4 @@
-//! What a service offers at one path, and the values that it takes.
+//! Resources of a service at one path, and the values that they take.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ const MAX_VALUE_BYTES: usize = 1_024;
 /// The largest compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256 * 1_024;
 
-/// What a service has at one path: a resource, or a family of them if the path has variables.
+/// Path of a service: a resource, or a family of them if the path has variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoint {
     /// Path and query below the service's address, with `{name}` for variables: `/stock/{sku}?site={site}`.

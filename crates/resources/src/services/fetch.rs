@@ -49,7 +49,7 @@ pub(crate) enum FetchError {
     Status(u16),
 }
 
-/// How a service is asked, whatever for.
+/// Means by which a service is asked.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) client: Client,
@@ -61,7 +61,7 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
-    /// What is at a URL now, as far as the service lets one know: an answer that is fresh by its own word is not asked
+    /// Answer for a URL now, as far as the service lets one know: an answer that is fresh by its own word is not asked
     /// for again.
     pub(crate) async fn get(
         &self,
@@ -126,7 +126,7 @@ impl Fetch {
         headers
     }
 
-    /// What an answer means, and whether it may be kept.
+    /// Meaning of an answer, and whether it may be kept.
     fn judged(
         &self,
         response: Response<Bytes>,

@@ -39,7 +39,7 @@ impl Failing {
     }
 }
 
-/// What is known of an address that somebody listens to.
+/// State of an address that somebody listens to.
 struct Known {
     seen: Option<u64>,
     next: Instant,
