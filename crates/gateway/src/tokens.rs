@@ -1,6 +1,6 @@
 //! Tokens of upstreams: where they are kept, and that they are known for secrets.
 
-use oauth_client::{Credentials, Pending, Registration, StoreError, TokenStore};
+use oauth_client::{Credentials, Held, Pending, Registration, StoreError, TokenStore};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use vault::{Belongings, ClientSecrets, Name, Secret, VaultError};
@@ -37,6 +37,10 @@ impl TokenStore for Known {
             loaded.iter().for_each(note);
             Ok(loaded)
         })
+    }
+
+    fn hold<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Held, StoreError>> {
+        self.0.hold(server)
     }
 
     fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
@@ -198,6 +202,12 @@ impl TokenStore for SealedTokens {
         blocking(move || store.read(&server))
     }
 
+    fn hold<'a>(&'a self, _: &'a str) -> Pending<'a, Result<Held, StoreError>> {
+        let (upstream, client) = self.owner();
+        let name = format!(".{}.renewal", id(&upstream, client));
+        oauth_client::hold_file(self.secrets.directory().join(name))
+    }
+
     fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
         let (store, credentials) = (self.clone(), credentials.clone());
         blocking(move || store.write(&credentials))
@@ -227,6 +237,7 @@ fn blocking<'a, T: Send + 'static>(
 mod tests {
     use super::*;
     use oauth_client::Tokens;
+    use std::time::Duration;
     use vault::{Key, Vault};
 
     fn some(issuer: &str, token: &str) -> Credentials {
@@ -280,6 +291,18 @@ mod tests {
         }
         let elsewhere = SealedTokens::new(Arc::clone(&secrets), "other", Some("ana"));
         assert!(elsewhere.load(server).await.unwrap().is_empty());
+        // A client's tokens are renewed by one at a time, other clients' meanwhile.
+        let held = ana.hold(server).await.unwrap();
+        bob.hold(server).await.unwrap();
+        let again = store(Some("ana"));
+        let waits = Duration::from_millis(100);
+        assert!(
+            tokio::time::timeout(waits, again.hold(server))
+                .await
+                .is_err()
+        );
+        drop(held);
+        again.hold(server).await.unwrap();
         // Another issuer, and a registration that is given up.
         let second = Credentials {
             registration: None,

@@ -221,6 +221,11 @@ impl Authorizer {
     /// [`AuthorizationError::Store`].
     pub async fn logout(&self) -> Result<(), AuthorizationError> {
         let mut state = self.0.state.lock().await;
+        // What another process is renewing would come back.
+        let _held = match self.0.stored().await?.is_empty() {
+            true => None,
+            false => Some(self.0.hold().await?),
+        };
         for credentials in self.0.stored().await? {
             let store = &self.0.options.store;
             let removed = store.remove(&credentials.server, &credentials.issuer).await;

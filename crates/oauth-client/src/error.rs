@@ -116,6 +116,9 @@ pub enum AuthorizationError {
     /// The store fails.
     #[error("the store of tokens fails: {0}")]
     Store(String),
+    /// The store cannot be held, so that nothing can be renewed without another process renewing it, too.
+    #[error("the token cannot be renewed: the store of tokens cannot be held for it: {0}")]
+    Held(String),
     /// The system gives no random numbers, or the key does not sign.
     #[error("there are no random numbers or signatures to be had")]
     Cryptography,
@@ -130,6 +133,7 @@ impl AuthorizationError {
                 **source,
                 SendError::Unreachable(_) | SendError::Broken(_) | SendError::TimedOut
             ),
+            Self::Held(_) => true,
             Self::Token { code, .. } => code == "temporarily_unavailable" || code == "server_error",
             _ => false,
         }

@@ -12,7 +12,7 @@
 //!   of another server is refused.
 //! * **Sign-ins are bound to the one who began them**: PKCE with S256 always, `state`, and `iss` (RFC 9207).
 //! * **However many requests need a token, it is asked for once**, and what one waited for and did not get,
-//!   all who waited for it do not get.
+//!   all who waited for it do not get. This holds for all processes that share a store.
 //! * **No token and no secret is in a log, in an error or in a `Debug` form.**
 //!
 //! Standards: RFC 6749, 6750, 7523, 7591, 7636, 8414, 8693, 8707, 9207, 9449 and 9728, Client ID Metadata
@@ -74,7 +74,7 @@ pub use crate::{
     },
     secret::Secret,
     store::{
-        Credentials, FileStore, MemoryStore, Pending, Registration, StoreError, TokenStore, Tokens,
-        usual_directory,
+        Credentials, FileStore, Held, MemoryStore, Pending, Registration, StoreError, TokenStore,
+        Tokens, hold_file, usual_directory,
     },
 };

@@ -6,15 +6,23 @@ use std::{
     collections::HashMap,
     error::Error,
     fmt,
+    fs::{File, TryLockError},
     future::Future,
     io::{self, Write},
     path::{Path, PathBuf},
     pin::Pin,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// A longer file is refused.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Time for which the renewal of another process is waited for: two exchanges with a token endpoint, and saving.
+const PATIENCE: Duration = Duration::from_secs(45);
+/// Time between two looks whether another process has finished.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Result of a store, later.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -103,10 +111,17 @@ pub struct Tokens {
 /// A place where [`Credentials`] outlive a connection.
 ///
 /// [`Authorizer`](crate::Authorizer) reads it once at the beginning and before it renews a token, so that
-/// processes which share a store share what each of them gets.
+/// processes which share a store share what each of them gets. It renews and saves while it [holds](Self::hold) the
+/// store: an authorization server that takes each refresh token once is asked once (RFC 9700, section 2.2.2).
 pub trait TokenStore: Send + Sync + fmt::Debug + 'static {
     /// Credentials that are kept for `server`, the latest first: one for each authorization server.
     fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>>;
+
+    /// Wait until no one else, in this process or in another, holds what is kept for `server`, and hold it until the
+    /// result is dropped or the process ends. Reading and saving need no holding.
+    ///
+    /// A wait has an end: an error says who or what is in the way.
+    fn hold<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Held, StoreError>>;
 
     /// Keep `credentials`, instead of what is kept under the same server and issuer.
     fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>>;
@@ -117,6 +132,37 @@ pub trait TokenStore: Send + Sync + fmt::Debug + 'static {
         server: &'a str,
         issuer: &'a str,
     ) -> Pending<'a, Result<(), StoreError>>;
+}
+
+/// Right to renew what a store keeps for a server, given up when it is dropped.
+pub type Held = Box<dyn Send + Sync>;
+
+/// Hold the file at `path`, which is made, with its directory, if it does not exist. Nothing is written to it, and it is
+/// left where it is: whoever removed it would let two hold it at once.
+///
+/// # Errors
+///
+/// When it cannot be opened or locked, or another process has held it for 45 seconds.
+#[must_use]
+pub fn hold_file(path: PathBuf) -> Pending<'static, Result<Held, StoreError>> {
+    Box::pin(async move {
+        let place = path.clone();
+        let opened = blocking(move || open_to_hold(&place).map_err(|error| at(&place, &error)));
+        let (file, deadline) = (opened.await?, Instant::now() + PATIENCE);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Box::new(file) as Held),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let (path, seconds) = (path.display(), PATIENCE.as_secs());
+                    return Err(format!("another process has held {path} for {seconds} s").into());
+                }
+                Err(TryLockError::Error(error)) => return Err(at(&path, &error)),
+            }
+        }
+    })
 }
 
 /// The directory in which programs of one user share their tokens; `None` if there is no home.
@@ -133,11 +179,14 @@ pub fn usual_directory() -> Option<PathBuf> {
 
 /// Keeps credentials as long as the process lives.
 #[derive(Debug, Default)]
-pub struct MemoryStore(Mutex<HashMap<(String, String), Credentials>>);
+pub struct MemoryStore {
+    kept: Mutex<HashMap<(String, String), Credentials>>,
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl TokenStore for MemoryStore {
     fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found: Vec<_> = kept
             .values()
             .filter(|it| it.server == server)
@@ -147,8 +196,13 @@ impl TokenStore for MemoryStore {
         Box::pin(std::future::ready(Ok(found)))
     }
 
+    fn hold<'a>(&'a self, _: &'a str) -> Pending<'a, Result<Held, StoreError>> {
+        let turn = Arc::clone(&self.turn);
+        Box::pin(async move { Ok(Box::new(turn.lock_owned().await) as Held) })
+    }
+
     fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (credentials.server.clone(), credentials.issuer.clone());
         kept.insert(key, credentials.clone());
         Box::pin(std::future::ready(Ok(())))
@@ -159,7 +213,7 @@ impl TokenStore for MemoryStore {
         server: &'a str,
         issuer: &'a str,
     ) -> Pending<'a, Result<(), StoreError>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.remove(&(server.to_owned(), issuer.to_owned()));
         Box::pin(std::future::ready(Ok(())))
     }
@@ -210,12 +264,7 @@ impl FileStore {
     }
 
     fn write(&self, credentials: &Credentials) -> Result<(), StoreError> {
-        let mut make = std::fs::DirBuilder::new();
-        make.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
-        make.create(&self.directory)
-            .map_err(|error| at(&self.directory, &error))?;
+        make(&self.directory).map_err(|error| at(&self.directory, &error))?;
         let path = self.path(&credentials.server, &credentials.issuer);
         let text = serde_json::to_vec_pretty(credentials)?;
         let suffix = crate::key::random::<8>().ok_or("no random numbers")?;
@@ -234,6 +283,10 @@ impl TokenStore for FileStore {
     fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>> {
         let (store, server) = (self.clone(), server.to_owned());
         blocking(move || store.read_all(&server))
+    }
+
+    fn hold<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Held, StoreError>> {
+        hold_file(self.directory.join(format!(".{}.lock", digest(server))))
     }
 
     fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
@@ -260,6 +313,26 @@ fn blocking<'a, T: Send + 'static>(
     Box::pin(async move { tokio::task::spawn_blocking(work).await? })
 }
 
+/// Makes a directory for its owner alone, unless it is there.
+fn make(directory: &Path) -> io::Result<()> {
+    let mut make = std::fs::DirBuilder::new();
+    make.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
+    make.create(directory)
+}
+
+fn open_to_hold(path: &Path) -> io::Result<File> {
+    if let Some(directory) = path.parent() {
+        make(directory)?;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
 fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
@@ -273,7 +346,7 @@ fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
 /// Makes a renaming last: an authorization server may take the refresh token of before no more.
 fn sync(directory: &Path) -> io::Result<()> {
     #[cfg(unix)]
-    std::fs::File::open(directory)?.sync_all()?;
+    File::open(directory)?.sync_all()?;
     let _ = directory;
     Ok(())
 }

@@ -285,6 +285,92 @@ async fn processes_with_one_store_share_what_each_of_them_renews() {
     assert_eq!(issuer.grants(), ["authorization_code", refresh, refresh]);
 }
 
+/// As many programs at once as a desktop application starts, on a store of files.
+async fn at_once(server: &Protected, authorizers: Vec<Authorizer>) {
+    let calls = authorizers.into_iter().map(|authorizer| {
+        let server = server.clone();
+        tokio::spawn(async move { server.call(&authorizer).await.unwrap() })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        assert_eq!(call.await.unwrap(), 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn however_many_share_a_store_each_refresh_token_is_used_once() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| {
+        it.expires_in = Some(3_600);
+        it.detects_reuse = true;
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let store = || FileStore::at(directory.path().join("tokens"));
+    let start = || {
+        server.authorizer(Options {
+            store: Arc::new(store()),
+            ..headless()
+        })
+    };
+    server.call(&start()).await.unwrap();
+    issuer.set(|it| it.delay = Duration::from_millis(50));
+    let mut expected = vec!["authorization_code"];
+    for _ in 0..3 {
+        // The token has ended when they start.
+        age(&store(), &server.url(), 4_000).await;
+        let started: Vec<_> = (0..8).map(|_| start()).collect();
+        at_once(&server, started.clone()).await;
+        expected.push("refresh_token");
+        assert_eq!(issuer.grants(), expected);
+        // The server refuses the token that all of them have.
+        issuer.set(|it| it.tokens.clear());
+        at_once(&server, started).await;
+        expected.push("refresh_token");
+        assert_eq!(issuer.grants(), expected);
+    }
+    assert_eq!(issuer.books.lock().unwrap().reused, 0);
+    assert_eq!(issuer.site.asked("/authorize").len(), 1);
+}
+
+#[tokio::test]
+async fn one_who_is_refused_leaves_the_tokens_that_are_not_its_own() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| it.expires_in = Some(3_600));
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryStore::default());
+    let options = || Options {
+        store: Arc::clone(&store),
+        grant: Grant::Stored,
+        ..headless()
+    };
+    let other = Options {
+        store: Arc::new(MemoryStore::default()),
+        ..headless()
+    };
+    server
+        .call(&server.authorizer(other.clone()))
+        .await
+        .unwrap();
+    for credentials in other.store.load(&server.url()).await.unwrap() {
+        store.save(&credentials).await.unwrap();
+    }
+    let authorizer = server.authorizer(options());
+    server.call(&authorizer).await.unwrap();
+    // A program that holds nothing renews, on a machine whose clock is behind.
+    age(&*other.store, &server.url(), 4_000).await;
+    server
+        .call(&server.authorizer(other.clone()))
+        .await
+        .unwrap();
+    for mut credentials in other.store.load(&server.url()).await.unwrap() {
+        credentials.saved_at -= 1_000;
+        store.save(&credentials).await.unwrap();
+    }
+    let kept = store.load(&server.url()).await.unwrap();
+    let newest = kept[0].tokens.clone().unwrap().access_token;
+    issuer.set(|it| it.tokens.retain(|token, _| token == newest.reveal()));
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(store.load(&server.url()).await.unwrap(), kept);
+}
+
 #[tokio::test]
 async fn more_scopes_are_asked_for_beside_those_there_are_and_only_once() {
     let (issuer, server) = world().await;

@@ -282,7 +282,9 @@ impl Inner {
         {
             credentials.sign_in = crate::key::random::<16>();
         }
-        self.keep(state, given, &client, scopes, prover.as_ref())
+        // A renewal that is under way elsewhere is saved first, and this instead of it.
+        let held = self.hold().await?;
+        self.keep(state, given, &client, scopes, prover.as_ref(), held)
             .await
     }
 

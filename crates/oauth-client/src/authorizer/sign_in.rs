@@ -164,7 +164,7 @@ impl Inner {
             && credentials.registration.as_ref() != Some(&registration)
         {
             credentials.registration = Some(registration);
-            self.save(state).await?;
+            self.save_registration(state).await?;
         }
         Ok(ClientAt { id, proof })
     }

@@ -2,7 +2,7 @@
 
 use super::{Inner, Live, Obtained, State, Wanted, store_error};
 use crate::{
-    AuthorizationError, Challenge, Credentials, Grant, Tokens,
+    AuthorizationError, Challenge, Credentials, Grant, Held, Tokens,
     clock::now,
     dpop::Prover,
     token::{self, ClientAt, ClientProof, Given},
@@ -93,19 +93,35 @@ impl Inner {
         }
     }
 
+    /// True if a person has given the grant, so that the store may have it and lose it.
+    fn is_personal(&self) -> bool {
+        matches!(self.options.grant, Grant::Login(_) | Grant::Stored)
+    }
+
     pub(super) async fn stored(&self) -> Result<Vec<Credentials>, AuthorizationError> {
         let stored = self.options.store.load(&self.key).await;
         stored.map_err(|error| store_error(&*error))
     }
 
+    /// Keeps all others who share the store from renewing.
+    pub(super) async fn hold(&self) -> Result<Held, AuthorizationError> {
+        let held = self.options.store.hold(&self.key).await;
+        held.map_err(|error| AuthorizationError::Held(crate::error::with_causes(&*error)))
+    }
+
+    /// What the store has for `issuer`.
+    async fn stored_of(&self, issuer: &str) -> Result<Option<Credentials>, AuthorizationError> {
+        let stored = self.stored().await?;
+        Ok(stored.into_iter().find(|it| it.issuer == issuer))
+    }
+
     /// Forgets a person's tokens that another process has removed from the store: they would come back with the next
     /// renewal.
     pub(super) fn heed(&self, state: &mut State, stored: &[Credentials]) {
-        let is_personal = matches!(self.options.grant, Grant::Login(_) | Grant::Stored);
         let is_gone = |mine: &Credentials| {
             mine.tokens.is_some() && !stored.iter().any(|it| it.issuer == mine.issuer)
         };
-        if is_personal && state.credentials.as_ref().is_some_and(is_gone) {
+        if self.is_personal() && state.credentials.as_ref().is_some_and(is_gone) {
             state.credentials = None;
             self.publish(state);
         }
@@ -116,7 +132,7 @@ impl Inner {
         &self,
         state: &mut State,
     ) -> Result<Option<Obtained>, AuthorizationError> {
-        // Another process may have done it already.
+        // Another process may have done it already: then there is nothing to wait for.
         let mut stored = self.stored().await?;
         self.heed(state, &stored);
         if let Some(at) = stored.iter().position(|it| it.tokens.is_some()) {
@@ -173,7 +189,7 @@ impl Inner {
             .credentials
             .as_ref()
             .is_some_and(|it| it.tokens.is_some());
-        if matches!(self.options.grant, Grant::Login(_) | Grant::Stored) || !has_ended {
+        if self.is_personal() || !has_ended {
             return Ok(None);
         }
         let challenge = Challenge::default();
@@ -214,7 +230,6 @@ impl Inner {
             let ends_at = tokens.issued_at.saturating_add(lasts);
             let waits = state.not_before.filter(|at| Instant::now() < *at);
             let renew_at = ends_at.saturating_sub(margin);
-            let is_personal = matches!(self.options.grant, Grant::Login(_) | Grant::Stored);
             Some(Arc::new(Live {
                 serial: state.serial,
                 header,
@@ -223,7 +238,7 @@ impl Inner {
                     None => renew_at,
                 },
                 ends_at,
-                renewable: tokens.refresh_token.is_some() || !is_personal,
+                renewable: tokens.refresh_token.is_some() || !self.is_personal(),
                 requested: tokens.requested.clone(),
                 prover,
                 token: tokens.access_token.clone(),
@@ -241,11 +256,63 @@ impl Inner {
         Ok(())
     }
 
-    /// Uses the refresh token. `None` if there is none, or it is not taken any more.
+    /// Saves a registration that was made, with the tokens that another process may have got meanwhile.
+    pub(super) async fn save_registration(
+        &self,
+        state: &mut State,
+    ) -> Result<(), AuthorizationError> {
+        let _held = self.hold().await?;
+        if let Some(mine) = &state.credentials
+            && let Some(stored) = self.stored_of(&mine.issuer).await?
+            && stored.tokens.is_some()
+            && is_newer(&stored, mine)
+        {
+            let registration = mine.registration.clone();
+            let stored = Credentials {
+                registration,
+                ..stored
+            };
+            self.adopt(state, stored);
+            self.publish(state);
+        }
+        self.save(state).await
+    }
+
+    /// Uses the refresh token, unless another process has done so. `None` if there is none, or it is not taken any
+    /// more.
     pub(super) async fn renew(
         &self,
         state: &mut State,
     ) -> Result<Option<Obtained>, AuthorizationError> {
+        let refresh_of = |it: &Credentials| it.tokens.as_ref()?.refresh_token.clone();
+        let Some(mine) = state.credentials.as_ref() else {
+            return Ok(None);
+        };
+        if refresh_of(mine).is_none() {
+            return Ok(None);
+        }
+        // From here to the saving nobody else uses the refresh token.
+        let held = self.hold().await?;
+        let stored = self.stored().await?;
+        let has_issuer = |it: &Credentials| it.issuer == mine.issuer;
+        match stored.iter().find(|it| has_issuer(it)).cloned() {
+            Some(stored) if stored.tokens.is_some() && is_newer(&stored, mine) => {
+                self.adopt(state, stored);
+                self.publish(state);
+                if self.known().is_some_and(|known| usable(known.as_deref())) {
+                    return Ok(Some(Obtained::Renewed));
+                }
+            }
+            Some(_) => {}
+            // Another process has signed out.
+            None => {
+                if let (true, Some(credentials)) = (self.is_personal(), &mut state.credentials) {
+                    credentials.tokens = None;
+                    self.publish(state);
+                    return Ok(None);
+                }
+            }
+        }
         let Some(credentials) = &state.credentials else {
             return Ok(None);
         };
@@ -281,20 +348,17 @@ impl Inner {
         match asked.await {
             Ok(mut given) => {
                 given.refresh_token.get_or_insert(refresh);
-                self.keep(state, given, &client, requested, prover.as_ref())
+                self.keep(state, given, &client, requested, prover.as_ref(), held)
                     .await?;
                 Ok(Some(Obtained::Renewed))
             }
             Err(error) if error.is_temporary() => Err(error),
             Err(error) => {
-                // Of two processes with one refresh token only the first can use it.
-                let stored = self.stored().await?;
-                let stored = stored.into_iter().find(|it| it.issuer == issuer);
-                let mine = state.credentials.as_ref();
-                if let (Some(stored), Some(mine)) = (stored, mine)
-                    && stored.tokens.is_some()
-                    && is_newer(&stored, mine)
-                {
+                // One who does not hold the store may have been faster, such as a program of an earlier version: what
+                // was not refused here is neither forgotten nor overwritten.
+                let stored = self.stored_of(&issuer).await?;
+                let stored = stored.filter(|it| refresh_of(it).is_some_and(|it| it != refresh));
+                if let Some(stored) = stored {
                     self.adopt(state, stored);
                     self.publish(state);
                     return Ok(Some(Obtained::Renewed));
@@ -338,7 +402,7 @@ impl Inner {
         })
     }
 
-    /// Keeps what a token endpoint gave.
+    /// Keeps what a token endpoint gave, in a store that is held.
     pub(super) async fn keep(
         &self,
         state: &mut State,
@@ -346,6 +410,7 @@ impl Inner {
         client: &ClientAt,
         requested: Vec<String>,
         prover: Option<&Arc<Prover>>,
+        _held: Held,
     ) -> Result<(), AuthorizationError> {
         let Some(credentials) = &mut state.credentials else {
             return Ok(());

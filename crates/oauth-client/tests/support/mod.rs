@@ -215,6 +215,10 @@ pub(crate) struct Books {
     /// Access tokens and their scopes.
     pub(crate) tokens: HashMap<String, String>,
     refresh: HashMap<String, String>,
+    /// True to take all tokens back when a refresh token is shown a second time (RFC 9700, section 4.14.2).
+    pub(crate) detects_reuse: bool,
+    /// Times that refresh tokens were shown which were not to be taken.
+    pub(crate) reused: usize,
     made: usize,
 }
 
@@ -348,6 +352,11 @@ impl Books {
                 match known.filter(|_| !self.refuses_refresh) {
                     Some(scope) => scope,
                     None => {
+                        self.reused += 1;
+                        if self.detects_reuse {
+                            self.tokens.clear();
+                            self.refresh.clear();
+                        }
                         let said = format!("unknown: {}", fields["refresh_token"]);
                         let refused = json!({"error": "invalid_grant", "error_description": said});
                         return Answer::json(400, &refused);
