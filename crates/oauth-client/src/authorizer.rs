@@ -16,8 +16,12 @@ use http::{HeaderValue, Request, header::CONTENT_TYPE};
 use std::{
     fmt,
     sync::{Arc, RwLock, atomic::AtomicU64},
+    time::Duration,
 };
 use tokio::{sync::Mutex, time::Instant};
+
+/// The wait for a person ends by so much earlier than the whole sign-in, since its error tells more.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Gets tokens for one server and keeps them. Cheap to clone; clones share the tokens.
 ///
@@ -173,12 +177,26 @@ impl Authorizer {
     ///
     /// # Errors
     ///
-    /// [`AuthorizationError`], the reason why there is none.
+    /// [`AuthorizationError`], the reason why there is none; also if the time of [`Login`](crate::Login) is over,
+    /// however much of it servers have taken that do not answer.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
     pub async fn login(&self) -> Result<(), AuthorizationError> {
+        let Grant::Login(login) = &self.0.options.grant else {
+            return self.granted().await;
+        };
+        let within = login.timeout;
+        let granted = tokio::time::timeout(within + GRACE, self.granted()).await;
+        granted.unwrap_or_else(|_| {
+            let seconds = within.as_secs();
+            let why = format!("it was not done within {seconds} s, since a server does not answer");
+            Err(AuthorizationError::Login(why))
+        })
+    }
+
+    async fn granted(&self) -> Result<(), AuthorizationError> {
         let server = &self.0.server;
         let json = HeaderValue::from_static("application/json");
         let request = Request::post(server.to_string()).header(CONTENT_TYPE, json);

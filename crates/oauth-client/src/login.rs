@@ -200,6 +200,30 @@ pub(crate) struct Answer {
     pub(crate) error_description: Option<String>,
 }
 
+/// The authorization server that an answer is expected from.
+#[derive(Clone, Debug)]
+pub(crate) struct Issuer {
+    pub(crate) name: String,
+    /// True if its answers say who they are from.
+    pub(crate) is_named: bool,
+}
+
+impl Issuer {
+    /// Reason why an answer is not from it (RFC 9207): then it says nothing, not even that there is an error.
+    pub(crate) fn fault(&self, answer: &Answer) -> Option<String> {
+        match &answer.iss {
+            Some(iss) if *iss != self.name => {
+                let (iss, name) = (crate::error::said(iss), &self.name);
+                Some(format!("the answer is from `{iss}` and not from `{name}`"))
+            }
+            None if self.is_named => {
+                Some("the answer does not say which server it is from".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Callback {
     pub(crate) async fn bind(port: Option<u16>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await?;
@@ -217,6 +241,7 @@ impl Callback {
         browser: &dyn Browser,
         url: &str,
         state: &str,
+        issuer: &Issuer,
         within: Duration,
     ) -> Result<Answer, AuthorizationError> {
         let failed = |why: String| AuthorizationError::Login(why);
@@ -225,7 +250,7 @@ impl Callback {
             let mut opening = browser.open(url);
             let mut is_open = false;
             let (sender, mut answers) = mpsc::channel(MAX_REQUESTS);
-            let state: Arc<str> = state.into();
+            let expected = Arc::new((state.to_owned(), issuer.clone()));
             let mut connections = JoinSet::new();
             let mut accepted = 0;
             loop {
@@ -251,7 +276,7 @@ impl Callback {
                             return Err(failed("too many connections came instead of an answer".to_owned()));
                         }
                         if let Ok((stream, _)) = connection {
-                            connections.spawn(serve(stream, Arc::clone(&state), sender.clone()));
+                            connections.spawn(serve(stream, Arc::clone(&expected), sender.clone()));
                         }
                     }
                 }
@@ -270,7 +295,12 @@ impl Callback {
 }
 
 /// Reads one request. `None` is sent for an answer with a state that is not ours.
-async fn serve(mut stream: TcpStream, state: Arc<str>, answers: mpsc::Sender<Option<Answer>>) {
+async fn serve(
+    mut stream: TcpStream,
+    expected: Arc<(String, Issuer)>,
+    answers: mpsc::Sender<Option<Answer>>,
+) {
+    let (state, issuer) = &*expected;
     let Ok(Some(target)) = timeout(HEAD_TIMEOUT, target(&mut stream)).await else {
         return;
     };
@@ -290,8 +320,16 @@ async fn serve(mut stream: TcpStream, state: Arc<str>, answers: mpsc::Sender<Opt
         ("404 Not Found", "There is nothing here.", None)
     } else {
         match read() {
-            Ok((Some(given), answer)) if is_same(&given, &state) => {
-                let text = "The answer has arrived. You can close this window.";
+            Ok((Some(given), answer)) if is_same(&given, state) => {
+                let is_good = answer.error.is_none()
+                    && answer.code.as_ref().is_some_and(|it| !it.is_empty())
+                    && issuer.fault(&answer).is_none();
+                let text = match is_good {
+                    true => "The answer has arrived. You can close this window.",
+                    false => {
+                        "Nobody is signed in: the answer was refused. The program that asked says why."
+                    }
+                };
                 ("200 OK", text, Some(Some(answer)))
             }
             _ => {

@@ -380,6 +380,72 @@ async fn pages_of_others_neither_end_a_sign_in_nor_answer_it() {
     assert_eq!(pages[3..6], ["", "", ""]);
 }
 
+/// A browser that comes back with `query` and keeps the page that it is shown.
+#[derive(Debug)]
+struct Shown(&'static str, Arc<Mutex<String>>);
+
+impl Browser for Shown {
+    fn open<'a>(&'a self, url: &'a str) -> Pending<'a, Result<(), BrowserError>> {
+        Box::pin(async move {
+            let (_, query) = url.split_once('?').unwrap();
+            let fields = support::fields(query);
+            let back = fields["redirect_uri"].strip_prefix("http://").unwrap();
+            let (place, path) = back.split_once('/').unwrap();
+            let (state, query) = (&fields["state"], self.0);
+            let mut stream = TcpStream::connect(place).await?;
+            let head =
+                format!("GET /{path}?state={state}&{query} HTTP/1.1\r\nhost: {place}\r\n\r\n");
+            stream.write_all(head.as_bytes()).await?;
+            let mut page = String::new();
+            stream.read_to_string(&mut page).await?;
+            *self.1.lock().unwrap() = page;
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_person_is_told_that_the_answer_was_refused() {
+    let refused = "Nobody is signed in";
+    for (query, promises, expected) in [
+        ("code=a", Value::Null, "The answer has arrived"),
+        ("code=a", json!(true), refused),
+        ("error=access_denied", Value::Null, refused),
+        ("code=", Value::Null, refused),
+        (
+            "code=a&iss=https%3A%2F%2Fevil.example",
+            Value::Null,
+            refused,
+        ),
+    ] {
+        let (issuer, server) = world().await;
+        let promised = json!({"authorization_response_iss_parameter_supported": promises});
+        issuer.set(|it| it.metadata = promised);
+        let page = Arc::default();
+        let authorizer = server.authorizer(Options {
+            grant: Grant::Login(Login::new(Shown(query, Arc::clone(&page)))),
+            ..Options::default()
+        });
+        server.call(&authorizer).await.unwrap_err();
+        let page = page.lock().unwrap();
+        assert!(page.contains(expected), "{query}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_a_sign_in_is_that_of_all_its_requests() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| it.delay = Duration::from_secs(60));
+    let mut options = headless();
+    if let Grant::Login(login) = &mut options.grant {
+        login.timeout = Duration::from_secs(1);
+    }
+    let began = Instant::now();
+    let error = server.authorizer(options).login().await.unwrap_err();
+    assert!(error.to_string().contains("not done within 1 s"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
 #[tokio::test]
 async fn answers_of_a_token_endpoint_that_are_no_tokens_are_not_used() {
     let (issuer, server) = world().await;

@@ -10,7 +10,7 @@ use crate::{
     clock::now,
     discovery::{AuthorizationServer, Resource},
     key,
-    login::Callback,
+    login::{Callback, Issuer},
     registration::register,
     token::{self, ClientAt, ClientProof},
 };
@@ -80,24 +80,15 @@ impl Inner {
         }
         let separator = if endpoint.has_query() { '&' } else { '?' };
         let url = format!("{endpoint}{separator}{}", form(query));
+        let issuer = Issuer {
+            name: server.issuer.clone(),
+            is_named: server.authorization_response_iss_parameter_supported == Some(true),
+        };
         let answer = callback
-            .answer(&*login.browser, &url, &sent, login.timeout)
+            .answer(&*login.browser, &url, &sent, &issuer, login.timeout)
             .await?;
-        // RFC 9207: an answer of another issuer says nothing, not even that there is an error.
-        let must_say = server.authorization_response_iss_parameter_supported == Some(true);
-        match &answer.iss {
-            Some(iss) if *iss != server.issuer => {
-                let (iss, issuer) = (crate::error::said(iss), &server.issuer);
-                return Err(failed(format!(
-                    "the answer is from `{iss}` and not from `{issuer}`"
-                )));
-            }
-            None if must_say => {
-                return Err(failed(
-                    "the answer does not say which server it is from".to_owned(),
-                ));
-            }
-            _ => {}
+        if let Some(why) = issuer.fault(&answer) {
+            return Err(failed(why));
         }
         if let Some(error) = &answer.error {
             let description = answer.error_description.as_deref();
