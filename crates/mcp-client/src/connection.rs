@@ -65,7 +65,10 @@ impl Connection {
     pub async fn open(dial: &Dial, options: Options) -> Result<Self, Error> {
         match Self::over(dial, options.clone()).await {
             Err(error) => match dial.falls_back(&error) {
-                Some(dial) => Self::over(&dial, options).await.map_err(|_| error),
+                Some(dial) => {
+                    let opened = Self::over(&dial, options).await;
+                    opened.map_err(|of_old| error.beside_old(of_old))
+                }
                 None => Err(error),
             },
             opened => opened,

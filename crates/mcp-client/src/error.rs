@@ -186,6 +186,18 @@ impl Error {
         }
     }
 
+    /// The error of a server that has refused Streamable HTTP with this one, and then failed over HTTP+SSE: what it did
+    /// there, unless that was a refusal, too.
+    pub(crate) fn beside_old(self, of_old: Self) -> Self {
+        match (self, of_old) {
+            (Self::Status { status, body }, Self::Status { status: old, .. }) => Self::Status {
+                status,
+                body: format!("{body}; HTTP+SSE is refused, too (HTTP {old})"),
+            },
+            (_, of_old) => of_old,
+        }
+    }
+
     /// True if the server may be one that speaks another revision than it was spoken to in.
     pub(crate) fn is_disagreement(&self) -> bool {
         matches!(

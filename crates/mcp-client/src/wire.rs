@@ -6,6 +6,7 @@ pub(crate) mod lines;
 pub(crate) mod link;
 pub(crate) mod old_sse;
 pub(crate) mod outline;
+pub(crate) mod reference;
 pub(crate) mod shared;
 mod sse;
 pub(crate) mod websocket;

@@ -3,6 +3,7 @@
 use crate::{
     Authorize, Bounds, Error,
     wire::link::{Out, replies, written},
+    wire::reference::same_origin,
     wire::shared::{Shared, unmarked},
     wire::sse::Events,
 };
@@ -175,6 +176,7 @@ impl HttpLink {
             return self.follow(shared, response.into_body(), id, version).await;
         }
         let is_json = is_json(response.headers());
+        let later = retry_after(shared, &response);
         let body = match status.is_success() {
             true => response.into_body().rest(shared.bounds.max_message).await?,
             false => beginning(response.into_body()).await,
@@ -184,7 +186,7 @@ impl HttpLink {
             Ok(()) => Ok(()),
             Err(_) if !status.is_success() => Err(Error::Status {
                 status: status.as_u16(),
-                body: shared.quoted(&body),
+                body: shared.quoted(&body) + &later,
             }),
             Err(error) if is_json => Err(error),
             Err(_) => Err(Error::Protocol(format!(
@@ -429,9 +431,15 @@ impl HttpLink {
                 StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
                     let to = response.headers().get(header::LOCATION);
                     let to = to.and_then(|it| it.to_str().ok()).unwrap_or_default();
-                    url = same_origin(&url, to).ok_or_else(|| {
+                    if to.is_empty() {
+                        let text = "it redirects and names no place";
+                        return Err(Error::Protocol(text.to_owned()));
+                    }
+                    url = same_origin(&url, to).map_err(|why| {
                         let to = shared.quoted(to.as_bytes());
-                        Error::Protocol(format!("it redirects to another place: {to}"))
+                        Error::Protocol(format!(
+                            "the place that it redirects to cannot be used, since {why}: {to}"
+                        ))
                     })?;
                     redirects += 1;
                     if bounds.max_redirects < redirects {
@@ -512,9 +520,23 @@ fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error
 }
 
 async fn complaint(shared: &Shared, status: StatusCode, response: Response<BodyStream>) -> Error {
+    let later = retry_after(shared, &response);
     Error::Status {
         status: status.as_u16(),
-        body: shared.quoted(&beginning(response.into_body()).await),
+        body: shared.quoted(&beginning(response.into_body()).await) + &later,
+    }
+}
+
+/// The time after which a server that is busy wants to be asked again (RFC 9110, section 10.2.3), in words.
+fn retry_after(shared: &Shared, response: &Response<BodyStream>) -> String {
+    let is_busy = matches!(
+        response.status(),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    );
+    let named = response.headers().get(header::RETRY_AFTER);
+    match named.filter(|_| is_busy) {
+        Some(named) => format!(" (Retry-After: {})", shared.quoted(named.as_bytes())),
+        None => String::new(),
     }
 }
 
@@ -551,26 +573,4 @@ pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
 
 fn is_json(headers: &HeaderMap) -> bool {
     content_type(headers).eq_ignore_ascii_case("application/json")
-}
-
-/// `to`, seen from `from`, if it has the same origin.
-pub(crate) fn same_origin(from: &Uri, to: &str) -> Option<Uri> {
-    let to: Uri = to.parse().ok()?;
-    let mut parts = to.clone().into_parts();
-    if parts.scheme.is_none() && parts.authority.is_none() {
-        if !to.path().starts_with('/') {
-            return None;
-        }
-        parts.scheme = from.scheme().cloned();
-        parts.authority = from.authority().cloned();
-        return Uri::from_parts(parts).ok();
-    }
-    let port = |uri: &Uri| {
-        uri.port_u16().or(match uri.scheme_str() {
-            Some("https") => Some(443),
-            _ => Some(80),
-        })
-    };
-    let same = to.scheme() == from.scheme() && to.host() == from.host() && port(&to) == port(from);
-    same.then_some(to)
 }

@@ -2,8 +2,9 @@
 
 use crate::{
     Error,
-    wire::http::{HttpLink, beginning, is_stream, same_origin},
+    wire::http::{HttpLink, beginning, is_stream},
     wire::link::{Duplex, End, Link, Outbox},
+    wire::reference::same_origin,
     wire::shared::Shared,
     wire::sse::Events,
 };
@@ -34,10 +35,10 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
             within: shared.bounds.timeout,
             note: "the stream has not named a place to post to".to_owned(),
         })??;
-    let url = same_origin(&link.url, &place).ok_or_else(|| {
+    let url = same_origin(&link.url, &place).map_err(|why| {
         let place = shared.quoted(place.as_bytes());
         Error::Protocol(format!(
-            "the place to post to is not on this server: {place}"
+            "the place to post to cannot be used, since {why}: {place}"
         ))
     })?;
     let poster = link.at(url);

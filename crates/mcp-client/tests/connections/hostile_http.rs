@@ -261,6 +261,11 @@ async fn statuses_and_redirections() {
                 "another scheme" => talk.respond(307, &to("file:///etc/passwd"), "").await,
                 "nowhere" => talk.respond(307, "", "").await,
                 "a relative place" => talk.respond(307, &to("mcp"), "").await,
+                "a relative place found" => match asked.path.as_str() {
+                    "/mcp" => talk.respond(307, &to("./a/../b?c=d"), "").await,
+                    "/b?c=d" => talk.respond(500, "", "here it is").await,
+                    path => unreachable!("{path}"),
+                },
                 "round and round" => {
                     talk.respond(307, &to(&format!("{}x", asked.path)), "")
                         .await
@@ -281,21 +286,22 @@ async fn statuses_and_redirections() {
             ("an image", "it sent what is no message"),
             ("unauthorized", "HTTP 401): no authorization is configured"),
             ("forbidden", "HTTP 403): no authorization is configured"),
-            ("busy", "HTTP 429: too many"),
+            ("busy", "HTTP 429: too many (Retry-After: 999999)"),
             (
                 "another host",
-                "it redirects to another place: http://127.0.0.2:1/mcp",
+                "redirects to cannot be used, since it is on another server: http://127.0.0.2:1/mcp",
             ),
             (
                 "another port",
-                "it redirects to another place: http://127.0.0.1:1/mcp",
+                "redirects to cannot be used, since it is on another server: http://127.0.0.1:1/mcp",
             ),
             (
                 "another scheme",
-                "it redirects to another place: file:///etc/passwd",
+                "redirects to cannot be used, since it is no address: file:///etc/passwd",
             ),
-            ("nowhere", "it redirects to another place"),
-            ("a relative place", "it redirects to another place: mcp"),
+            ("nowhere", "it redirects and names no place"),
+            ("a relative place", "`max_redirects` (3)"),
+            ("a relative place found", "HTTP 500: here it is"),
             ("round and round", "`max_redirects` (3)"),
             ("found", "HTTP 302: it redirects to http://127.0.0.2:1/mcp"),
         ],
@@ -524,6 +530,7 @@ async fn the_old_transport_misused() {
             if asked.verb == "POST" {
                 return match how {
                     "posts refused" => talk.respond(500, "", "").await,
+                    "relative" if asked.path == "/mcp?session=1" => talk.respond(500, "", "").await,
                     _ => talk.respond(202, "", "").await,
                 };
             }
@@ -534,6 +541,15 @@ async fn the_old_transport_misused() {
                 "ends" => {}
                 "another host" => {
                     talk.raw(endpoint("http://127.0.0.2:1/post")).await;
+                    talk.gone().await;
+                }
+                "a password" => {
+                    let place = format!("http://a:b@{}/post", asked.header("host"));
+                    talk.raw(endpoint(&place)).await;
+                    talk.gone().await;
+                }
+                "relative" => {
+                    talk.raw(endpoint("?session=1")).await;
                     talk.gone().await;
                 }
                 "another scheme" => {
@@ -567,11 +583,19 @@ async fn the_old_transport_misused() {
         ),
         (
             "another host",
-            "the place to post to is not on this server: http://127.0.0.2:1/post",
+            "the place to post to cannot be used, since it is on another server: http://127.0.0.2:1/post",
         ),
         (
             "another scheme",
-            "the place to post to is not on this server: javascript",
+            "the place to post to cannot be used, since it is no address: javascript",
+        ),
+        (
+            "a password",
+            "cannot be used, since it has a user or a password before the host",
+        ),
+        (
+            "relative",
+            "a message could not be posted: it answered with HTTP 500",
         ),
         ("an endless place", "`max_message`"),
         (
@@ -589,6 +613,40 @@ async fn the_old_transport_misused() {
         options.bounds.timeout = Duration::from_secs(1);
         options.bounds.probe = Duration::from_millis(300);
         let text = outcome(&Dial::Url(dial), options).await;
+        assert!(text.contains(expected), "{how}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_found_to_have_the_old_transport_is_told_of_by_what_it_did_there() {
+    fn script(how: &'static str, asked: Asked, mut talk: Talk) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            match (asked.verb.as_str(), how) {
+                ("POST", _) => talk.respond(405, "", "post nothing").await,
+                (_, "refused") => talk.respond(404, "", "").await,
+                (_, "ends") => talk.stream().await,
+                _ => {
+                    talk.stream().await;
+                    talk.raw("event: endpoint\ndata: http://127.0.0.2:1/x\n\n")
+                        .await;
+                    talk.gone().await;
+                }
+            }
+        })
+    }
+    for (how, expected) in [
+        (
+            "refused",
+            "HTTP 405: post nothing; HTTP+SSE is refused, too (HTTP 404)",
+        ),
+        (
+            "ends",
+            "the stream ended before it named a place to post to",
+        ),
+        ("another host", "it is on another server"),
+    ] {
+        let raw = Raw::start(move |asked, talk| script(how, asked, talk)).await;
+        let text = outcome(&Dial::url(&raw.url), patient()).await;
         assert!(text.contains(expected), "{how}: {text}");
     }
 }
