@@ -162,6 +162,9 @@ for line in sys.stdin:
             while True:
                 i += 1
                 send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": i}})
+        elif how == "logs_without_end":
+            while True:
+                send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
         elif how == "asks_without_end":
             i = 0
             while True:

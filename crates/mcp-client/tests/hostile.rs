@@ -156,6 +156,7 @@ async fn calls_that_are_answered_badly() {
         ("no_number", "its answer is no message (not JSON"),
         ("no_version_member", "its answer is no message"),
         ("progress_without_end", "`max_notifications` (1000)"),
+        ("logs_without_end", "`max_notifications` (1000)"),
         (
             "asks_without_end",
             "the server does not read what it is answered",

@@ -61,7 +61,7 @@ impl Subscription {
     pub(crate) async fn acknowledged(mut self, flight: Flight) -> Result<Self, Error> {
         self.flight = Some(flight);
         let within = self.connection.options().bounds.timeout;
-        match timeout(within, self.next()).await {
+        match timeout(within, self.told()).await {
             Ok(Ok(Some(ServerNotification::SubscriptionsAcknowledged { accepted }))) => {
                 self.accepted = accepted;
                 Ok(self)
@@ -100,6 +100,16 @@ impl Subscription {
     ///
     /// No change is lost.
     pub async fn next(&mut self) -> Result<Option<ServerNotification>, Error> {
+        loop {
+            match self.told().await {
+                // A second one is about nothing.
+                Ok(Some(ServerNotification::SubscriptionsAcknowledged { .. })) => {}
+                told => return told,
+            }
+        }
+    }
+
+    async fn told(&mut self) -> Result<Option<ServerNotification>, Error> {
         if let Ok(change) = self.heard.try_recv() {
             return Ok(Some(change));
         }

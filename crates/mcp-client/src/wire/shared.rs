@@ -99,6 +99,7 @@ impl Listener {
             // What has changed may be a part of what was subscribed to.
             ServerNotification::ResourceUpdated { .. } => !filter.resource_subscriptions.is_empty(),
             ServerNotification::TaskChanged(task) => filter.task_ids.contains(&task.id),
+            ServerNotification::SubscriptionsAcknowledged { .. } => true,
             _ => false,
         }
     }
@@ -112,6 +113,8 @@ struct State {
     closed: Option<(String, String)>,
     unexpected: u64,
     rubbish: u64,
+    /// Log messages since the last answer.
+    logs: u64,
     first_rubbish: Option<String>,
 }
 
@@ -409,6 +412,7 @@ impl Shared {
 
     fn response(&self, response: Response) -> Result<(), Error> {
         let mut state = self.state();
+        state.logs = 0;
         let id = match response.id {
             Some(id) => our_id(&id),
             // An error about a request whose id the server could not read: ours, if there is but one.
@@ -514,6 +518,7 @@ impl Shared {
         };
         if let Some(open) = subscription.and_then(|id| state.open.get(&id))
             && let Some(listener) = &open.changes
+            && listener.wants(&told.notification)
         {
             listener.hear(&told.notification);
         }
@@ -540,6 +545,20 @@ impl Shared {
                         return Ok(());
                     }
                     progress.clone_from(&open.progress);
+                }
+            }
+            // Streams of HTTP have a bound each. Here nothing says which request a message is about.
+            ServerNotification::Log { .. } if matches!(self.link.get(), Some(Link::Duplex(_))) => {
+                state.logs += 1;
+                let most = self.bounds.max_notifications;
+                if most < state.logs {
+                    let waiting = state.open.iter().filter(|(_, it)| it.changes.is_none());
+                    let waiting: Vec<_> = waiting.map(|(id, _)| *id).collect();
+                    drop(state);
+                    for id in waiting {
+                        self.fail(id, Error::bound("max_notifications", most));
+                    }
+                    return Ok(());
                 }
             }
             ServerNotification::Cancelled { request, .. } => {

@@ -801,6 +801,52 @@ async fn a_stream_of_changes_that_always_ends_is_not_opened_all_the_time() {
 }
 
 #[tokio::test]
+async fn a_subscription_tells_of_nothing_that_was_not_asked_for() {
+    let raw = Raw::start(|asked, mut talk| {
+        Box::pin(async move {
+            if asked.what() != "subscriptions/listen" {
+                return talk.modern(&asked).await;
+            }
+            let meta = json!({"io.modelcontextprotocol/subscriptionId": asked.message["id"]});
+            let told = |what: &str, mut params: Value| {
+                params["_meta"] = meta.clone();
+                json!({"jsonrpc": "2.0", "method": format!("notifications/{what}"), "params": params})
+            };
+            let acknowledged = told(
+                "subscriptions/acknowledged",
+                json!({"notifications": {"toolsListChanged": true}}),
+            );
+            talk.stream().await;
+            for event in [
+                acknowledged.clone(),
+                acknowledged,
+                told("progress", json!({"progressToken": 1, "progress": 1})),
+                told("resources/updated", json!({"uri": "a://b"})),
+                told("prompts/list_changed", json!({})),
+                told("tools/list_changed", json!({})),
+            ] {
+                talk.event(&event).await;
+            }
+            talk.gone().await;
+        })
+    })
+    .await;
+    let connection = Connection::open(&Dial::url(&raw.url), patient())
+        .await
+        .unwrap();
+    let filter = mcp_protocol::model::SubscriptionFilter {
+        tools_list_changed: true,
+        ..Default::default()
+    };
+    let mut subscription = connection.listen(filter).await.unwrap();
+    assert!(subscription.accepted().tools_list_changed);
+    assert_eq!(
+        subscription.next().await.unwrap(),
+        Some(mcp_protocol::model::ServerNotification::ToolsListChanged)
+    );
+}
+
+#[tokio::test]
 async fn a_flood_of_changes_keeps_no_call_from_its_answer() {
     let raw = Raw::start(|asked, mut talk| {
         Box::pin(async move {
