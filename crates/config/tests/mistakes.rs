@@ -1010,6 +1010,14 @@ fn a_url_whose_port_does_not_fit_is_refused_wherever_one_is_written() {
             "`telemetry.otlp.endpoint`",
         ),
         (
+            "upstreams: {a: {url: 'https://h', headers: {Mcp-Session-Id: x}}}",
+            "`upstreams.a.headers.Mcp-Session-Id` is set by the transport",
+        ),
+        (
+            "upstreams: {a: {url: 'https://h', headers: {content-type: x}}}",
+            "`upstreams.a.headers.content-type` is set by the transport",
+        ),
+        (
             "upstreams: {a: {url: 'wss://h:70000'}}",
             "`upstreams.a.url`",
         ),

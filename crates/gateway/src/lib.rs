@@ -43,6 +43,7 @@ mod text;
 mod tokens;
 mod upstream;
 
+pub use mcp_client::is_of_transport;
 pub use mcp_server::UPSTREAM_META;
 
 pub use crate::{

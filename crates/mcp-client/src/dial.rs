@@ -9,7 +9,7 @@ use crate::{
     wire::shared::Shared,
     wire::websocket,
 };
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use http_client::{Client, ClientOptions, Reach, parse_url};
 use std::{ffi::OsString, fmt, str::FromStr, sync::Arc, sync::Mutex};
 use tokio::io::DuplexStream;
@@ -35,7 +35,7 @@ pub struct Pair(Arc<Mutex<Option<DuplexStream>>>);
 pub struct UrlDial {
     /// The address.
     pub url: String,
-    /// Headers of each request.
+    /// Headers of each request; none of those that are [of the transport](is_of_transport).
     pub headers: HeaderMap,
     /// The transport behind an `http` address.
     pub transport: HttpTransport,
@@ -89,6 +89,31 @@ pub enum HttpTransport {
     Streamable,
     /// HTTP+SSE of 2024-11-05.
     Sse,
+}
+
+/// True for a header that a transport sets itself: where a message ends and where it is sent, its form, and what MCP
+/// says in headers. One that is configured as well would contradict it or be of no effect.
+#[must_use]
+pub fn is_of_transport(name: &HeaderName) -> bool {
+    const NAMES: [&str; 15] = [
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "last-event-id",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let name = name.as_str();
+    NAMES.contains(&name) || name.starts_with("mcp-") || name.starts_with("sec-websocket-")
 }
 
 impl fmt::Debug for UrlDial {

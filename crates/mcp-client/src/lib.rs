@@ -50,7 +50,7 @@ pub use crate::{
     authorize::{Attempt, Authorize},
     bounds::Bounds,
     connection::{Connection, subscription::Subscription},
-    dial::{Dial, HttpTransport, Pair, UrlDial},
+    dial::{Dial, HttpTransport, Pair, UrlDial, is_of_transport},
     error::Error,
     handlers::{Handlers, NoHandlers, OnlyRoots},
     options::{CallOptions, OnTask, Options, Progress, Speak},

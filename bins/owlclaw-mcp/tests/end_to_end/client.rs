@@ -180,6 +180,16 @@ async fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
             &["write NAME: VALUE"],
         ),
         (
+            &["ping", "--header", "Content-Length: 5", "--url", &elsewhere],
+            2,
+            &["the header `content-length` is set by the transport"],
+        ),
+        (
+            &["ping", "--header", "Mcp-Session-Id: x", "--url", &elsewhere],
+            2,
+            &["the header `mcp-session-id` is set by the transport"],
+        ),
+        (
             &["call", "x", "--args", "{", "--", "true"],
             2,
             &["--args is not JSON"],

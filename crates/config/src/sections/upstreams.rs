@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use adapter_http::FixedHeaders;
-use gateway::{ChangeKind, NameTemplate};
+use gateway::{ChangeKind, NameTemplate, is_of_transport};
 use governance::Micros;
 use http_client::BadUrl;
 use schemars::JsonSchema;
@@ -539,9 +539,12 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
             let set = |_: &str| Some("x".to_owned());
             let value = with_plain_references(value);
             let pair = [(header.as_str(), value.as_str())];
+            let key = child(&child(&path, "headers"), header);
             if let Err(why) = FixedHeaders::resolve(pair, &set) {
-                let key = child(&child(&path, "headers"), header);
                 error(key.clone(), format!("`{key}`: {why}"), None);
+            } else if header.trim().parse().is_ok_and(|it| is_of_transport(&it)) {
+                let message = format!("`{key}` is set by the transport and cannot be configured");
+                error(key, message, Some("take it out"));
             }
         }
         for variable in upstream.env.keys() {

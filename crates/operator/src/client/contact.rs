@@ -346,6 +346,10 @@ fn headers(words: &[String]) -> Result<HeaderMap, Failure> {
             let unfit = || format!("{place} has a line that is no header: write NAME: VALUE");
             let (name, value) = line.split_once(':').ok_or_else(unfit)?;
             let name = HeaderName::try_from(name.trim()).map_err(|_| unfit())?;
+            if mcp_client::is_of_transport(&name) {
+                let why = "is set by the transport and cannot be given";
+                return Err(format!("{place}: the header `{name}` {why}").into());
+            }
             let mut value = HeaderValue::try_from(value.trim()).map_err(|_| unfit())?;
             value.set_sensitive(true);
             headers.append(name, value);
