@@ -535,6 +535,12 @@ async fn a_person_at_a_terminal_is_asked() {
         |url: &str| json!({"mode": "url", "message": "Pay", "url": url, "elicitationId": "e"});
     let said = ask("", "elicitation/create", visit("file:///etc/passwd")).await;
     assert!(said.contains("no address of http or https"), "{said}");
+    let said = ask("", "elicitation/create", visit("https://a.example/ --b")).await;
+    assert!(said.contains("since it has a space"), "{said}");
+    let looks_like = "HTTPS://b\u{fc}cher.example/x";
+    let said = ask("n", "elicitation/create", visit(looks_like)).await;
+    let shown = "visited: https://xn--bcher-kva.example/x";
+    assert!(said.contains(shown) && said.contains("warning: "), "{said}");
     assert!(said.contains("\"action\": \"decline\""), "{said}");
     let said = ask("n", "elicitation/create", visit("https://pay.example/x")).await;
     assert!(said.contains("visited: https://pay.example/x"), "{said}");

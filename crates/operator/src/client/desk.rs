@@ -14,8 +14,9 @@ use oauth_client::Browser;
 use serde_json::{Map, Number, Value};
 use tokio::sync::Mutex;
 
+use super::address::{Visited, visited};
 use super::{quoted, shown};
-use crate::terminal::{remark, tell};
+use crate::terminal::{relay, remark, tell};
 use config::{nearest, printable};
 
 /// The side of the connection that answers.
@@ -237,17 +238,23 @@ fn ask(message: &str, form: &Form) -> io::Result<InputResponse> {
 /// Sends a person to an address, by the system's browser.
 async fn visit(message: String, url: String) -> Result<InputResponse, String> {
     tell(&format!("the server asks: {}", quoted(&message, "  ")));
-    if !(url.starts_with("https://") || url.starts_with("http://")) {
-        tell(&format!(
-            "  it wants {} visited, which is no address of http or https; declined",
-            printable(&url)
-        ));
-        return Ok(without_content(ElicitAction::Decline));
-    }
+    let Visited { url, warnings } = match visited(&url) {
+        Ok(visited) => visited,
+        Err(why) => {
+            let url = printable(&url);
+            tell(&format!(
+                "  it wants {url} visited, which is not opened, since {why}; declined"
+            ));
+            return Ok(without_content(ElicitAction::Decline));
+        }
+    };
     tell(&format!(
         "  it wants this address visited: {}",
         printable(&url)
     ));
+    for warning in warnings {
+        tell(&format!("warning: {}", printable(&warning)));
+    }
     let agreed = on_terminal(|| consent("Open it?").map(without_content)).await?;
     let InputResponse::Elicit(ElicitResult {
         action: ElicitAction::Accept,
