@@ -111,10 +111,15 @@ impl Contact {
         Ok(Self {
             dial: Dial::Url(dial),
             options,
-            credentials: format!(
-                "sign in with `owlclaw-mcp client login --url {name}`, or show a key or token of yours with \
-                 --token-env or --token-file"
-            ),
+            credentials: match server.client_credentials {
+                true => "the client's identifier (--client-id), its secret or key and --scope must be those that the \
+                         authorization server has for it; --issuer names that server"
+                    .to_owned(),
+                false => format!(
+                    "sign in with `owlclaw-mcp client login --url {name}`, or show a key or token of yours with \
+                     --token-env or --token-file"
+                ),
+            },
             name,
             tokens,
             authorization,
@@ -324,12 +329,21 @@ const PATH: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
     .add(b'}');
 
 fn variables(words: &[String]) -> Result<Vec<(OsString, OsString)>, Failure> {
-    let variable = |word: &String| match word.split_once('=') {
-        Some((name, value)) => Ok((name.into(), value.into())),
-        None => match std::env::var_os(word) {
-            Some(value) => Ok((word.into(), value)),
-            None => Err(format!("--env {word}: the variable is not set here").into()),
-        },
+    let variable = |word: &String| {
+        let (name, value): (&str, OsString) = match word.split_once('=') {
+            Some((name, value)) => (name, value.into()),
+            None => match std::env::var_os(word) {
+                Some(value) => (word, value),
+                None => return Err(format!("--env {word}: the variable is not set here").into()),
+            },
+        };
+        // The program may repeat it in a message or in an answer.
+        if redaction::is_secret_name(name)
+            && let Some(value) = value.to_str()
+        {
+            redaction::know([value]);
+        }
+        Ok((name.into(), value))
     };
     words.iter().map(variable).collect()
 }
