@@ -259,7 +259,11 @@ fn options(server: &AnyServer) -> Result<Options, Failure> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..Implementation::default()
         },
-        handlers: Arc::new(Desk::new(roots(&server.roots)?, answers).sampling(sampled)),
+        handlers: Arc::new(
+            Desk::new(roots(&server.roots)?, answers)
+                .sampling(sampled)
+                .logging(server.log.map(level)),
+        ),
         bounds: bounds(server.timeout),
         speak: version,
         log_level: server.log.map(level),

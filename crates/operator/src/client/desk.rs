@@ -7,7 +7,7 @@ use mcp_client::Handlers;
 use mcp_protocol::model::{
     Choices, ClientCapabilities, Content, CreateMessageResult, ElicitAction, ElicitResult,
     ElicitationCapability, Form, FormField, FormKind, FormValue, InputRequest, InputResponse,
-    ListRootsResult, ResultMeta, Role, Root, SamplingCapability, SamplingContent,
+    ListRootsResult, LoggingLevel, ResultMeta, Role, Root, SamplingCapability, SamplingContent,
     ServerNotification,
 };
 use oauth_client::Browser;
@@ -26,6 +26,8 @@ pub(super) struct Desk {
     answers: Option<Map<String, Value>>,
     /// Text that stands in for a model's.
     sampled: Option<String>,
+    /// The mildest log messages that are printed; none without it.
+    log: Option<LoggingLevel>,
     has_terminal: bool,
     /// Held while a person is asked: one question after the other.
     turn: Mutex<()>,
@@ -38,9 +40,15 @@ impl Desk {
             roots,
             answers,
             sampled: None,
+            log: None,
             has_terminal: io::stdin().is_terminal() && io::stderr().is_terminal(),
             turn: Mutex::default(),
         }
+    }
+
+    /// The same desk, which prints log messages from `level` on, whatever the server sends.
+    pub(super) fn logging(self, level: Option<LoggingLevel>) -> Self {
+        Self { log: level, ..self }
     }
 
     /// The same desk, which answers requests for a model's text with `text`, if there is one.
@@ -106,6 +114,7 @@ impl Handlers for Desk {
             logger,
             data,
         } = notification
+            && self.log.is_some_and(|least| least <= *level)
         {
             remark(&shown::log(*level, logger.as_deref(), data));
         }
