@@ -3,6 +3,7 @@
 mod address;
 pub(crate) mod contact;
 mod desk;
+mod interrupt;
 mod shown;
 pub(crate) mod sign_in;
 
@@ -25,7 +26,7 @@ use crate::arguments::{members, object};
 use crate::exact::{self, Members};
 use crate::output::{FAILED, Stop, print, print_bytes, print_exactly};
 use crate::request::{AnyServer, ClientCommand, ListFormat, ReportFormat};
-use crate::terminal::{is_read, remark, tell};
+use crate::terminal::{is_read, relay, remark, tell};
 use config::{nearest, printable};
 use server::{Failure, json_text};
 
@@ -212,6 +213,9 @@ pub(crate) fn speak<T>(
     work: impl AsyncFnOnce(&Connection) -> Result<T, Ended>,
 ) -> Result<T, Stop> {
     let failed = |failure: Failure| Stop::Failed(failure);
+    // A reader of our output that stops does not stop the clock and the signals.
+    let _busy = relay::begin();
+    let _speaking = interrupt::watch();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -375,18 +379,19 @@ async fn listen(
         heard += 1;
         let change = encode_notification(ProtocolVersion::NEWEST, &change, None);
         let params = change.params.as_str();
-        match format {
+        let text = match format {
             ReportFormat::Json => {
                 let method = json!(change.method);
-                print(&json_text(&format!(
-                    r#"{{"method":{method},"params":{params}}}"#
-                )))?
+                json_text(&format!(r#"{{"method":{method},"params":{params}}}"#))
             }
             ReportFormat::Text => {
                 let params = exact::value(params).unwrap_or_default();
-                print(&shown::change(&change.method, &params))?
+                shown::change(&change.method, &params)
             }
         };
+        // A standard output that is not read keeps nobody from ending this.
+        let printed = tokio::task::spawn_blocking(move || print(&text)).await;
+        printed.map_err(|error| Stop::Failed(error.into()))??;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::ValueEnum;
 use config::printable;
 
+pub(crate) mod relay;
+
 /// True while everything but errors is left out.
 static QUIET: AtomicBool = AtomicBool::new(false);
 static COLOR_OUTPUT: AtomicBool = AtomicBool::new(false);
@@ -114,21 +116,32 @@ fn colored(text: &str, tone: Tone) -> String {
 /// Prints an error to standard error; a failure to do so is ignored, since it could not be
 /// reported.
 pub fn tell(message: &str) {
+    match relay::get() {
+        Some(relay) => relay.tell(line(message)),
+        None => write(&line(message)),
+    }
+}
+
+/// A message as it is written, with the end of its line.
+fn line(message: &str) -> String {
     let message: &str = &redaction::without_known(message);
-    let mut output = io::stderr().lock();
     // A message may quote others, whom a terminal must not obey.
     let shown;
-    let message = match output.is_terminal() {
+    let message = match io::stderr().is_terminal() {
         true => {
             shown = harmless(message);
             &shown
         }
         false => message,
     };
-    let _ = match COLOR_MESSAGES.load(Ordering::Relaxed) {
-        true => writeln!(output, "{}", with_colored_words(message)),
-        false => writeln!(output, "{message}"),
-    };
+    match COLOR_MESSAGES.load(Ordering::Relaxed) {
+        true => with_colored_words(message) + "\n",
+        false => format!("{message}\n"),
+    }
+}
+
+fn write(line: &str) {
+    let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// The lines of a text with each character replaced that a terminal would obey, or that misleads.
@@ -146,8 +159,10 @@ pub(crate) fn harmless(text: &str) -> String {
 
 /// Prints a remark that is no error, unless only errors are printed.
 pub fn remark(message: &str) {
-    if !is_quiet() {
-        tell(message);
+    match relay::get() {
+        _ if is_quiet() => {}
+        Some(relay) => relay.remark(|| line(message)),
+        None => tell(message),
     }
 }
 

@@ -632,6 +632,95 @@ async fn time_progress_and_log_messages_are_told() {
     );
 }
 
+/// A server that says what it was not asked for: log messages of all severities, progress without an end, a secret.
+const TALKATIVE: &str = r#"
+import json, os, sys
+def send(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, params = asked.get("method"), asked.get("params", {})
+    result = {"content": [{"type": "text", "text": "key " + os.environ.get("API_KEY", "none")}]}
+    if method == "initialize":
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": {"logging": {}},
+                  "serverInfo": {"name": "t", "version": "1"}}
+    elif method == "tools/call" and params["name"] == "logs":
+        for level in ("debug", "info", "error", "emergency"):
+            send({"method": "notifications/message", "params": {"level": level, "data": "at " + level}})
+    elif method == "tools/call" and params["name"] == "flood":
+        token = params["_meta"]["progressToken"]
+        for step in range(20000):
+            send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
+        open("flooded", "w").close()
+        continue
+    if "id" in asked and method == "server/discover":
+        send({"id": asked["id"], "error": {"code": -32601, "message": "no"}})
+    elif "id" in asked:
+        send({"id": asked["id"], "result": result})
+"#;
+
+#[tokio::test]
+async fn log_messages_are_printed_from_the_severity_that_is_named() {
+    let site = Site::new(json!({}));
+    site.write("talkative.py", TALKATIVE);
+    let server = [
+        "--env",
+        "API_KEY=canary-of-a-child",
+        "--",
+        "python3",
+        "talkative.py",
+    ];
+    for (words, expected) in [
+        (&[][..], &[][..]),
+        (&["--log", "error"], &["error", "emergency"]),
+        (
+            &["--log", "debug"],
+            &["debug", "info", "error", "emergency"],
+        ),
+    ] {
+        let said = client(&site, &[&["call", "logs"], words, &server].concat()).await;
+        assert_eq!(said.code, Some(0), "{}", said.messages);
+        let logged = said.messages.lines().filter(|it| it.starts_with("log: "));
+        let logged: Vec<_> = logged.map(str::to_owned).collect();
+        let expected = expected.iter().map(|it| format!("log: {it}: at {it}"));
+        assert_eq!(logged, expected.collect::<Vec<_>>(), "{words:?}");
+        // A secret of the child's is not repeated.
+        assert_eq!(said.output, "key [redacted secret]\n");
+    }
+}
+
+#[tokio::test]
+async fn messages_that_nobody_reads_hold_up_neither_the_clock_nor_an_interruption() {
+    for is_interrupted in [false, true] {
+        let site = Site::new(json!({}));
+        site.write("talkative.py", TALKATIVE);
+        let timeout = if is_interrupted { "600" } else { "5" };
+        let call = ["client", "call", "flood", "--timeout", timeout];
+        let server = ["--", "python3", "talkative.py"];
+        let mut process = site
+            .command(&[&call[..], &server].concat())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        if is_interrupted {
+            wait_until("more was told than a pipe holds", GENEROUS, || {
+                site.path("flooded").exists()
+            })
+            .await;
+            let id = process.id().unwrap().to_string();
+            let kill = Command::new("kill").args(["-INT", &id]).status().await;
+            assert!(kill.unwrap().success());
+        }
+        let status = tokio::time::timeout(GENEROUS, process.wait()).await;
+        let code = if is_interrupted { 130 } else { 1 };
+        assert_eq!(status.unwrap().unwrap().code(), Some(code));
+    }
+}
+
 #[tokio::test]
 async fn changes_are_printed_as_they_are_told() {
     let site = Site::new(json!({}));

@@ -197,6 +197,7 @@ async fn on_terminal(
 
 /// A line that a person types after `prompt`.
 fn line(prompt: &str) -> io::Result<String> {
+    relay::flush();
     {
         let mut output = io::stderr().lock();
         write!(output, "{prompt}")?;
