@@ -142,7 +142,7 @@ async fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
     site.write("broken.sh", "echo 'no \u{1b}[2Jdatabase' >&2; exit 3");
     let server = site.http().await;
     let elsewhere = format!("http://{}/elsewhere", server.address());
-    let rows: [(&[&str], i32, &[&str]); 15] = [
+    let rows: [(&[&str], i32, &[&str]); 17] = [
         (&["ping"], 2, &["--url"]),
         (
             &["ping", "--url", "http://127.0.0.1:1/mcp", "--", "true"],
@@ -540,7 +540,10 @@ async fn a_person_at_a_terminal_is_asked() {
     let looks_like = "HTTPS://b\u{fc}cher.example/x";
     let said = ask("n", "elicitation/create", visit(looks_like)).await;
     let shown = "visited: https://xn--bcher-kva.example/x";
-    assert!(said.contains(shown) && said.contains("warning: "), "{said}");
+    assert!(
+        said.contains(shown) && said.contains("may look like others"),
+        "{said}"
+    );
     assert!(said.contains("\"action\": \"decline\""), "{said}");
     let said = ask("n", "elicitation/create", visit("https://pay.example/x")).await;
     assert!(said.contains("visited: https://pay.example/x"), "{said}");

@@ -109,7 +109,7 @@ impl Inner {
         held.map_err(|error| AuthorizationError::Held(crate::error::with_causes(&*error)))
     }
 
-    /// What the store has for `issuer`.
+    /// Credentials that the store has for `issuer`.
     async fn stored_of(&self, issuer: &str) -> Result<Option<Credentials>, AuthorizationError> {
         let stored = self.stored().await?;
         Ok(stored.into_iter().find(|it| it.issuer == issuer))
