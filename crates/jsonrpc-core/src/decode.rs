@@ -328,11 +328,17 @@ struct Wire<'a> {
 
 #[derive(Deserialize)]
 struct WireError<'a> {
-    code: i32,
+    #[serde(deserialize_with = "code")]
+    code: ErrorCode,
     #[serde(default)]
     message: String,
     #[serde(borrow, default, deserialize_with = "present")]
     data: Option<&'a RawValue>,
+}
+
+/// A code of any size, so that its error is told.
+fn code<'de, D: Deserializer<'de>>(d: D) -> Result<ErrorCode, D::Error> {
+    i64::deserialize(d).map(ErrorCode::nearest)
 }
 
 /// Distinguishes a member that is `null` from one that is absent, which `Option` alone does not.
@@ -408,7 +414,7 @@ fn message(frame: &Bytes, wire: Wire<'_>, start: usize) -> Result<Message, Inval
         (None, id, None, Some(error)) => Ok(Message::Response(Response {
             id,
             outcome: Err(ErrorObject {
-                code: ErrorCode(error.code),
+                code: error.code,
                 message: error.message.into(),
                 data: error.data.map(slice),
             }),

@@ -19,6 +19,13 @@ impl ErrorCode {
     pub const INVALID_PARAMS: Self = Self(-32602);
     /// A fault on our side.
     pub const INTERNAL_ERROR: Self = Self(-32603);
+
+    /// The code, or the nearest of 32 bits: JSON-RPC 2.0 names no range.
+    #[must_use]
+    pub fn nearest(code: i64) -> Self {
+        let nearest = if code < 0 { i32::MIN } else { i32::MAX };
+        Self(i32::try_from(code).unwrap_or(nearest))
+    }
 }
 
 impl fmt::Display for ErrorCode {
