@@ -11,8 +11,11 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jsonrpc_core::RawJson;
 use serde::Deserialize;
-use serde_json::{Map, Number, Value};
-use std::{borrow::Cow, collections::HashSet};
+use serde_json::{Map, Number, Value, value::RawValue};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+};
 
 const ANNOTATION: &str = "x-mcp-header";
 
@@ -89,6 +92,7 @@ impl MirroredParams {
         if self.0.is_empty() {
             return Vec::new();
         }
+        let text = arguments.as_str();
         let Ok(arguments) = arguments.parse::<Map<String, Value>>() else {
             return Vec::new();
         };
@@ -98,7 +102,7 @@ impl MirroredParams {
                 Value::Bool(truth) => truth.to_string(),
                 Value::Number(number) => match integer(number) {
                     Some(integer) => integer.to_string(),
-                    None => number.to_string(),
+                    None => digits(text, &param.path).unwrap_or_else(|| decimal(number)),
                 },
                 Value::Null | Value::Array(_) | Value::Object(_) => return None,
             };
@@ -225,6 +229,26 @@ fn integer(number: &Number) -> Option<i128> {
     }
     let float = number.as_f64()?;
     (float.fract() == 0.0 && float.abs() <= MOST).then_some(float as i128)
+}
+
+/// The digits of the integer at `path`, as they were written; none if it was written as a fraction or with an exponent.
+fn digits(arguments: &str, path: &[String]) -> Option<String> {
+    let mut value = arguments;
+    for step in path {
+        let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(value).ok()?;
+        value = members.get(step.as_str())?.get();
+    }
+    let unsigned = value.strip_prefix('-').unwrap_or(value);
+    let is_integer = !unsigned.is_empty() && unsigned.bytes().all(|it| it.is_ascii_digit());
+    is_integer.then(|| value.to_owned())
+}
+
+/// A number without an exponent.
+fn decimal(number: &Number) -> String {
+    match number.as_f64() {
+        Some(float) => float.to_string(),
+        None => number.to_string(),
+    }
 }
 
 /// The way to a part of a schema.

@@ -99,6 +99,38 @@ fn headers_must_say_what_the_arguments_are() {
 }
 
 #[test]
+fn an_integer_is_repeated_in_the_digits_it_was_written_in() {
+    for (written, repeated) in [
+        ("42", "42"),
+        ("42.0", "42"),
+        ("4.2e1", "42"),
+        ("9007199254740993", "9007199254740993"),
+        (
+            "-123456789012345678901234567890",
+            "-123456789012345678901234567890",
+        ),
+        (
+            "123456789012345678901234567890",
+            "123456789012345678901234567890",
+        ),
+        ("1e22", "10000000000000000000000"),
+    ] {
+        let text = format!(r#"{{"a":{{"rows":7}},"limits":{{"more":[1],"rows":{written}}}}}"#);
+        let arguments = RawJson::from_bytes(text.into()).unwrap();
+        let headers = sample().headers_of(&arguments);
+        let expected = [("mcp-param-rows".to_owned(), repeated.to_owned())];
+        assert_eq!(headers, expected, "{written}");
+        let params = format!(r#"{{"name":"t","arguments":{}}}"#, arguments.as_str());
+        let params = RawJson::from_bytes(params.into()).unwrap();
+        let compared = sample().compare(&params, |name| match name {
+            "mcp-param-rows" => vec![repeated.as_bytes()],
+            _ => Vec::new(),
+        });
+        assert_eq!(compared, Ok(()), "{written}");
+    }
+}
+
+#[test]
 fn what_is_no_call_is_left_to_the_method() {
     for params in ["{}", "[]", r#"{"arguments":[1]}"#, r#"{"arguments":null}"#] {
         let params = RawJson::from_bytes(params.into()).unwrap();
