@@ -58,5 +58,5 @@ pub use self::{
     notification::encode_client_notification,
     offer::{Discovered, Initialized, ListOffer, ResourcesOffer, ServerOffer},
     request::{EncodeError, Outgoing, encode_request},
-    result::{Answer, Answered, LeftOut, ResultError, decode_result},
+    result::{Answer, Answered, LeftOut, MAX_ITEM_BYTES, ResultError, decode_result},
 };

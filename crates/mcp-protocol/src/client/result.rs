@@ -12,12 +12,16 @@ use crate::{
         Implementation, InputRequired, ListPromptsResult, ListResourceTemplatesResult,
         ListResourcesResult, ListSkillsResult, ListTasksResult, ListToolsResult, Object,
         ReadDirectoryResult, ReadResourceResult, Resource, ResourceContents, ResultMeta,
-        SkillEntry, Task, objects, or_default, raw_object_or_null, whole,
+        SkillEntry, Task, all_objects, objects, or_default, raw_object_or_null, whole,
     },
 };
 use jsonrpc_core::{Id, RawJson};
-use serde::{Deserialize, de::DeserializeOwned};
-use std::fmt;
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, Error as _},
+};
+use serde_json::value::RawValue;
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 /// A result that cannot be understood.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +62,8 @@ pub struct Answered {
     /// The tools, prompts, resources and templates that the answer has, in its order and as they were sent: with
     /// members that no revision has.
     pub as_sent: Vec<RawJson>,
+    /// Bytes of the result as it was sent.
+    pub bytes: usize,
 }
 
 /// Item of a list that does not fit.
@@ -160,6 +166,7 @@ pub fn decode_result(
         meta: shape.meta,
         left_out,
         as_sent,
+        bytes: result.as_str().len(),
     };
     if modern {
         own_entries(&mut answered).map_err(malformed)?;
@@ -167,6 +174,8 @@ pub fn decode_result(
     Ok(answered)
 }
 
+/// Most bytes of an item of a list; larger ones are left out before they are read.
+pub const MAX_ITEM_BYTES: usize = 1 << 20;
 const MAX_TYPE: usize = 64;
 /// Most characters of the name of an item that does not fit.
 const MAX_NAME: usize = 100;
@@ -296,6 +305,15 @@ fn complete(
         }
         Method::ReadResource => {
             let Contents { contents, meta } = read(result)?;
+            let unfit = contents
+                .iter()
+                .position(|it| it.text.is_none() && it.blob.is_none());
+            if let Some(at) = unfit {
+                return Err(serde_json::Error::custom(format!(
+                    "number {} of `contents` has neither `text` nor `blob`",
+                    at + 1
+                )));
+            }
             Answer::ReadResource(ReadResourceResult {
                 contents,
                 meta,
@@ -345,8 +363,15 @@ fn input_required(
         request_state,
     } = read(result)?;
     let requests = input_requests.unwrap_or(RawJson::EMPTY_OBJECT);
+    let requests = decode_input_requests(version, &requests)?;
+    // 2026-07-28, multi round-trip requests: at least one of them. The same request again would be asked the same.
+    if requests.is_empty() && request_state.is_none() {
+        return Err(serde_json::Error::custom(
+            "neither `inputRequests` nor `requestState`",
+        ));
+    }
     Ok(InputRequired {
-        requests: decode_input_requests(version, &requests)?,
+        requests,
         state: request_state,
     })
 }
@@ -394,7 +419,7 @@ struct Templates {
 
 #[derive(Deserialize)]
 struct Contents {
-    #[serde(deserialize_with = "objects")]
+    #[serde(deserialize_with = "all_objects")]
     contents: Vec<ResourceContents>,
     #[serde(default, rename = "_meta", deserialize_with = "or_default")]
     meta: ResultMeta,
@@ -439,23 +464,36 @@ fn fitting<T: DeserializeOwned>(
     as_sent: &mut Vec<RawJson>,
 ) -> Vec<T> {
     let items = items.into_iter().enumerate();
-    let fitting = items.filter_map(|(at, Any(item))| match item.parse() {
-        Ok(Object(fit)) => {
-            as_sent.push(item);
-            Some(fit)
-        }
-        Err(error) => {
-            let value: Option<serde_json::Value> = item.parse().ok();
-            let name = value.as_ref().and_then(|it| it.get(key)?.as_str());
-            left_out.push(LeftOut {
-                name: name.map(|it| it.chars().take(MAX_NAME).collect()),
-                at: at + 1,
-                why: error.to_string().chars().take(MAX_WHY).collect(),
-            });
-            None
+    let fitting = items.filter_map(|(at, Any(item))| {
+        let read = match item.as_str().len() {
+            bytes if MAX_ITEM_BYTES < bytes => {
+                Err(format!("it has {bytes} bytes, of at most {MAX_ITEM_BYTES}"))
+            }
+            _ => item.parse().map_err(|error| error.to_string()),
+        };
+        match read {
+            Ok(Object(fit)) => {
+                as_sent.push(item);
+                Some(fit)
+            }
+            Err(why) => {
+                left_out.push(LeftOut {
+                    name: member(&item, key),
+                    at: at + 1,
+                    why: why.chars().take(MAX_WHY).collect(),
+                });
+                None
+            }
         }
     });
     fitting.collect()
+}
+
+/// The text that is the member `key` of an object, whatever its others are, as far as an error has it.
+fn member(item: &RawJson, key: &str) -> Option<String> {
+    let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(item.as_str()).ok()?;
+    let name: String = serde_json::from_str(members.get(key)?.get()).ok()?;
+    Some(name.chars().take(MAX_NAME).collect())
 }
 
 /// Task in any form; the revision decides which members it has.

@@ -62,8 +62,8 @@ pub use self::{
 };
 
 pub(crate) use self::read::{
-    Object, object, object_or_null, objects, or_default, present, raw, raw_if_present, raw_object,
-    raw_object_or_null, whole,
+    Object, all_objects, object, object_or_null, objects, or_default, present, raw, raw_if_present,
+    raw_object, raw_object_or_null, whole,
 };
 
 use jsonrpc_core::RawJson;

@@ -1,4 +1,4 @@
-use super::{CacheHint, Content, Icon, InputRetry, ResultMeta, objects, or_default};
+use super::{CacheHint, Content, Icon, InputRetry, ResultMeta, all_objects, objects, or_default};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ pub struct GetPromptResult {
     /// Purpose of the prompt.
     pub description: Option<String>,
     /// Messages for the model.
-    #[serde(deserialize_with = "objects")]
+    #[serde(deserialize_with = "all_objects")]
     pub messages: Vec<PromptMessage>,
     /// More about it.
     #[serde(default, rename = "_meta", deserialize_with = "or_default")]

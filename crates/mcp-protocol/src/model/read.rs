@@ -56,6 +56,16 @@ where
     Ok(values.into_iter().map(|Object(value)| value).collect())
 }
 
+/// Objects, of which there may be none, but which are not null.
+pub(crate) fn all_objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let values = Vec::<Object<T>>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|Object(value)| value).collect())
+}
+
 /// Any value, as it was written.
 pub(crate) fn raw<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RawJson, D::Error> {
     // Owned, for a tree of values has no text to borrow.

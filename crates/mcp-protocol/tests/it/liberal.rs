@@ -74,7 +74,9 @@ fn an_item_of_a_list_that_does_not_fit_takes_no_other_with_it() {
 
 #[test]
 fn types_are_demanded_and_the_rest_is_not() {
-    use Method::{CallTool, Complete, Initialize, ListResources, ListTools, ReadResource};
+    use Method::{
+        CallTool, Complete, GetPrompt, Initialize, ListResources, ListTools, ReadResource,
+    };
     #[rustfmt::skip]
     let rows = [
         (ListTools, r#"{"tools":[]}"#, true),
@@ -96,6 +98,14 @@ fn types_are_demanded_and_the_rest_is_not() {
         (ListResources, r#"{"resources":[{"uri":"u","name":"n","size":5.0}]}"#, true),
         (ListResources, r#"{"resources":null}"#, false),
         (ReadResource, r#"{"contents":[{"uri":"u","_meta":7}]}"#, false),
+        (ReadResource, r#"{"contents":[]}"#, true),
+        (ReadResource, r#"{"contents":[{"uri":"u","text":""}]}"#, true),
+        (ReadResource, r#"{"contents":null}"#, false),
+        (ReadResource, r#"{"contents":[{"uri":"u","text":"t"},{"uri":"u"}]}"#, false),
+        (ReadResource, r#"{"contents":[{"uri":"u","text":null,"blob":null}]}"#, false),
+        (GetPrompt, r#"{"messages":[]}"#, true),
+        (GetPrompt, r#"{"messages":null}"#, false),
+        (GetPrompt, r#"{}"#, false),
         (Complete, r#"{"completion":{"values":["a"]}}"#, true),
         (Complete, r#"{"completion":["a"]}"#, false),
         (Initialize, r#"{"protocolVersion":"v999"}"#, true),
@@ -132,6 +142,18 @@ fn a_result_is_what_it_says_it_is() {
         is_error: false,
     };
     assert_eq!(created.state, untold);
+    let nothing_asked = [
+        r#"{"resultType":"input_required"}"#,
+        r#"{"resultType":"input_required","inputRequests":{}}"#,
+        r#"{"resultType":"input_required","inputRequests":null,"requestState":null}"#,
+    ];
+    for text in nothing_asked {
+        let told = read(call, text);
+        assert!(
+            matches!(told, Err(ResultError::Malformed { .. })),
+            "{told:?}"
+        );
+    }
     let unexpected = |kind, text| match read(kind, text) {
         Err(ResultError::UnexpectedType { result_type, .. }) => result_type,
         other => panic!("{other:?}"),
@@ -222,4 +244,30 @@ fn what_is_asked_is_refused_by_the_right_code() {
         let read = read.err().map_or(0, |error| error.to_error_object().code.0);
         assert_eq!(read, code, "{version} {method} {params}");
     }
+}
+
+#[test]
+fn an_item_that_is_too_large_is_left_out_before_it_is_read() {
+    let long = "x".repeat(mcp_protocol::client::MAX_ITEM_BYTES);
+    let tool = |name: &str, text: &str| {
+        format!(r#"{{"description":"{text}","name":"{name}","inputSchema":{{"type":"object"}}}}"#)
+    };
+    let text = format!(
+        r#"{{"tools":[{},{}]}}"#,
+        tool("long", &long),
+        tool("short", "x")
+    );
+    let result = RawJson::from_bytes(text.clone().into()).unwrap();
+    let read = decode_result(V2025_11_25, Method::ListTools, &result).unwrap();
+    let Answer::ListTools(page) = read.answer else {
+        panic!("{:?}", read.answer);
+    };
+    let names: Vec<_> = page.tools.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["short"]);
+    assert_eq!(read.bytes, text.len());
+    let [left_out] = read.left_out.as_slice() else {
+        panic!("{:?}", read.left_out);
+    };
+    assert_eq!((left_out.name.as_deref(), left_out.at), (Some("long"), 1));
+    assert!(left_out.why.contains("at most 1048576"), "{left_out}");
 }

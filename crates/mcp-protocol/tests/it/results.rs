@@ -113,7 +113,11 @@ fn answers() -> impl Strategy<Value = (Method, ServerResult)> {
         });
     let completed = (vec(text(), 0..4), option::of(any::<u64>()), any::<bool>());
     let asked = (btree_map(text(), input_request(), 0..3), option::of(text())).prop_map(
-        |(requests, state)| ServerResult::InputRequired(InputRequired { requests, state }),
+        |(requests, state): (std::collections::BTreeMap<_, _>, Option<String>)| {
+            // One of them at least.
+            let state = state.or_else(|| requests.is_empty().then(String::new));
+            ServerResult::InputRequired(InputRequired { requests, state })
+        },
     );
     let asks = proptest::sample::select(vec![
         Method::CallTool,
