@@ -134,7 +134,12 @@ impl Plan {
             }
             let wanted = match &result {
                 Ok(received) if self.may_pass(received.status()) => asked(received.headers()),
-                Err(SendError::Unreachable(_) | SendError::Broken(_) | SendError::TimedOut) => None,
+                Err(
+                    SendError::Unreachable(_)
+                    | SendError::Unsent(_)
+                    | SendError::Broken(_)
+                    | SendError::TimedOut,
+                ) => None,
                 _ => return result,
             };
             let wait = retry.wait_after(attempt).max(wanted.unwrap_or_default());
@@ -222,7 +227,7 @@ impl Plan {
 
     fn tool_error(&self, error: SendError) -> ToolError {
         let retryable = match &error {
-            SendError::Unreachable(_) => true,
+            SendError::Unreachable(_) | SendError::Unsent(_) => true,
             SendError::Broken(_) => self.may_repeat(),
             SendError::TimedOut => return ToolError::TimedOut,
             SendError::TooLarge(_) | SendError::LongHeaders => {

@@ -386,6 +386,15 @@ fn send_error(error: legacy::Error) -> SendError {
     }
     match error.is_connect() {
         true => SendError::Unreachable(error.into()),
+        // hyper says so of requests that no connection has taken.
+        false
+            if error
+                .source()
+                .and_then(|it| it.downcast_ref::<hyper::Error>())
+                .is_some_and(hyper::Error::is_canceled) =>
+        {
+            SendError::Unsent(error.into())
+        }
         false => SendError::Broken(error.into()),
     }
 }

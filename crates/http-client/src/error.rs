@@ -1,7 +1,7 @@
 //! Reasons for having no client, and no answer.
 
 use crate::BadUrl;
-use std::error::Error;
+use std::{error::Error, io};
 
 /// Most bytes of the headers of an answer.
 pub const MAX_HEADER_BYTES: usize = 64 * 1024;
@@ -39,6 +39,9 @@ pub enum SendError {
     /// there, or its certificate does not name the host.
     #[error("the service cannot be reached")]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
+    /// A connection that had ended before anything of the request was sent.
+    #[error("the connection had ended before the request was sent")]
+    Unsent(#[source] Box<dyn Error + Send + Sync>),
     /// A connection that broke; the part of the request that was sent may have had its effect.
     #[error("the connection broke before the service had answered")]
     Broken(#[source] Box<dyn Error + Send + Sync>),
@@ -61,9 +64,36 @@ impl SendError {
             Self::BadAddress(_)
             | Self::NotEncrypted
             | Self::Forbidden(_)
-            | Self::Unreachable(_) => false,
+            | Self::Unreachable(_)
+            | Self::Unsent(_) => false,
             Self::Broken(_) | Self::TimedOut | Self::TooLarge(_) | Self::LongHeaders => true,
         }
+    }
+
+    /// Returns true if the server has closed the connection before it had answered, as it may with one that was kept.
+    #[must_use]
+    pub fn is_hang_up(&self) -> bool {
+        let Self::Broken(cause) = self else {
+            return false;
+        };
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&**cause);
+        while let Some(error) = cause {
+            let is_incomplete = error.downcast_ref::<hyper::Error>();
+            if is_incomplete.is_some_and(hyper::Error::is_incomplete_message) {
+                return true;
+            }
+            if let Some(error) = error.downcast_ref::<io::Error>() {
+                return matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionReset
+                        | io::ErrorKind::ConnectionAborted
+                        | io::ErrorKind::BrokenPipe
+                        | io::ErrorKind::UnexpectedEof
+                );
+            }
+            cause = error.source();
+        }
+        false
     }
 
     /// Kind of the error, in a word.
@@ -72,7 +102,7 @@ impl SendError {
         match self {
             Self::BadAddress(_) | Self::NotEncrypted | Self::Forbidden(_) => "forbidden",
             Self::Unreachable(_) => "unreachable",
-            Self::Broken(_) => "broken",
+            Self::Broken(_) | Self::Unsent(_) => "broken",
             Self::TimedOut => "timeout",
             Self::TooLarge(_) | Self::LongHeaders => "too_large",
         }

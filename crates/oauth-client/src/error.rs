@@ -131,7 +131,10 @@ impl AuthorizationError {
         match self {
             Self::Send { source, .. } => matches!(
                 **source,
-                SendError::Unreachable(_) | SendError::Broken(_) | SendError::TimedOut
+                SendError::Unreachable(_)
+                    | SendError::Unsent(_)
+                    | SendError::Broken(_)
+                    | SendError::TimedOut
             ),
             Self::Held(_) => true,
             Self::Token { code, .. } => code == "temporarily_unavailable" || code == "server_error",
