@@ -24,6 +24,8 @@ pub struct Bounds {
     pub max_pages: usize,
     /// Most items of one list.
     pub max_items: usize,
+    /// Most bytes of all pages of one list together, as they were sent; what is left out of them counts.
+    pub max_list_bytes: usize,
     /// Most changes that wait in a subscription to be read; further ones are counted and dropped.
     pub max_waiting_changes: usize,
     /// Most answers to ids that are not under way before the server is left.
@@ -63,6 +65,7 @@ impl Default for Bounds {
             max_rounds: 16,
             max_pages: 1000,
             max_items: 100_000,
+            max_list_bytes: 32 << 20,
             max_waiting_changes: 1024,
             max_unexpected: 1000,
             max_rubbish: 100,

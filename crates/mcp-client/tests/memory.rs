@@ -97,12 +97,15 @@ fn script(how: &'static str, asked: Asked, mut talk: Talk) -> BoxFuture<'static,
 
 async fn over_http(how: &'static str) -> String {
     let raw = Raw::start(move |asked, talk| script(how, asked, talk)).await;
-    used(&Dial::url(&raw.url), options()).await
+    used(&Dial::url(&raw.url), options(), false).await
 }
 
-async fn used(dial: &Dial, options: Options) -> String {
+async fn used(dial: &Dial, options: Options, lists: bool) -> String {
     let tried = async {
         let connection = Connection::open(dial, options).await?;
+        if lists {
+            connection.tools().await?;
+        }
         let filter = SubscriptionFilter {
             tools_list_changed: true,
             ..SubscriptionFilter::default()
@@ -142,6 +145,7 @@ async fn servers_that_send_without_an_end_take_no_memory_beyond_the_bounds() {
         ("floods_stderr", "was not answered"),
         ("huge", "`max_message`"),
         ("items_without_end", "ok"),
+        ("bytes_without_end", "`max_list_bytes` (4194304)"),
         ("progress_without_end", "`max_notifications`"),
         ("asks_without_end", "the server does not read"),
         ("wrong_id_flood", "`max_unexpected`"),
@@ -166,7 +170,13 @@ async fn servers_that_send_without_an_end_take_no_memory_beyond_the_bounds() {
         let before = peak();
         let mut options = options();
         options.bounds.timeout = Duration::from_secs(8);
-        let told = used(&Dial::child("python3", [script, how]), options).await;
+        options.bounds.max_list_bytes = 4 << 20;
+        let told = used(
+            &Dial::child("python3", [script, how]),
+            options,
+            how.starts_with("bytes"),
+        )
+        .await;
         measured(how, before, &told, expected);
     }
     // Shown with --nocapture.

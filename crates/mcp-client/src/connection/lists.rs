@@ -17,7 +17,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error`], also when the list has more pages or items than the bounds allow.
+    /// [`Error`], also when the list has more pages, items or bytes than the bounds allow.
     pub async fn tools(&self) -> Result<Vec<Tool>, Error> {
         let tools = self.tools_until(self.deadline(&CallOptions::default()));
         Ok(without_sent(tools.await?))
@@ -224,10 +224,15 @@ impl Connection {
         let (mut items, mut as_sent) = (Vec::new(), Vec::new());
         let mut left_out = Vec::new();
         let mut cursor = None;
+        let mut bytes = 0_usize;
         for _ in 0..bounds.max_pages {
             let request = ask(cursor.clone());
             let list = Method::of(&request).name();
             let answered = self.answered_until(request, &options, deadline).await?;
+            bytes = bytes.saturating_add(answered.bytes);
+            if bounds.max_list_bytes < bytes {
+                return Err(Error::bound("max_list_bytes", bounds.max_list_bytes));
+            }
             let unfit = || Error::Protocol("a list was answered with something else".to_owned());
             left_out.extend(answered.left_out);
             as_sent.extend(answered.as_sent);
