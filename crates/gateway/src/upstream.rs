@@ -987,7 +987,7 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
              if it only takes long to start"
         ),
         Error::Address { .. } => format!("correct upstreams.{name}.url"),
-        Error::Http(_) => format!("start the server at {place}, or correct upstreams.{name}.url"),
+        Error::Http(_) | Error::Broken { .. } => format!("start the server at {place}, or correct upstreams.{name}.url"),
         Error::Status { .. } if place.starts_with("ws") => format!(
             "correct upstreams.{name}.url: servers that speak WebSocket do it at /mcp/ws or /mcp, and some only where it is \
              switched on (here `http.websocket.enabled`); http instead of ws is what most speak"

@@ -344,6 +344,24 @@ async fn a_dead_or_hanging_upstream_delays_no_other_and_says_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_ends_at_the_probe_is_started_anew_and_not_probed_again() {
+    let site = Site::new();
+    site.set("strict", true);
+    for starts in [2, 3] {
+        let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+        gateway.first_look(GENEROUS).await;
+        let arguments = json!({"text": "hi"});
+        let answer = call(&gateway, "mcp_up_echo", arguments).await.unwrap();
+        assert_eq!(text(&answer), "hi");
+        let status = gateway.status();
+        assert_eq!(status[0].state, State::Ready, "{:?}", status[0].error);
+        // What the first gateway has learnt is stored with the lists.
+        assert_eq!(site.read("started").lines().count(), starts);
+        gateway.shut_down().await;
+    }
+}
+
+#[tokio::test]
 async fn a_call_whose_upstream_dies_is_lost_and_the_next_one_finds_another() {
     let site = Site::new();
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);

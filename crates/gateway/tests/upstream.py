@@ -2,7 +2,7 @@
 
 It speaks the legacy revisions, or the one that is the variable `REVISION`, which over standard streams may be
 the modern one. Over HTTP each request has a connection, a session is forgotten when `DIRECTORY/forget` exists, and no
-answer is sent while `DIRECTORY/hang` exists.
+answer is sent while `DIRECTORY/hang` exists. Over standard streams it ends at `server/discover` while `DIRECTORY/strict` exists.
 """
 
 import json
@@ -396,6 +396,10 @@ def stdio():
             sys.exit(1)
     for line in sys.stdin:
         message = json.loads(line)
+        if message.get("method") == "server/discover" and exists("strict"):
+            sys.stderr.write("expected initialize\n")
+            sys.stderr.flush()
+            os._exit(1)
         if "method" not in message:
             ready[message["id"]].put(message)
         elif message["method"] == "subscriptions/listen" and IS_MODERN:

@@ -75,23 +75,29 @@ impl Connection {
         }
     }
 
+    /// Opens the way and agrees on a revision. A server that ends because of the probe is started or dialled anew,
+    /// once, and sent `initialize` at once.
     async fn over(dial: &Dial, mut options: Options) -> Result<Self, Error> {
         if dial.is_legacy() && options.speak == Speak::Probe {
             options.speak = Speak::Only(ProtocolVersion::NEWEST_LEGACY);
         }
-        let shared = Shared::new(options.bounds.clone(), Arc::clone(&options.handlers));
-        let link = dial.open(&shared).await?;
-        if shared.link.set(link).is_err() {
-            return Err(Error::closed("it was opened twice"));
+        let mut connection = Self::dialled(dial, options).await?;
+        if let Err(error) = connection.negotiate().await {
+            let version = connection.lost_by_probing(&error);
+            let Some(version) = version.filter(|_| dial.is_renewable()) else {
+                return Err(error);
+            };
+            tracing::debug!(%error, "the server has ended at the probe, and is begun with anew");
+            let mut options = connection.options().clone();
+            options.speak = Speak::Only(version);
+            // Two of a program at once could be in each other's way.
+            connection.close().await;
+            let Ok(anew) = Self::dialled(dial, options).await else {
+                return Err(error);
+            };
+            connection = anew;
+            connection.negotiate().await?;
         }
-        let connection = Self(Arc::new(Inner {
-            shared,
-            options,
-            listed: Mutex::default(),
-            left_out: Mutex::default(),
-            session: AsyncMutex::default(),
-        }));
-        connection.negotiate().await?;
         let agreed = connection.agreed();
         if let Some(level) = connection.options().log_level
             && agreed.version.era() == Era::Legacy
@@ -100,6 +106,22 @@ impl Connection {
             connection.set_level(level).await?;
         }
         Ok(connection)
+    }
+
+    /// Opens the way; nothing is agreed on yet.
+    async fn dialled(dial: &Dial, options: Options) -> Result<Self, Error> {
+        let shared = Shared::new(options.bounds.clone(), Arc::clone(&options.handlers));
+        let link = dial.open(&shared).await?;
+        if shared.link.set(link).is_err() {
+            return Err(Error::closed("it was opened twice"));
+        }
+        Ok(Self(Arc::new(Inner {
+            shared,
+            options,
+            listed: Mutex::default(),
+            left_out: Mutex::default(),
+            session: AsyncMutex::default(),
+        })))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -134,10 +156,14 @@ impl Connection {
         self.0.shared.link().stderr()
     }
 
-    /// Closes the connection as the protocol says, and waits until that is done: a child has ended, a
-    /// legacy session was given back. Requests that are under way fail.
+    /// Closes the connection as the protocol says, and waits until that is done: the server was told of calls that
+    /// were given up (for [`Bounds::close_patience`](crate::Bounds) at most), a child has ended, a legacy session was
+    /// given back. Requests that are under way fail.
     pub async fn close(self) {
         let shared = Arc::clone(&self.0.shared);
+        let patience = shared.bounds.close_patience;
+        // What is still to be said belongs to the session, and means nothing after its end.
+        let _ = tokio::time::timeout(patience, shared.errands_done()).await;
         shared.close("it was closed");
         shared.link().closed(&shared).await;
     }

@@ -176,6 +176,16 @@ impl Dial {
         matches!(self, Self::Url(url) if url.transport == HttpTransport::Sse)
     }
 
+    /// True if dialling again has another process or connection, and so a server that knows of nothing. HTTP has
+    /// a connection for each request.
+    pub(crate) fn is_renewable(&self) -> bool {
+        match self {
+            Self::Child(_) => true,
+            Self::Url(url) => url.url.starts_with("ws"),
+            Self::Pair(_) => false,
+        }
+    }
+
     /// Makes the way ready; nothing of MCP has been said yet.
     pub(crate) async fn open(&self, shared: &Arc<Shared>) -> Result<Link, Error> {
         match self {
@@ -193,7 +203,7 @@ impl Dial {
                 let shared = Arc::clone(shared);
                 let reading = tokio::spawn(async move {
                     let error = lines::read(&shared, reader).await;
-                    shared.close(&error.to_string());
+                    shared.close(&error.into_reason());
                 });
                 let end = End::Within(patience);
                 let duplex = Duplex::new(out, reading.abort_handle(), Some(writing), end);

@@ -64,6 +64,15 @@ pub enum Error {
     /// The HTTP request has no answer.
     #[error("the request has failed")]
     Http(#[from] SendError),
+    /// The connection of a request broke, or its answer is larger than its bound: HTTP alone.
+    #[error("`{method}` has failed")]
+    Broken {
+        /// The request's method.
+        method: &'static str,
+        /// Reason.
+        #[source]
+        cause: SendError,
+    },
     /// The HTTP answer says that something is wrong, and is no message.
     #[error("the server answered with HTTP {status}: {body}")]
     Status {
@@ -109,6 +118,15 @@ pub enum Error {
     /// The server asks for something that the handlers do not answer.
     #[error("a question of the server's was not answered: {0}")]
     Unanswered(String),
+    /// The server has cancelled the task that it had made of a call.
+    #[error(
+        "the server has cancelled the task that it made of the call{}",
+        because(reason)
+    )]
+    TaskCancelled {
+        /// The server's words; empty if it gave none.
+        reason: String,
+    },
     /// No server of a [`Toolbox`](crate::Toolbox) has a tool of this name.
     #[error("there is no tool `{0}`")]
     UnknownTool(String),
@@ -134,6 +152,13 @@ fn brief(text: &str) -> String {
     brief
 }
 
+fn because(text: &str) -> String {
+    match text.trim() {
+        "" => String::new(),
+        text => format!(": {text}"),
+    }
+}
+
 fn last_words(text: &str) -> String {
     match text.trim() {
         "" => String::new(),
@@ -155,7 +180,7 @@ impl Error {
             | Self::Unauthorized { .. }
             | Self::NoCommonVersion { .. }
             | Self::Encode(_) => false,
-            Self::Http(error) => error.was_sent(),
+            Self::Http(error) | Self::Broken { cause: error, .. } => error.was_sent(),
             Self::Server { meaning, .. } => !matches!(
                 meaning,
                 ServerError::Parse | ServerError::InvalidRequest | ServerError::MethodNotFound
@@ -180,7 +205,11 @@ impl Error {
     #[must_use]
     pub fn is_loss(&self) -> bool {
         match self {
-            Self::Closed { .. } | Self::NotSent { .. } | Self::Http(_) | Self::SessionLost => true,
+            Self::Closed { .. }
+            | Self::NotSent { .. }
+            | Self::Http(_)
+            | Self::Broken { .. }
+            | Self::SessionLost => true,
             Self::Status { status, .. } => 500 <= *status,
             _ => false,
         }
@@ -208,6 +237,27 @@ impl Error {
                 | Self::Protocol(_)
                 | Self::Result(_)
         )
+    }
+
+    /// The same with the method of the request, where there was a connection.
+    pub(crate) fn of_request(self, method: &'static str) -> Self {
+        match self {
+            Self::Http(
+                cause @ (SendError::Broken(_)
+                | SendError::Unsent(_)
+                | SendError::TooLarge(_)
+                | SendError::LongHeaders),
+            ) => Self::Broken { method, cause },
+            error => error,
+        }
+    }
+
+    /// The reason for the end of a connection that this error is: its text, without that there is an end.
+    pub(crate) fn into_reason(self) -> String {
+        match self {
+            Self::Closed { reason, .. } | Self::NotSent { reason, .. } => reason,
+            error => error.to_string(),
+        }
     }
 
     pub(crate) fn closed(reason: impl Into<String>) -> Self {

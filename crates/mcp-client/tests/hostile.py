@@ -28,6 +28,8 @@ def initialized(version="2025-11-25", **more):
     return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "h", "version": "1"}, **more}
 
 
+task = {"taskId": "a", "status": "working", "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttlMs": None, "pollIntervalMs": 20}
+
 if how == "ends_at_once":
     sys.stderr.write("cannot find the database\n")
     sys.exit(3)
@@ -68,7 +70,16 @@ for line in sys.stdin:
 
     if how == "silent":
         continue
+    if how == "ends_always" or (how == "ends_at_the_probe" and method == "server/discover"):
+        sys.stderr.write(f"expected initialize, but got {method}\n")
+        sys.exit(1)
     if method == "server/discover":
+        if how == "ends_after_the_probe":
+            fail(-32600, "expected initialize")
+            sys.exit(1)
+        if how == "closes_at_the_probe":
+            os.close(1)
+            continue
         if how == "silent_probe":
             continue
         if how == "probe_null_id":
@@ -87,7 +98,7 @@ for line in sys.stdin:
             answer({"resultType": "complete", "supportedVersions": [], "capabilities": {}, "ttlMs": 0, "cacheScope": "private"})
             continue
         if how.startswith("modern_"):
-            answer({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"})
+            answer({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}, "ttlMs": 0, "cacheScope": "private"})
             continue
         if how == "unsupported_forever":
             fail(-32022, "no", data={"supported": ["2026-07-28"], "requested": "2026-07-28"})
@@ -100,6 +111,9 @@ for line in sys.stdin:
             answer([])
         elif how == "initialize_no_version":
             answer({"capabilities": {}})
+        elif how == "task_never":
+            tasks = {"requests": {"tools": {"call": {}}}, "cancel": {}}
+            answer(initialized(capabilities={"tools": {}, "tasks": tasks}))
         elif how == "version_far_future":
             answer(initialized("2099-01-01"))
         elif how == "version_old":
@@ -117,6 +131,9 @@ for line in sys.stdin:
             answer({"tools": [], "nextCursor": "again"})
         elif how == "items_without_end":
             answer({"tools": [{"name": f"t{number}-{i}", "inputSchema": {"type": "object"}} for i in range(2000)], "nextCursor": str(number)})
+        elif how == "bytes_without_end":
+            tools = [{"name": f"t{number}-{i}", "description": "x" * 90_000, "inputSchema": {"type": "object"}} for i in range(10)]
+            answer({"tools": tools, "nextCursor": str(number)})
         elif how == "tools_no_list":
             answer({"tools": "none"})
         else:
@@ -147,6 +164,8 @@ for line in sys.stdin:
             send({"jsonrpc": "2.0", "id": number, "error": "bad"})
         elif how == "error_code_is_text":
             send({"jsonrpc": "2.0", "id": number, "error": {"code": "x", "message": "bad"}})
+        elif how == "error_code_is_long":
+            fail(-32000000000000, "beyond")
         elif how == "no_number":
             out.write('{"jsonrpc":"2.0","id":%d,"result":{"content":[],"x":NaN}}\n' % number)
             out.flush()
@@ -183,6 +202,17 @@ for line in sys.stdin:
             out.flush()
         elif how == "modern_rounds_without_end":
             answer({"resultType": "input_required", "requestState": "s"})
+        elif how == "modern_asks_nothing":
+            answer({"resultType": "input_required"})
+        elif how == "asks_with_a_url":
+            params = {"mode": "url", "url": "https://a.example/", "message": "m", "elicitationId": "e"}
+            send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params})
+            reply = json.loads(sys.stdin.readline())
+            answer(text(json.dumps(reply)))
+        elif how in ("modern_task_never", "modern_task_cancelled"):
+            answer({"resultType": "task", **task})
+        elif how == "task_never":
+            answer({"task": {**task, "ttl": None, "pollInterval": 50}})
         elif how == "modern_undeclared":
             answer({"resultType": "input_required", "inputRequests": {"k": {"method": "roots/list"}}})
         elif how == "modern_odd_type":
@@ -201,6 +231,14 @@ for line in sys.stdin:
             answer({"resultType": "complete", **text("ok")})
         else:
             answer(text("ok"))
+    elif method == "tasks/get" and how == "modern_task_never":
+        answer({"resultType": "complete", **task})
+    elif method == "tasks/get" and how == "modern_task_cancelled":
+        answer({"resultType": "complete", **task, "status": "cancelled", "statusMessage": "the disk\u001b is full"})
+    elif method == "tasks/cancel":
+        sys.stderr.write(f"asked to cancel {message['params']['taskId']}\n")
+        sys.stderr.flush()
+        answer({**task, "status": "cancelled", "ttl": None, **({"resultType": "complete"} if how.startswith("modern_") else {})})
     elif method == "tasks/get":
         answer({"resultType": "complete", "taskId": "b", "status": "completed", "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttlMs": None, "result": text("theirs")})
     elif method == "ping":

@@ -1,8 +1,14 @@
 //! Servers that misbehave: each ends in a clear error within its deadline.
 
-use mcp_client::{Bounds, CallOptions, Connection, Dial, Error, Options, RawJson, Speak};
-use mcp_protocol::ProtocolVersion;
-use std::time::{Duration, Instant};
+use mcp_client::{Bounds, CallOptions, Connection, Dial, Error, Handlers, Options, RawJson, Speak};
+use mcp_protocol::{
+    ProtocolVersion,
+    model::{ClientCapabilities, ElicitationCapability},
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -77,6 +83,8 @@ async fn all(cases: &[(&str, &str)]) {
                 text.contains(expected),
                 "{how}: {text}\nexpected: {expected}"
             );
+            let ends = text.matches("the connection has ended").count();
+            assert!(ends <= 1, "{how}: {text}");
             assert!(text.len() < 4000, "{how}: an error must be short");
         }
     }
@@ -91,6 +99,7 @@ async fn servers_that_never_begin() {
             "closes_output",
             "the server has closed the connection; no more output",
         ),
+        ("ends_always", "expected initialize, but got initialize"),
         ("silent", "`initialize` was not answered"),
         ("never_reads", "`initialize` was not answered"),
         (
@@ -115,6 +124,9 @@ async fn servers_that_begin_oddly_are_served_all_the_same() {
     let hows = [
         "says_hello_first",
         "silent_probe",
+        "ends_at_the_probe",
+        "ends_after_the_probe",
+        "closes_at_the_probe",
         "probe_null_id",
         "probe_odd_result",
         "probe_array",
@@ -135,6 +147,7 @@ async fn lists_that_do_not_end() {
         ("pages_without_end", "`max_pages` (50)"),
         ("page_to_itself", "a page leads to itself"),
         ("items_without_end", "`max_items` (10000)"),
+        ("bytes_without_end", "`max_list_bytes` (33554432)"),
         ("tools_no_list", "the result of `tools/list` does not fit"),
     ])
     .await;
@@ -153,6 +166,7 @@ async fn calls_that_are_answered_badly() {
         ("result_null", "does not fit"),
         ("error_is_text", "its answer is no message"),
         ("error_code_is_text", "its answer is no message"),
+        ("error_code_is_long", "beyond (-2147483648)"),
         ("no_number", "its answer is no message (not JSON"),
         ("no_version_member", "its answer is no message"),
         ("progress_without_end", "`max_notifications` (1000)"),
@@ -174,6 +188,7 @@ async fn questions_that_are_not_allowed() {
         ("asks_nonsense", "-32601"),
         ("asks_with_text", "-32602"),
         ("modern_rounds_without_end", "`max_rounds` (16)"),
+        ("modern_asks_nothing", "neither `inputRequests` nor"),
         ("modern_undeclared", "roots/list, which was not declared"),
         ("modern_odd_type", "was answered with a result of the type"),
         ("modern_asks_directly", "-32601"),
@@ -181,6 +196,82 @@ async fn questions_that_are_not_allowed() {
         ("modern_task_of_others", "another task than was asked for"),
     ])
     .await;
+}
+
+/// Handlers that declare forms alone.
+struct Forms;
+
+impl Handlers for Forms {
+    fn capabilities(&self) -> ClientCapabilities {
+        ClientCapabilities {
+            elicitation: Some(ElicitationCapability {
+                form: true,
+                url: false,
+            }),
+            ..ClientCapabilities::default()
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_way_of_asking_that_was_not_declared_is_a_bad_parameter() {
+    for (handlers, code) in [
+        (Arc::new(Forms) as Arc<dyn Handlers>, "-32602"),
+        (Arc::new(mcp_client::NoHandlers), "-32601"),
+    ] {
+        let mut options = options();
+        options.handlers = handlers;
+        let connection = Connection::open(&server("asks_with_a_url"), options)
+            .await
+            .unwrap();
+        let call = CallOptions::default();
+        let result = connection.call("any", RawJson::EMPTY_OBJECT, &call);
+        let told = format!("{:?}", result.await.unwrap().content);
+        assert!(told.contains(code), "{told}");
+        connection.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_has_no_time_left_is_cancelled_before_the_connection_is_closed() {
+    for (how, version) in [
+        ("modern_task_never", ProtocolVersion::V2026_07_28),
+        ("task_never", ProtocolVersion::V2025_11_25),
+    ] {
+        let mut options = options();
+        options.speak = Speak::Only(version);
+        let connection = Connection::open(&server(how), options).await.unwrap();
+        let call = CallOptions {
+            timeout: Some(Duration::from_millis(300)),
+            as_task: true,
+            ..CallOptions::default()
+        };
+        let called = connection.call("any", RawJson::EMPTY_OBJECT, &call).await;
+        let error = called.unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "`tools/call` was not answered within 300ms; the server has made a task of it"
+            ),
+            "{error}"
+        );
+        connection.clone().close().await;
+        let said = connection.stderr();
+        assert!(said.contains("asked to cancel a"), "{how}: {said}");
+    }
+    let mut options = options();
+    options.speak = Speak::Only(ProtocolVersion::V2026_07_28);
+    let connection = Connection::open(&server("modern_task_cancelled"), options)
+        .await
+        .unwrap();
+    let call = CallOptions::default();
+    let called = connection.call("any", RawJson::EMPTY_OBJECT, &call).await;
+    assert_eq!(
+        called.unwrap_err().to_string(),
+        "the server has cancelled the task that it made of the call: the disk  is full"
+    );
+    connection.clone().close().await;
+    let said = connection.stderr();
+    assert!(!said.contains("asked to cancel"), "it is cancelled: {said}");
 }
 
 #[tokio::test]

@@ -612,7 +612,9 @@ impl Item<'_> {
                 }
             }
             Error::TimedOut { .. } => ToolError::TimedOut,
-            Error::Unanswered(_) => ToolError::failed(format!("upstream `{name}`: {text}")),
+            Error::Unanswered(_) | Error::TaskCancelled { .. } => {
+                ToolError::failed(format!("upstream `{name}`: {text}"))
+            }
             Error::Unauthorized { .. } if upstream.has_own() => {
                 let down = upstream.refused(&cx.principal, &text);
                 upstream.leave(cx, &flight.live);
@@ -709,7 +711,10 @@ fn kind_of(error: &Error) -> &'static str {
 fn is_outcome(error: &Error) -> bool {
     matches!(
         error,
-        Error::Server { .. } | Error::TimedOut { .. } | Error::Unanswered(_)
+        Error::Server { .. }
+            | Error::TimedOut { .. }
+            | Error::Unanswered(_)
+            | Error::TaskCancelled { .. }
     )
 }
 

@@ -35,6 +35,40 @@ impl Connection {
         }
     }
 
+    /// The revision in which to begin anew with a server that is lost because of the probe, if that is what `error` says.
+    pub(super) fn lost_by_probing(&self, error: &Error) -> Option<ProtocolVersion> {
+        let spoken = self.shared().version();
+        let has_probed = match self.options().speak {
+            Speak::Only(_) => false,
+            Speak::Remembered(version) if version.era() == Era::Legacy => {
+                spoken.era() == Era::Modern
+            }
+            Speak::Remembered(_) | Speak::Probe => true,
+        };
+        let is_lost = matches!(error, Error::Closed { .. } | Error::NotSent { .. });
+        (has_probed && is_lost && self.is_closed()).then_some(match spoken.era() {
+            Era::Modern => ProtocolVersion::NEWEST_LEGACY,
+            Era::Legacy => spoken,
+        })
+    }
+
+    /// True if the server cannot be spoken to at all after this answer to the probe, or not without authorization.
+    fn is_hopeless(&self, error: &Error) -> bool {
+        match error {
+            Error::NotSent { .. } | Error::Unauthorized { .. } | Error::NoCommonVersion { .. } => {
+                true
+            }
+            Error::Http(error) | Error::Broken { cause: error, .. } => !error.was_sent(),
+            // Over HTTP an answer that ends early or is too long ends its own request alone.
+            Error::Closed { .. } => self.is_closed(),
+            Error::Bound { name, .. } => {
+                self.is_closed()
+                    || matches!(*name, "max_open" | "max_authorizations" | "max_redirects")
+            }
+            _ => false,
+        }
+    }
+
     pub(super) async fn probe(&self) -> Result<(), Error> {
         let speaks = Agreed::on(ProtocolVersion::NEWEST);
         self.shared().agree(speaks);
@@ -49,15 +83,7 @@ impl Connection {
         let version = match timeout(patience, &mut discover).await {
             Ok(Ok(Found::Modern)) => return Ok(()),
             Ok(Ok(Found::Legacy(version))) => version,
-            // The server cannot be spoken to at all, or not without authorization.
-            Ok(Err(
-                error @ (Error::Closed { .. }
-                | Error::NotSent { .. }
-                | Error::Unauthorized { .. }
-                | Error::Http(_)
-                | Error::NoCommonVersion { .. }
-                | Error::Bound { .. }),
-            )) => return Err(error),
+            Ok(Err(error)) if self.is_hopeless(&error) => return Err(error),
             Ok(Err(_)) | Err(_) => ProtocolVersion::NEWEST_LEGACY,
         };
         // A server that is slow to start may still answer the probe, which is then worth more than that

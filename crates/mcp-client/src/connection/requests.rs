@@ -173,7 +173,7 @@ impl Connection {
         deadline: Deadline,
     ) -> Result<Answered, Error> {
         let outcome = match timeout_at(deadline.at, &mut flight.answer).await {
-            Ok(Ok(outcome)) => outcome?,
+            Ok(Ok(outcome)) => outcome.map_err(|it| it.of_request(flight.kind.name()))?,
             Ok(Err(_)) => return Err(Error::closed("it was closed")),
             Err(_) => return Err(self.timed_out(flight.kind, deadline)),
         };
@@ -323,15 +323,21 @@ impl Connection {
 
     pub(crate) async fn notify(&self, notification: &ClientNotification) -> Result<(), Error> {
         let shared = self.shared();
-        let notification = encode_client_notification(shared.version(), notification)?;
+        let encoded = encode_client_notification(shared.version(), notification)?;
         let out = Out {
-            message: Message::Notification(notification),
+            message: Message::Notification(encoded),
             id: None,
             claim: None,
             headers: Vec::new(),
             until: Deadline::within(self.options().bounds.timeout).at,
             opens: false,
         };
-        shared.link().send(shared, out).await
+        let sent = shared.link().send(shared, out).await;
+        sent.map_err(|it| {
+            it.of_request(match notification {
+                ClientNotification::Initialized => "notifications/initialized",
+                _ => "a notification",
+            })
+        })
     }
 }

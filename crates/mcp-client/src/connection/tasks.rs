@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 #[derive(serde::Deserialize)]
 struct Told {
-    code: i32,
+    code: i64,
     message: String,
 }
 
@@ -42,7 +42,9 @@ impl Drop for Cancels {
             return;
         }
         let connection = self.connection.clone();
+        let errand = connection.shared().errand();
         runtime.spawn(async move {
+            let _errand = errand;
             let cancel = ClientRequest::CancelTask(id);
             if let Err(error) = connection.request(cancel, &CallOptions::default()).await {
                 tracing::debug!(%error, "a task was not cancelled");
@@ -118,10 +120,23 @@ impl Connection {
                 .await
                 .unwrap_or_else(|_| Err(self.timed_out(Method::GetTask, deadline))),
         };
+        let waiting = waiting.map_err(|error| match error {
+            Error::TimedOut { within, note, .. } => Error::TimedOut {
+                method: Method::CallTool.name(),
+                within,
+                note: match note.trim() {
+                    "" => "the server has made a task of it, which has not ended".to_owned(),
+                    note => {
+                        format!("the server has made a task of it, which has not ended; {note}")
+                    }
+                },
+            },
+            error => error,
+        });
         // Whoever follows the task can ask for it on another connection.
         let is_followed = |error: &Error| options.on_task.is_some() && error.is_loss();
         let is_over = match &waiting {
-            Ok(_) | Err(Error::Server { .. }) => true,
+            Ok(_) | Err(Error::Server { .. } | Error::TaskCancelled { .. }) => true,
             Err(error) => is_followed(error),
         };
         if is_over {
@@ -189,7 +204,10 @@ impl Connection {
             match &task.state {
                 TaskState::Working => {}
                 TaskState::Cancelled => {
-                    return Err(Error::Unanswered("the task was cancelled".to_owned()));
+                    let why = task.status_message.unwrap_or_default();
+                    return Err(Error::TaskCancelled {
+                        reason: self.shared().quoted(why.as_bytes()),
+                    });
                 }
                 TaskState::Completed { result, .. } => {
                     return match decode_result(version, Method::CallTool, result)?.answer {
@@ -203,7 +221,7 @@ impl Connection {
                     let unfit =
                         |_| Error::Protocol("a task failed with what is no error".to_owned());
                     let Told { code, message } = error.parse().map_err(unfit)?;
-                    let error = ErrorObject::new(ErrorCode(code), message);
+                    let error = ErrorObject::new(ErrorCode::nearest(code), message);
                     let meaning = ServerError::of(version, &error);
                     return Err(Error::Server { error, meaning });
                 }

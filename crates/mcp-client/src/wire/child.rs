@@ -180,11 +180,12 @@ pub(crate) fn start(shared: &Arc<Shared>, program: &ChildProgram) -> Result<Link
         let mut phase = phase.subscribe();
         async move {
             let error = lines::read(&shared, stdout).await;
-            let mut reason = error.to_string();
+            let is_end = matches!(error, Error::Closed { .. });
+            let mut reason = error.into_reason();
             // Its exit status and its last words say more than the end of its output.
             let ended = phase.wait_for(|it| matches!(it, Phase::Ended(_)));
             let patience = Duration::from_millis(500);
-            if matches!(error, Error::Closed { .. })
+            if is_end
                 && let Ok(Ok(phase)) = tokio::time::timeout(patience, ended).await
                 && let Phase::Ended(Some(status)) = &*phase
             {

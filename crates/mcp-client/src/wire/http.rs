@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
 };
-use http_client::{BodyStream, Client};
+use http_client::{BodyStream, Client, SendError};
 use jsonrpc_core::{Id, Message, Payload, decode};
 use mcp_protocol::{Era, ProtocolVersion};
 use std::{
@@ -145,9 +145,17 @@ impl HttpLink {
             headers.insert(SESSION, session.clone());
         }
         let body = written(&out.message);
-        let response = self
-            .open(shared, Method::POST, &headers, body, out.until)
-            .await?;
+        let opened = self
+            .open(shared, Method::POST, &headers, body.clone(), out.until)
+            .await;
+        let response = match opened {
+            Err(Error::Http(error)) if may_be_sent_again(&error, &out.message) => {
+                tracing::debug!(%error, "a message is sent again");
+                self.open(shared, Method::POST, &headers, body, out.until)
+                    .await?
+            }
+            opened => opened?,
+        };
         let status = response.status();
         if status == StatusCode::NOT_FOUND && session.is_some() {
             return Err(Error::SessionLost);
@@ -239,7 +247,19 @@ impl HttpLink {
                 return Err(why);
             };
             tokio::time::sleep(events.retry.unwrap_or(PAUSE).min(bounds.max_retry)).await;
-            body = self.resume(shared, version, Some(&last)).await?;
+            body = match self.resume(shared, version, Some(&last)).await {
+                // The address is right, as it has begun to answer there.
+                Err(Error::Status { status, body }) => {
+                    let body = match body.trim() {
+                        "" => String::new(),
+                        body => format!(": {body}"),
+                    };
+                    return Err(Error::closed(format!(
+                        "the stream ended before the answer, and the server did not resume it (HTTP {status}{body})"
+                    )));
+                }
+                resumed => resumed?,
+            };
             events = events.renewed();
         }
         Err(Error::bound(
@@ -290,7 +310,7 @@ impl HttpLink {
                     Ok(mut body) => {
                         let read = link.read(&carrier, &mut body, &mut events, None).await;
                         if let Err(error @ (Error::Bound { .. } | Error::Protocol(_))) = read {
-                            carrier.close(&error.to_string());
+                            carrier.close(&error.into_reason());
                             return;
                         }
                     }
@@ -365,7 +385,8 @@ impl HttpLink {
         Ok(())
     }
 
-    /// Sends one request, again as redirections and authorization want it.
+    /// Sends one request, again as redirections and authorization want it, and once if it was not sent or changes nothing
+    /// (GET, DELETE) and the connection was closed.
     pub(crate) async fn open(
         &self,
         shared: &Shared,
@@ -382,6 +403,7 @@ impl HttpLink {
         };
         let mut url = self.url.clone();
         let (mut redirects, mut repeated) = (0, 0);
+        let mut is_again = false;
         loop {
             let mut request = Request::new(body.clone());
             *request.method_mut() = method.clone();
@@ -397,7 +419,18 @@ impl HttpLink {
                 name == header::AUTHORIZATION || value.is_sensitive()
             };
             let has_credentials = request.headers().iter().any(shows);
-            let response = self.client.open(request, until).await?;
+            let response = match self.client.open(request, until).await {
+                // Servers close connections that are not used, also when a request is on its way there.
+                Err(error)
+                    if !is_again
+                        && (matches!(error, SendError::Unsent(_))
+                            || method != Method::POST && error.is_hang_up()) =>
+                {
+                    is_again = true;
+                    continue;
+                }
+                opened => opened?,
+            };
             let status = response.status();
             if let Some(attempt) = &mut attempt {
                 let again = attempt.judge(status, response.headers()).await;
@@ -487,6 +520,33 @@ impl HttpLink {
         }
         all
     }
+}
+
+/// True if a message whose connection was closed can be sent once more: the server may have it twice (RFC 9110 §9.2.2),
+/// since it changes nothing there. Before a session is agreed on, `initialize` does not either.
+fn may_be_sent_again(error: &SendError, message: &Message) -> bool {
+    let method = match message {
+        Message::Request(request) => &*request.method,
+        Message::Notification(notification) => &*notification.method,
+        // A question is asked once.
+        Message::Response(_) => "",
+    };
+    let changes_nothing = matches!(
+        method,
+        "initialize"
+            | "notifications/initialized"
+            | "notifications/cancelled"
+            | "server/discover"
+            | "ping"
+            | "tools/list"
+            | "prompts/list"
+            | "resources/list"
+            | "resources/templates/list"
+            | "skills/list"
+            | "tasks/get"
+            | "logging/setLevel"
+    );
+    changes_nothing && error.is_hang_up()
 }
 
 /// Delivers an answer that is no stream. It can only answer the request that was sent.

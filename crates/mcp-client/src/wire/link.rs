@@ -21,7 +21,7 @@ use tokio::{
 /// Most requests that wait to be written on a duplex connection; further ones wait for a place.
 const QUEUE: usize = 64;
 
-const UNREAD: &str = "the server does not read what it is answered";
+pub(crate) const UNREAD: &str = "the server does not read what it is answered";
 
 /// Places for replies that wait to be sent: each request under way can be cancelled, and each question
 /// answered, while the server takes nothing.
@@ -251,6 +251,7 @@ impl Link {
                     shared.close(UNREAD);
                     return;
                 };
+                let errand = shared.errand();
                 let (link, shared) = (Arc::clone(link), Arc::clone(shared));
                 let out = Out {
                     message,
@@ -261,7 +262,7 @@ impl Link {
                     opens: false,
                 };
                 runtime.spawn(async move {
-                    let _place = place;
+                    let _place = (place, errand);
                     let _turn = link.replying.acquire().await;
                     if let Err(error) = link.exchange(&shared, out).await {
                         tracing::debug!(%error, "the server did not take a message");

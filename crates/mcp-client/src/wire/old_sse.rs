@@ -76,7 +76,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
         let shared = Arc::clone(shared);
         async move {
             let error = read(&shared, &mut body, &mut events).await;
-            shared.close(&error.to_string());
+            shared.close(&error.into_reason());
         }
     });
     let end = End::Within(shared.bounds.close_patience);

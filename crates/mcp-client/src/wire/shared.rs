@@ -17,7 +17,7 @@ use mcp_protocol::{
         ServerOffer, ServerRequest, decode_server_notification, decode_server_request,
         encode_input_response,
     },
-    model::{Implementation, ServerNotification, SubscriptionFilter},
+    model::{Implementation, InputRequest, ServerNotification, SubscriptionFilter},
 };
 use std::{
     borrow::Cow,
@@ -29,7 +29,7 @@ use std::{
     },
 };
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot, watch},
     task::AbortHandle,
 };
 
@@ -105,6 +105,15 @@ impl Listener {
     }
 }
 
+/// An errand under way; it is done when this is dropped.
+pub(crate) struct Errand(Arc<Shared>);
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        self.0.errands.send_modify(|it| *it -= 1);
+    }
+}
+
 #[derive(Default)]
 struct State {
     open: HashMap<i64, Open>,
@@ -127,6 +136,8 @@ pub(crate) struct Shared {
     agreed: RwLock<Arc<Agreed>>,
     next: AtomicI64,
     answering: Arc<Semaphore>,
+    /// Number of errands under way.
+    errands: watch::Sender<usize>,
     /// Values of headers that no error quotes.
     secrets: Mutex<Vec<String>>,
 }
@@ -169,6 +180,7 @@ impl Shared {
             agreed: RwLock::new(Arc::new(Agreed::on(ProtocolVersion::NEWEST))),
             next: AtomicI64::new(1),
             answering,
+            errands: watch::Sender::new(0),
             secrets: Mutex::default(),
         })
     }
@@ -218,6 +230,18 @@ impl Shared {
             Some(open) => open.task = Some(task),
             None => task.abort(),
         }
+    }
+
+    /// Begins an errand: something that the server is to be told before the connection is closed.
+    pub(crate) fn errand(self: &Arc<Self>) -> Errand {
+        self.errands.send_modify(|it| *it += 1);
+        Errand(Arc::clone(self))
+    }
+
+    /// Waits until no errand is under way.
+    pub(crate) async fn errands_done(&self) {
+        // The sender is in `self`.
+        let _ = self.errands.subscribe().wait_for(|it| *it == 0).await;
     }
 
     pub(crate) fn under_way(&self) -> usize {
@@ -608,8 +632,22 @@ impl Shared {
             return Ok(RawJson::EMPTY_OBJECT);
         };
         if !question.is_declared_by(&self.handlers.capabilities()) {
-            let text = format!("{} was not declared", question.method());
-            return Err(ErrorObject::new(ErrorCode::METHOD_NOT_FOUND, text));
+            // Elicitation, 2025-11-25: the way of asking is a parameter, of a method that there is.
+            let has_method = matches!(
+                question,
+                InputRequest::ElicitForm { .. } | InputRequest::ElicitUrl { .. }
+            ) && self.handlers.capabilities().elicitation.is_some();
+            let code = match has_method {
+                true => ErrorCode::INVALID_PARAMS,
+                false => ErrorCode::METHOD_NOT_FOUND,
+            };
+            let way = match &question {
+                InputRequest::ElicitUrl { .. } if has_method => " with a URL",
+                InputRequest::ElicitForm { .. } if has_method => " with a form",
+                _ => "",
+            };
+            let text = format!("{}{way} was not declared", question.method());
+            return Err(ErrorObject::new(code, text));
         }
         let response = self.handlers.answer(question).await.map_err(refused)?;
         encode_input_response(version, &response).map_err(|error| refused(error.to_string()))

@@ -3,6 +3,7 @@
 
 mod blocking;
 mod hostile_http;
+mod kept;
 mod load;
 mod resuming;
 mod service;

@@ -102,3 +102,16 @@ async fn resuming_has_a_bound_and_so_has_the_pause_before_it() {
     };
     assert!(call(&raw, bounds).await.unwrap().contains("done"));
 }
+
+#[tokio::test]
+async fn a_stream_that_the_server_does_not_resume_is_no_wrong_address() {
+    let raw = serve(LEGACY, vec!["retry: 10\nid: 1\ndata:\n\n"]).await;
+    let error = call(&raw, options().bounds).await.unwrap_err();
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
+    assert!(error.may_have_run());
+    let said = told(&error);
+    assert!(
+        said.ends_with("the server did not resume it (HTTP 405: no more)"),
+        "{said}"
+    );
+}

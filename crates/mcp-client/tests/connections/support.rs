@@ -244,7 +244,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-async fn read(stream: &mut TcpStream) -> Option<Asked> {
+pub(crate) async fn read(stream: &mut TcpStream) -> Option<Asked> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {

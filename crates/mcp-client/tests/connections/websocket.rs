@@ -1,8 +1,9 @@
 //! WebSockets: to our own server, and to servers that misbehave.
 
-use crate::support::{LONG, discovered, options, told, until};
+use crate::support::{LONG, discovered, initialized, options, told, until};
 use futures_util::{SinkExt, StreamExt};
-use mcp_client::{CallOptions, Connection, Dial, Error, Options, RawJson};
+use mcp_client::{CallOptions, Connection, Dial, Error, Options, RawJson, Speak};
+use mcp_protocol::ProtocolVersion;
 use serde_json::{Value, json};
 use std::{
     sync::{Arc, Mutex},
@@ -10,10 +11,10 @@ use std::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 use tokio_tungstenite::{
-    accept_hdr_async,
+    WebSocketStream, accept_hdr_async,
     tungstenite::{
         Message,
         handshake::{
@@ -21,6 +22,7 @@ use tokio_tungstenite::{
             server::{Request, Response},
         },
         http::HeaderValue,
+        protocol::Role,
     },
 };
 
@@ -152,7 +154,7 @@ async fn misbehave(how: &str, mut stream: TcpStream) {
         "closed with no code" => frame(0x88, b""),
         "closed with an odd code" => frame(0x88, &3_u16.to_be_bytes()),
         "rubbish" => return endlessly(&mut stream, &frame(0x81, b"rubbish")).await,
-        "pings" => return endlessly(&mut stream, &frame(0x89, b"ping")).await,
+        "pings" => return endlessly(&mut stream, &frame(0x89, &[b'x'; 125])).await,
         "pongs" => return endlessly(&mut stream, &frame(0x8a, b"pong")).await,
         "endless pieces" => {
             stream.write_all(&frame(0x01, b"[")).await.unwrap();
@@ -204,7 +206,6 @@ async fn servers_over_websockets_that_misbehave() {
         ("closed with no code", "the server has closed it"),
         ("closed with an odd code", "the connection has ended"),
         ("rubbish", "`max_rubbish` (100)"),
-        ("pings", "`initialize` was not answered"),
         ("pongs", "`initialize` was not answered"),
         ("endless pieces", "too long"),
         ("endless empty pieces", "`initialize` was not answered"),
@@ -214,9 +215,11 @@ async fn servers_over_websockets_that_misbehave() {
         let tried = group.iter().map(|(how, _)| async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("ws://{}/mcp", listener.local_addr().unwrap());
+            // A server that is lost at the probe is dialled once more.
             let serving = tokio::spawn(async move {
-                let (stream, _) = listener.accept().await.unwrap();
-                misbehave(how, stream).await;
+                while let Ok((stream, _)) = listener.accept().await {
+                    misbehave(how, stream).await;
+                }
             });
             let mut options = options();
             options.bounds.timeout = Duration::from_secs(4);
@@ -302,4 +305,112 @@ async fn a_websocket_is_closed_with_what_was_queued_and_a_word() {
     };
     assert_eq!(cancelled, "notifications/cancelled");
     assert!(closed.starts_with("Close"), "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_at_the_probe_is_dialled_anew_and_sent_initialize() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/mcp", listener.local_addr().unwrap());
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    let hears = Arc::clone(&heard);
+    let serving = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            shake(&mut stream).await;
+            let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
+            while let Some(Ok(Message::Text(text))) = socket.next().await {
+                let message: Value = serde_json::from_str(&text).unwrap();
+                let method = message["method"].as_str().unwrap().to_owned();
+                hears.lock().unwrap().push(method.clone());
+                let result = match method.as_str() {
+                    "server/discover" => break,
+                    "initialize" => initialized("2025-06-18"),
+                    "tools/call" => json!({ "content": [] }),
+                    _ => continue,
+                };
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+                let answer = Message::text(answer.to_string());
+                socket.send(answer).await.unwrap();
+            }
+        }
+    });
+    let connection = Connection::open(&Dial::url(&url), options()).await.unwrap();
+    assert_eq!(connection.agreed().version.as_str(), "2025-06-18");
+    let call = CallOptions::default();
+    let called = connection.call("any", RawJson::EMPTY_OBJECT, &call).await;
+    called.unwrap();
+    connection.close().await;
+    serving.abort();
+    assert_eq!(
+        *heard.lock().unwrap(),
+        [
+            "server/discover",
+            "initialize",
+            "notifications/initialized",
+            "tools/call"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_pings_and_does_not_read_is_left() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let url = format!("ws://{}/mcp", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        misbehave("pings", stream).await;
+    });
+    let mut options = options();
+    options.bounds.timeout = LONG;
+    options.speak = Speak::Only(ProtocolVersion::V2025_11_25);
+    let text = outcome(&url, options).await;
+    serving.abort();
+    assert!(
+        text.contains(
+            "does not read what it is answered: 262144 bytes of answers to its pings wait"
+        ),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_pings_and_reads_is_kept_however_often_it_does() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/mcp", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        shake(&mut stream).await;
+        let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
+        while let Some(Ok(message)) = socket.next().await {
+            let Message::Text(text) = message else {
+                continue;
+            };
+            let message: Value = serde_json::from_str(&text).unwrap();
+            let result = match message["method"].as_str().unwrap() {
+                "initialize" => initialized("2025-11-25"),
+                "tools/call" => {
+                    // More than may wait at once.
+                    for _ in 0..3000 {
+                        let ping = Message::Ping(vec![b'x'; 125].into());
+                        socket.send(ping).await.unwrap();
+                        let pong = socket.next().await.unwrap().unwrap();
+                        assert!(pong.is_pong());
+                    }
+                    json!({ "content": [] })
+                }
+                _ => continue,
+            };
+            let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+            let answer = Message::text(answer.to_string());
+            socket.send(answer).await.unwrap();
+        }
+    });
+    let mut options = options();
+    options.bounds.timeout = LONG;
+    options.speak = Speak::Only(ProtocolVersion::V2025_11_25);
+    let text = outcome(&url, options).await;
+    serving.abort();
+    assert_eq!(text, "ok []");
 }
