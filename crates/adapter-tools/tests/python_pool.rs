@@ -480,16 +480,17 @@ async fn an_import_that_hangs_holds_up_neither_calls_nor_the_next_file() {
         ))
     };
     let app = App::new(&version(1));
+    let mut hangs = 0;
     for mode in [StartMode::Fork, StartMode::Spawn] {
         app.write(&version(1));
         let mut options = app.options();
         (options.watch, options.start) = (true, mode);
         let running = Running::start(options).await;
-        let hanging = format!("{}import time\ntime.sleep(600)\n", version(2));
-        app.write(&hanging);
-        running
-            .health_is(|health| health.reloading_since.is_some())
-            .await;
+        let hanging =
+            "import os, time\nprint(os.getpid(), file=open('hangs', 'a'))\ntime.sleep(600)\n";
+        app.write(&format!("{}{hanging}", version(2)));
+        hangs += 1;
+        app.wait_for("hangs", hangs).await;
         assert_eq!(running.text("version", json!({})).await, "1");
         // Far sooner than an import may take.
         app.write(&version(3));
