@@ -625,9 +625,15 @@ async fn those_who_listen_are_told_of_changes_once() {
     assert_eq!(told().await, [uri.clone()].into());
     // A service that fails has not changed, and is told of where operators look.
     state.store(0, Ordering::SeqCst);
-    while shop.health().unwrap().ok {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let is_ok = async |ok: bool| {
+        let known = async {
+            while shop.health().unwrap().ok != ok {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, known).await.unwrap();
+    };
+    is_ok(false).await;
     let detail = shop.health().unwrap().detail.unwrap();
     assert!(
         detail.contains("`shop`") && detail.contains("503"),
@@ -635,9 +641,7 @@ async fn those_who_listen_are_told_of_changes_once() {
     );
     assert!(offered.hear(&uri).await.is_err());
     state.store(2, Ordering::SeqCst);
-    while !shop.health().unwrap().ok {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    is_ok(true).await;
     assert!(
         timeout(Duration::from_millis(100), shop.changed())
             .await
