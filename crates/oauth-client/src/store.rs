@@ -138,7 +138,7 @@ pub trait TokenStore: Send + Sync + fmt::Debug + 'static {
 pub type Held = Box<dyn Send + Sync>;
 
 /// Hold the file at `path`, which is made, with its directory, if it does not exist. Nothing is written to it, and it is
-/// left where it is: whoever removed it would let two hold it at once.
+/// left where it is: without it, two could hold it at once.
 ///
 /// # Errors
 ///
