@@ -970,12 +970,13 @@ async fn a_person_signs_in_once_and_is_known_until_the_tokens_are_forgotten() {
         "{}",
         signed_in.output
     );
-    let file = std::fs::read_dir(&kept)
+    // Beside it is the lock of those who renew.
+    let mut files = std::fs::read_dir(&kept)
         .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+        .map(|it| it.unwrap().path());
+    let file = files
+        .find(|it| it.extension().is_some_and(|it| it == "json"))
+        .unwrap();
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
