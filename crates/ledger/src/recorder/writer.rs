@@ -134,6 +134,7 @@ impl<S: LedgerStore> Writer<'_, S> {
         let (mut untidy, mut idle) = (true, IDLE);
         let mut last_count = 0;
         let mut ticked = Instant::now();
+        let mut is_tidy_for_good = false;
         loop {
             if CROWD <= last_count && self.shared.options.durability == Durability::Strict {
                 thread::sleep(CROWD_PAUSE);
@@ -172,6 +173,11 @@ impl<S: LedgerStore> Writer<'_, S> {
                     } else {
                         self.gather().await;
                     }
+                }
+                Work::Done if !is_tidy_for_good => {
+                    // What other processes have done by now is on record when the ledger is closed.
+                    is_tidy_for_good = true;
+                    self.tidy().await;
                 }
                 Work::Done if self.last_words() => {}
                 Work::Done => {
