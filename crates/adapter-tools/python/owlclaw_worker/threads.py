@@ -72,9 +72,13 @@ def watch_sleep():
             return sleep_on(seconds)
         with call.gate:
             woken = call.woken = None if call.cancel_requested else threading.Event()
-        if woken is None:
-            return sleep_on(seconds)
-        woken.wait(seconds)
+        if woken is not None:
+            woken.wait(seconds)
+            return
+        # The interruption may be still to come, and reaches the thread between two steps alone.
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            sleep_on(max(0.0, min(_LONG_SLEEP, end - time.monotonic())))
 
     sleep.__doc__ = sleep_on.__doc__
     sleep.__module__ = "time"

@@ -249,6 +249,8 @@ impl Index {
         };
         let mut wanted = Vec::new();
         let reader = self.reader();
+        // One state of the index for both statements: a document that is taken out in between is no error.
+        let reader = reader.unchecked_transaction()?;
         {
             let (sql, values) = conditions.sql(expression);
             let mut statement = reader.prepare_cached(&sql)?;
