@@ -304,6 +304,22 @@ async fn until_said(fixture: &Fixture) {
     }
 }
 
+#[test]
+fn what_was_done_beside_a_server_is_on_record_when_it_has_closed() {
+    let fixture = Fixture::new();
+    fixture.write(|_recorder| async {
+        fixture.archive_all(fixture.days_ago(5));
+    });
+    let connection = Connection::open(fixture.path()).unwrap();
+    let sql = "SELECT (SELECT count(*) FROM unsaid_note), (SELECT count(*) FROM archive_segment)";
+    let (left, segments): (i64, i64) = connection
+        .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert!(0 < segments);
+    assert_eq!(left, 0, "of {segments} segments");
+    fixture.assert_sound();
+}
+
 /// All that can be asked of a ledger.
 #[derive(Debug, PartialEq)]
 struct Answers {

@@ -338,3 +338,36 @@ impl Conditions {
         (sql, values)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_that_is_taken_out_while_it_is_found_is_no_error() {
+        let place = tempfile::tempdir().unwrap();
+        let index = Index::open(&place.path().join("search.db")).unwrap();
+        let document = Document {
+            uri: "files://notes/umbrellas.md".to_owned(),
+            kind: Kind::File,
+            state: String::new(),
+            name: "umbrellas.md".to_owned(),
+            title: None,
+            description: None,
+            body: "A green umbrella.".to_owned(),
+            media_type: None,
+            category: String::new(),
+            tags: Vec::new(),
+            size: None,
+            modified: None,
+        };
+        let uri = document.uri.clone();
+        index.change(&[document], &[]).unwrap();
+        // The first statement has found it, and the second one is still to come.
+        let takes_out = |_: &str| index.change(&[], &[uri.clone()]).is_ok();
+        let find = |may_know| index.find("umbrella", &Conditions::default(), 0, 10, may_know);
+        let found = find(&takes_out).unwrap();
+        assert_eq!((found.total, found.hits[0].uri.as_str()), (1, &*uri));
+        assert_eq!(find(&|_| true).unwrap().total, 0);
+    }
+}
