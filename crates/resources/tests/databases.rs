@@ -1,6 +1,8 @@
 //! Databases as resources: what is read, what is refused, and which changes are told.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod support;
+
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -8,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapter_tools::{ReadResources, ToolCx};
-use futures_util::future::BoxFuture;
+use adapter_tools::ToolCx;
 use mcp_protocol::model::{Complete, CompletionReference, ReadResource};
 use mcp_server::{ReadFailure, ToolSource};
 use resources::{DatabaseOptions, Databases, NamedQuery};
 use rusqlite::Connection;
 use serde_json::{Value, json};
+use support::MayRead;
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -387,23 +389,11 @@ async fn a_file_that_is_replaced_is_read_and_followed() {
     );
 }
 
-struct MayRead(&'static str);
-
-impl ReadResources for MayRead {
-    fn read(self: Arc<Self>, _: String) -> BoxFuture<'static, Result<Value, String>> {
-        unimplemented!()
-    }
-
-    fn permits(&self, uri: &str) -> bool {
-        uri.starts_with(self.0)
-    }
-}
-
 #[tokio::test]
 async fn tables_are_completed_with_what_the_caller_may_read() {
     let (_place, _writer, shop) = shop();
     let suggested = async |may: &'static str| {
-        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(may)));
+        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(vec![may])));
         let asked = Complete {
             reference: CompletionReference::Resource {
                 uri: "db://shop/tables/{table}/{key}".to_owned(),

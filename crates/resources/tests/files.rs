@@ -1,6 +1,8 @@
 //! Directories of files, as servers offer them: what is read, what is not, and which changes are told.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
+mod support;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -14,14 +16,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapter_tools::{ReadResources, ToolCx};
-use futures_util::future::BoxFuture;
+use adapter_tools::ToolCx;
 use mcp_protocol::model::{
     ByteRange, Complete, CompletionReference, ListResources, ReadResource, ReadResourceResult,
 };
 use mcp_server::{ReadFailure, ToolSource};
 use resources::{Files, FolderOptions};
 use serde_json::Value;
+use support::MayRead;
 use tempfile::TempDir;
 
 /// Longest time in which a change is told, on a busy machine; on a quiet one it is 200 ms.
@@ -424,19 +426,6 @@ async fn a_directory_that_is_replaced_is_followed() {
     }
 }
 
-/// A caller that may read what begins with a text.
-struct MayRead(&'static str);
-
-impl ReadResources for MayRead {
-    fn read(self: Arc<Self>, _: String) -> BoxFuture<'static, Result<Value, String>> {
-        unimplemented!()
-    }
-
-    fn permits(&self, uri: &str) -> bool {
-        uri.starts_with(self.0)
-    }
-}
-
 #[tokio::test]
 async fn paths_are_completed_with_what_the_caller_may_read() {
     let place = tempfile::tempdir().unwrap();
@@ -451,7 +440,7 @@ async fn paths_are_completed_with_what_the_caller_may_read() {
     }
     let files = open(FolderOptions::new(place.path()));
     let suggested = async |typed: &str, may: &'static str| {
-        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(may)));
+        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(vec![may])));
         let asked = Complete {
             reference: CompletionReference::Resource {
                 uri: "files://notes/{+path}".to_owned(),
@@ -541,7 +530,7 @@ fn mistakes_in_options_are_told_with_their_place() {
 
 /// A measure: `cargo test -p resources --release -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
+#[ignore = "measures; wants a release build and a quiet machine"]
 async fn ten_thousand_changes_of_ten_thousand_files() {
     measure(10_000, 10_000).await;
 }

@@ -1,6 +1,8 @@
 //! Searches over files, skills and others: what is found, by whom, and how the index follows.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
+mod support;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -10,28 +12,15 @@ use std::{
 };
 
 use adapter_skills::{ScanOptions, SkillCatalog};
-use adapter_tools::{ReadResources, ToolCx, ToolError};
-use futures_util::future::BoxFuture;
+use adapter_tools::{ToolCx, ToolError};
 use mcp_protocol::model::Resource;
 use mcp_server::{ResourceEntry, ToolSource};
 use resources::{Files, FolderOptions, Search};
 use serde_json::{Value, json};
+use support::MayRead;
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A caller that may read what begins with one of these.
-struct MayRead(&'static [&'static str]);
-
-impl ReadResources for MayRead {
-    fn read(self: Arc<Self>, _: String) -> BoxFuture<'static, Result<Value, String>> {
-        unimplemented!()
-    }
-
-    fn permits(&self, uri: &str) -> bool {
-        self.0.iter().any(|it| uri.starts_with(it))
-    }
-}
 
 struct Fixture {
     search: Search,
@@ -102,7 +91,7 @@ impl Fixture {
     async fn ask(&self, may: &'static [&'static str], arguments: Value) -> Result<Value, String> {
         let tool = self.search.tools(&self.skills).tools.remove(0);
         self.current().await;
-        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(may)));
+        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(may.to_vec())));
         let arguments = tool
             .check(arguments.to_string().into())
             .map_err(|error| format!("{error:?}"))?;
@@ -399,7 +388,7 @@ fn an_index_that_is_none_is_not_overwritten() {
 
 /// A measure: `cargo test -p resources --release --test search -- --ignored --nocapture`.
 #[tokio::test]
-#[ignore = "a measurement"]
+#[ignore = "measures; wants a release build and a quiet machine"]
 async fn a_hundred_thousand_documents() {
     let place = tempfile::tempdir().unwrap();
     let mut random = 7_u64;

@@ -1,6 +1,8 @@
 //! HTTP services as resources: what is asked, where requests cannot be led, and which changes are told.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod support;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -10,13 +12,13 @@ use std::{
     time::Duration,
 };
 
-use adapter_tools::{ReadResources, ToolCx};
-use futures_util::future::BoxFuture;
+use adapter_tools::ToolCx;
 use http_client::{AllowPrivate, Client, ClientOptions, Reach};
 use mcp_protocol::model::{Complete, CompletionReference, ReadResource, ReadResourceResult};
 use mcp_server::{ReadFailure, ToolSource};
 use resources::{Endpoint, ServiceOptions, Services, Variable};
-use serde_json::{Value, json};
+use serde_json::json;
+use support::MayRead;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -661,18 +663,6 @@ async fn those_who_listen_are_told_of_changes_once() {
     shop.close().await;
 }
 
-struct MayRead(&'static str);
-
-impl ReadResources for MayRead {
-    fn read(self: Arc<Self>, _: String) -> BoxFuture<'static, Result<Value, String>> {
-        unimplemented!()
-    }
-
-    fn permits(&self, uri: &str) -> bool {
-        uri.starts_with(self.0)
-    }
-}
-
 #[tokio::test]
 async fn values_are_suggested_to_those_who_may_read() {
     let listed = Variable {
@@ -688,7 +678,7 @@ async fn values_are_suggested_to_those_who_may_read() {
         &[("stock", stock)],
     ));
     let suggested = async |may: &'static str, argument: &str, value: &str| {
-        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(may)));
+        let cx = ToolCx::new("ada", "1").with_resources(Arc::new(MayRead(vec![may])));
         let asked = Complete {
             reference: CompletionReference::Resource {
                 uri: "api://shop/stock{?site,sku}".to_owned(),

@@ -1,6 +1,8 @@
 //! Tools that write to files: what they do, what they refuse, and how it is undone.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod support;
+
 use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
@@ -8,24 +10,12 @@ use std::{
     sync::Arc,
 };
 
-use adapter_tools::{CallMeter, ReadResources, Tool, ToolCx, ToolError};
-use futures_util::future::BoxFuture;
+use adapter_tools::{CallMeter, Tool, ToolCx, ToolError};
 use mcp_server::ToolSource;
 use resources::{Files, FolderOptions};
 use serde_json::{Value, json};
+use support::MayRead;
 use tempfile::TempDir;
-
-struct MayRead(&'static str);
-
-impl ReadResources for MayRead {
-    fn read(self: Arc<Self>, _: String) -> BoxFuture<'static, Result<Value, String>> {
-        unimplemented!()
-    }
-
-    fn permits(&self, uri: &str) -> bool {
-        uri.starts_with(self.0)
-    }
-}
 
 struct Fixture {
     place: TempDir,
@@ -74,8 +64,8 @@ impl Fixture {
         arguments: Value,
     ) -> (Result<Value, String>, String) {
         let meter = Arc::new(CallMeter::default());
-        let cx =
-            ToolCx::metered("ada", "1", Arc::clone(&meter)).with_resources(Arc::new(MayRead(may)));
+        let cx = ToolCx::metered("ada", "1", Arc::clone(&meter))
+            .with_resources(Arc::new(MayRead(vec![may])));
         let tool = self.tool(name);
         let arguments = tool.check(arguments.to_string().into()).unwrap();
         let outcome = match tool.execute(cx, arguments).await {
