@@ -21,12 +21,12 @@ use adapter_tools::ToolCx;
 use futures_util::future::BoxFuture;
 use http_client::Client;
 use mcp_protocol::model::{
-    CacheHint, CacheScope, Complete, Completion, CompletionReference, GetPromptResult,
-    ListResources, Prompt, ReadResource, ReadResourceResult, Resource, ResourceTemplate,
+    CacheHint, CacheScope, Complete, Completion, CompletionReference, ListResources, ReadResource,
+    ReadResourceResult, Resource, ResourceTemplate,
 };
 use mcp_server::{
-    ComponentState, PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry, Resources,
-    SourceTools, ToolSource, UNHEARD, content_result,
+    ComponentState, Prompts, ReadFailure, ResourceEntry, Resources, SourceTools, ToolSource,
+    UNHEARD, content_result,
 };
 use tokio::task::JoinHandle;
 
@@ -431,15 +431,6 @@ impl Resources for ServiceResources {
 struct ValueCompletion(Arc<[Service]>);
 
 impl Prompts for ValueCompletion {
-    fn entries(&self) -> &[Prompt] {
-        &[]
-    }
-
-    fn get(&self, _: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
-        let why = "there is no such prompt".to_owned();
-        Box::pin(ready(Err(PromptFailure::Arguments(why))))
-    }
-
     fn suggest<'a>(
         &'a self,
         cx: ToolCx,

@@ -8,11 +8,16 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// Prompts on offer at one time. A change of them is another value.
 pub trait Prompts: fmt::Debug + Send + Sync {
-    /// All that are listed, in a fixed order.
-    fn entries(&self) -> &[Prompt];
+    /// All that are listed, in a fixed order. None for what only completes arguments of templates.
+    fn entries(&self) -> &[Prompt] {
+        &[]
+    }
 
     /// Fills in a prompt. Its name is one of the entries', and its required arguments are there.
-    fn get(&self, cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>>;
+    fn get(&self, _cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
+        let why = "there is no such prompt".to_owned();
+        Box::pin(std::future::ready(Err(PromptFailure::Arguments(why))))
+    }
 
     /// Completions of an argument of a prompt or of a resource template, best first; `None` for a
     /// reference to nothing.

@@ -9,12 +9,10 @@ use adapter_skills::Content;
 use adapter_tools::ToolCx;
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{
-    CacheHint, CacheScope, Complete, Completion, CompletionReference, GetPromptResult,
-    ListResources, Prompt, ReadResource, ReadResourceResult, ResourceTemplate,
+    CacheHint, CacheScope, Complete, Completion, CompletionReference, ListResources, ReadResource,
+    ReadResourceResult, ResourceTemplate,
 };
-use mcp_server::{
-    PromptCx, PromptFailure, Prompts, ReadFailure, ResourceEntry, Resources, content_result,
-};
+use mcp_server::{Prompts, ReadFailure, ResourceEntry, Resources, content_result};
 use rusqlite::InterruptHandle;
 
 use crate::{
@@ -176,15 +174,6 @@ impl Resources for DatabaseResources {
 pub(crate) struct TableCompletion(pub(crate) Arc<[Arc<Database>]>);
 
 impl Prompts for TableCompletion {
-    fn entries(&self) -> &[Prompt] {
-        &[]
-    }
-
-    fn get(&self, _: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
-        let why = "there is no such prompt".to_owned();
-        Box::pin(ready(Err(PromptFailure::Arguments(why))))
-    }
-
     fn suggest<'a>(
         &'a self,
         cx: ToolCx,

@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use adapter_tools::ToolCx;
 use futures_util::future::{BoxFuture, ready};
-use mcp_protocol::model::{Complete, Completion, CompletionReference, GetPromptResult, Prompt};
-use mcp_server::{PromptCx, PromptFailure, Prompts};
+use mcp_protocol::model::{Complete, Completion, CompletionReference};
+use mcp_server::Prompts;
 
 use crate::files::{
     folder::Folder,
@@ -51,15 +51,6 @@ impl PathCompletion {
 }
 
 impl Prompts for PathCompletion {
-    fn entries(&self) -> &[Prompt] {
-        &[]
-    }
-
-    fn get(&self, _: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
-        let why = "there is no such prompt".to_owned();
-        Box::pin(ready(Err(PromptFailure::Arguments(why))))
-    }
-
     fn suggest<'a>(
         &'a self,
         cx: ToolCx,
