@@ -1,9 +1,9 @@
 //! The desk of operators: an API for programs (`/admin/v1`) and a page for people, on which they decide
 //! approvals and look at calls, tools, upstreams and rules of a running server.
 //!
-//! It is served beside the clients of a server, at an address of its own, and is off unless it is asked
-//! for. What it answers is what the commands of `operator` print, of the same functions. Every act of a
-//! person is on record before it is done: who, how they proved it, and from where.
+//! The desk listens at an address of its own, beside the server's, and is off by default. Its answers have the
+//! content that the commands of `operator` print, made by the same functions. Every act of an operator is on record
+//! before it is done: who, how they proved it, and from where.
 //!
 //! `routes.rs` has the table of routes, of which the OpenAPI document is made; `sign_in.rs` says who a
 //! request is from, `api/` answers it, and `page.rs` has the files of the page.

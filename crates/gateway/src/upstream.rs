@@ -707,7 +707,8 @@ impl Upstream {
     }
 
     /// Compares the lists of connections for one client each with the pins, and holds for all what is held for one.
-    /// Where each client has a credential of its own, what it sees differs by rights, and is held for it alone.
+    /// Definitions that an upstream shows to a client with a credential of its own are held for this client alone: they
+    /// may differ by its rights.
     pub(crate) fn judge_for_clients(&self) {
         if self.has_own() {
             return;

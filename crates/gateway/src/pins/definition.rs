@@ -235,8 +235,8 @@ pub(crate) fn cleaned_definition(mut definition: Value) -> Value {
 
 /// Definition without its names, to be found again under another one.
 ///
-/// What is compared is what is offered: texts are cleaned, and neither case, blanks nor punctuation count. Annotations,
-/// icons and the rest are left out, since they are the easiest to change.
+/// Texts are cleaned as they are offered; case, blanks and punctuation do not count. Annotations, icons and the rest are
+/// left out, since they are the easiest to change.
 #[derive(Debug)]
 pub(crate) struct Likeness {
     /// Words of the description.
