@@ -45,7 +45,7 @@ def configuration(path, durability):
     settings = {
         "transport": "http",
         "ledger": {"path": str(path.with_suffix(".db")), "durability": durability},
-        "logging": {"level": "warn"},
+        "logging": {"level": "WARNING"},
         "gateway": {"names": "{tool}", "describe_origin": False},
         "upstreams": {"up": {"url": "http://${UPSTREAM}/mcp"}},
         "governance": {"default_quota": {"max_calls_per_minute": plenty, "max_calls_per_day": plenty}},
