@@ -73,6 +73,11 @@ fn unknown_keys_name_the_nearest_known_one() {
              | did you mean `governance.clients.ci.quota`?",
         ),
         (
+            "governance: {clients: {ci: {tools: {confirm: [pay]}}}}",
+            "2:39: unknown key `governance.clients.ci.tools.confirm` \
+             | did you mean `governance.clients.ci.confirm`?",
+        ),
+        (
             "governance: {clients: {'a.b': {quota: {max_calls: 1}}}}",
             "2:42: unknown key `governance.clients.\"a.b\".quota.max_calls` \
              | did you mean `governance.clients.\"a.b\".quota.max_calls_per_minute`?",

@@ -29,6 +29,7 @@ pub(crate) fn layer(
     let mut walk = Walk {
         document,
         keys,
+        enclosing: Vec::new(),
         environment,
         base,
         problems,
@@ -102,6 +103,8 @@ fn is_known_secret(path: &str, reference: &Reference) -> bool {
 struct Walk<'a> {
     document: &'a Document<'a>,
     keys: &'a Keys,
+    /// The sections around the present one, with their paths, outermost first.
+    enclosing: Vec<(String, &'a Keys)>,
     environment: &'a Environment,
     base: &'a Path,
     problems: &'a mut Vec<Problem>,
@@ -141,8 +144,9 @@ impl<'a> Walk<'a> {
         values
     }
 
-    fn section(&mut self, keys: &Keys, node: &Node, path: &str) -> Dict {
+    fn section(&mut self, keys: &'a Keys, node: &Node, path: &str) -> Dict {
         let mut values = Dict::new();
+        self.enclosing.push((path.to_owned(), keys));
         for (key, node) in self.entries(node, path) {
             let name = child(path, &key.name);
             match keys.get(&key.name) {
@@ -157,11 +161,12 @@ impl<'a> Walk<'a> {
                 }
             }
         }
+        self.enclosing.pop();
         values
     }
 
     /// Names are the operator's; that they are names is all that can be asked of them.
-    fn table(&mut self, shape: &Shape, node: &Node, path: &str, are_patterns: bool) -> Dict {
+    fn table(&mut self, shape: &'a Shape, node: &Node, path: &str, are_patterns: bool) -> Dict {
         let mut values = Dict::new();
         for (key, node) in self.entries(node, path) {
             let name = child(path, &key.name);
@@ -186,7 +191,7 @@ impl<'a> Walk<'a> {
         values
     }
 
-    fn value(&mut self, shape: &Shape, node: &Node, path: &str) -> Option<Setting> {
+    fn value(&mut self, shape: &'a Shape, node: &Node, path: &str) -> Option<Setting> {
         if let Shape::Section(_) | Shape::Table(_) | Shape::Patterns(_) = shape {
             // What is missing in a section is told where the section is.
             let origin = self.document.origin(node.at);
@@ -394,6 +399,13 @@ impl<'a> Walk<'a> {
         };
         if let Some(sibling) = nearest(name, keys.keys().map(String::as_str)) {
             return guess(child(path, sibling));
+        }
+        // A section too deep: `confirm` in the `tools` of a client is a key of the client.
+        let mut enclosing = self.enclosing.iter().rev();
+        if let Some((around, _)) =
+            enclosing.find(|(around, keys)| !around.is_empty() && keys.contains_key(name))
+        {
+            return guess(child(around, name));
         }
         // The right key in the wrong place, if there are few such keys.
         let settings = settings(self.keys);
