@@ -406,8 +406,22 @@ async fn an_authenticator_decides_who_calls() {
     .await;
     let mut client = running.client();
     let refused = client.post_modern("tools/list", json!({})).await.http;
-    assert_refused(&refused, 401, -32600);
+    assert_eq!(refused.status, 401);
     assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
+    // Clients that look for the error by the id of their request find it, where the body is small.
+    for (id, text, answered) in [
+        (json!(7), "", json!(7)),
+        (json!("seven"), "", json!("seven")),
+        (json!(8), "x".repeat(70_000).as_str(), Value::Null),
+    ] {
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": "ping", "params": {"text": text}});
+        let refused = exchange(&running, &HttpRequest::post("/mcp", body.to_string())).await;
+        assert_eq!(refused.status, 401);
+        assert_eq!(refused.json()["error"]["message"], "who are you?");
+        assert_eq!(refused.json()["id"], answered);
+    }
+    let refused = exchange(&running, &HttpRequest::post("/mcp", "{\"id\": 9")).await;
+    assert_refused(&refused, 401, -32600);
     let mut client = running.client().with_header("authorization", "Bearer good");
     assert_eq!(
         client

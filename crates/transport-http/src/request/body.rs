@@ -15,8 +15,8 @@ use std::{error::Error, future::poll_fn, pin::pin, task::Poll, time::Duration};
 /// Bytes of an unwanted body that are read before the answer, and the time for that. A client that is
 /// still writing may not read an early answer: some give up when their stream is reset, and an answer
 /// is lost when a connection is closed with unread input.
-const FINISH_BYTES: usize = 64 * 1024;
-const FINISH: Duration = Duration::from_secs(1);
+pub(crate) const FINISH_BYTES: usize = 64 * 1024;
+pub(crate) const FINISH: Duration = Duration::from_secs(1);
 
 /// Time for which the rest is read and discarded beside the answer.
 const LINGER: Duration = Duration::from_secs(2);

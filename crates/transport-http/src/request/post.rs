@@ -21,7 +21,7 @@ use mcp_protocol::{
 use mcp_service::{
     Accepted, Answer, Connection, McpService, Outbox, Principal, Reply, TransportKind,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// Outcome of dispatching a message.
 enum Dispatched {
@@ -43,7 +43,15 @@ pub(crate) async fn handle<S>(
 where
     S: McpService,
 {
-    let principal = caller.principal(parts).await?;
+    let principal = match caller.principal(parts).await {
+        Ok(principal) => principal,
+        Err(refused) => {
+            return Err(about(
+                refused,
+                unread_id(caller, parts, headers, body).await,
+            ));
+        }
+    };
     check_type(headers)?;
     let accept = headers.accept;
     if !accept.json && !accept.stream {
@@ -88,6 +96,25 @@ pub(crate) fn id_of(payload: &Payload) -> Option<Id> {
     }
 }
 
+/// The id of a request whose sender is refused, if its body is small and comes soon. Clients that look for
+/// the error by its id drop one without, and with it what says how to come in.
+async fn unread_id<S>(
+    caller: &ConnectionCx<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+    body: &mut Incoming,
+) -> Option<Id>
+where
+    S: McpService,
+{
+    // A client that waits for leave to send has not begun.
+    if parts.headers.contains_key(header::EXPECT) || check_type(headers).is_err() {
+        return None;
+    }
+    let read = read_within(caller, body, body::FINISH_BYTES, body::FINISH).await;
+    id_of(&read.ok()?.payload)
+}
+
 /// Refuses bodies other than uncompressed JSON, before they are read.
 pub(crate) fn check_type(headers: &Headers<'_>) -> Handled<()> {
     if headers.are_of_encoded_body {
@@ -115,15 +142,28 @@ where
     S: McpService,
 {
     let limits = &caller.options().limits;
+    read_within(caller, body, limits.max_body_bytes, limits.body_timeout).await
+}
+
+async fn read_within<S>(
+    caller: &ConnectionCx<S>,
+    body: &mut Incoming,
+    max: usize,
+    timeout: Duration,
+) -> Handled<Received>
+where
+    S: McpService,
+{
+    let limits = &caller.options().limits;
     let frames = caller.endpoint().engine.limits().frames;
-    let max = limits.max_body_bytes.min(frames.max_frame);
+    let max = max.min(limits.max_body_bytes).min(frames.max_frame);
     let share = Share::new(
         &caller.endpoint().held,
         &caller.activity.held,
         limits.max_unfinished_body_bytes,
         max,
     );
-    let frame = body::body(body, max, limits.body_timeout, share).await?;
+    let frame = body::body(body, max, timeout, share).await?;
     Received::decode(&frame, frames).map_err(|error| {
         let error = error.to_error_object();
         Box::new(refusal_with(StatusCode::BAD_REQUEST, error))
