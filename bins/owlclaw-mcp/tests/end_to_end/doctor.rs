@@ -54,9 +54,10 @@ async fn what_is_wrong_is_found_with_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let http = json!({"transport": "http", "http": {"port": port}});
-    let rows: [(Value, &str); 6] = [
+    let rows: [(Value, &str); 7] = [
         (json!({"python": "./no-python"}), "error python: "),
         (json!({"app": "no_such_module"}), "error application: "),
+        (json!({"tools": {"page_size": 2}}), "warning application: "),
         (
             json!({"resources": {"skills_dir": "nowhere"}}),
             "error application: resources.skills_dir: there is no directory ",

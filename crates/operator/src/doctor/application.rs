@@ -38,7 +38,7 @@ pub(super) fn findings(loaded: &Loaded, imports: bool) -> Vec<Finding> {
     };
     findings.push(skills(&survey));
     findings.extend(prompts(config));
-    findings.push(tools(&survey));
+    findings.push(tools(&survey, config.tools.page_size));
     let told = |area| move |problem: &Problem| super::of_problem(area, problem);
     findings.extend(survey.problems.tools.iter().map(told("tools")));
     findings.extend(survey.problems.rules.iter().map(told("rules")));
@@ -125,7 +125,7 @@ fn python(config: &Config) -> Finding {
 }
 
 /// The finding about all sources of tools, which are asked as at the start of a server.
-fn tools(survey: &Survey) -> Finding {
+fn tools(survey: &Survey, page: usize) -> Finding {
     const AREA: &str = "application";
     let rows = &survey.tools;
     if rows.is_empty() {
@@ -140,5 +140,15 @@ fn tools(survey: &Survey) -> Finding {
         ""
     };
     let count = rows.len();
-    Finding::ok(AREA, format!("{count} tools: {}{more}", names.join(", ")))
+    let said = format!("{count} tools: {}{more}", names.join(", "));
+    if count <= page {
+        return Finding::ok(AREA, said);
+    }
+    let message = format!(
+        "{said}\nthey are listed on pages of {page}, and many agent frameworks read the first page alone"
+    );
+    Finding::warning(AREA, message).hint(format!(
+        "set `tools.page_size: {}`, or show such clients a search view; docs/agents.md names the frameworks",
+        count.next_multiple_of(100).min(10_000)
+    ))
 }
