@@ -136,6 +136,9 @@ for line in sys.stdin:
             answer({"tools": tools, "nextCursor": str(number)})
         elif how == "tools_no_list":
             answer({"tools": "none"})
+        elif how == "tools_unusable":
+            schemas = {"": {"type": "object"}, "list": {"type": "array"}, "types": {"type": ["object"]}, "none": {}, "some": {"type": "object"}}
+            answer({"tools": [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]})
         else:
             answer({"tools": [], **({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if how.startswith("modern_") else {})})
     elif method == "tools/call":

@@ -154,6 +154,21 @@ async fn lists_that_do_not_end() {
 }
 
 #[tokio::test]
+async fn tools_that_cannot_be_called_are_left_out() {
+    let connection = Connection::open(&server("tools_unusable"), options()).await;
+    let connection = connection.unwrap();
+    let tools = connection.tools().await.unwrap();
+    let names: Vec<_> = tools.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["none", "some"]);
+    let left_out = connection.left_out();
+    let left_out: Vec<_> = left_out.iter().map(|(_, it)| it.to_string()).collect();
+    assert_eq!(left_out.len(), 3, "{left_out:?}");
+    assert!(left_out[0].contains("its name is empty"), "{left_out:?}");
+    assert!(left_out[1].contains("`list`") && left_out[1].contains("of type `object`"));
+    connection.close().await;
+}
+
+#[tokio::test]
 async fn calls_that_are_answered_badly() {
     all(&[
         ("answers_other_ids", "`tools/call` was not answered"),

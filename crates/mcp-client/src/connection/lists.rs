@@ -12,8 +12,9 @@ use mcp_protocol::{
 use std::sync::{MutexGuard, PoisonError};
 
 impl Connection {
-    /// All tools that fit; [`left_out`](Self::left_out) has the others. Over HTTP, tools of the modern era whose
-    /// `x-mcp-header` annotations break the rules are left out, as the revision demands.
+    /// All tools that fit; [`left_out`](Self::left_out) has the others: those without a name, those whose
+    /// `inputSchema` is of another type than `object`, and, over HTTP in the modern era, those whose `x-mcp-header`
+    /// annotations break the rules, as the revision demands.
     ///
     /// # Errors
     ///
@@ -50,28 +51,24 @@ impl Connection {
         let mut tools: Vec<_> = tools.into_iter().zip(as_sent).collect();
         let version = self.shared().version();
         let mut listed = Listed::default();
-        if self.shared().link().http().is_some() && version.era() == Era::Modern {
-            let mut unfit = Vec::new();
-            let mut at = 0;
-            tools.retain(|(tool, _)| {
-                at += 1;
-                let schema = tool.input_schema.parse::<serde_json::Value>();
-                let params = schema.map_err(|it| it.to_string());
-                let params = params
-                    .and_then(|it| MirroredParams::of_schema(&it).map_err(|it| it.to_string()));
-                let params = match params {
-                    Ok(params) => params,
-                    Err(why) => {
-                        let name = Some(tool.name.clone());
-                        unfit.push(LeftOut { name, at, why });
-                        return false;
-                    }
-                };
-                if !params.is_empty() {
+        let is_mirrored = self.shared().link().http().is_some() && version.era() == Era::Modern;
+        let (mut unfit, mut at) = (Vec::new(), 0);
+        tools.retain(|(tool, _)| {
+            at += 1;
+            match mirrored(tool, is_mirrored) {
+                Ok(params) if params.is_empty() => true,
+                Ok(params) => {
                     listed.mirrored.insert(tool.name.clone(), params);
+                    true
                 }
-                true
-            });
+                Err(why) => {
+                    let name = Some(tool.name.clone());
+                    unfit.push(LeftOut { name, at, why });
+                    false
+                }
+            }
+        });
+        if !unfit.is_empty() {
             self.leave_out(Method::ListTools.name(), unfit);
         }
         if self.has_legacy_tasks() {
@@ -260,4 +257,21 @@ impl Connection {
 
 fn without_sent<T>(items: Vec<(T, RawJson)>) -> Vec<T> {
     items.into_iter().map(|(item, _)| item).collect()
+}
+
+/// The parameters of a tool that are repeated in headers, if `is_mirrored`; else why the tool cannot be called.
+fn mirrored(tool: &Tool, is_mirrored: bool) -> Result<MirroredParams, String> {
+    if tool.name.is_empty() {
+        return Err("its name is empty".to_owned());
+    }
+    let schema: serde_json::Value = tool.input_schema.parse().map_err(|it| it.to_string())?;
+    // Without a type it has that of all arguments, as servers of before have it.
+    let kind = schema.as_object().map(|it| it.get("type"));
+    if !matches!(kind, Some(None)) && kind.flatten() != Some(&"object".into()) {
+        return Err("its `inputSchema` is not of type `object`".to_owned());
+    }
+    if !is_mirrored {
+        return Ok(MirroredParams::default());
+    }
+    MirroredParams::of_schema(&schema).map_err(|it| it.to_string())
 }
