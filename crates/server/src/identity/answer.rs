@@ -62,16 +62,18 @@ pub(super) fn refused(
 /// Advice on the accepted means of proof. An authorization server is named only if one is configured.
 pub(super) fn advice(keys: bool, metadata: bool, issuers: bool, certificates: bool) -> String {
     let key = keys.then_some(
-        "send an API key, `Authorization: Bearer owl_…` or `X-API-Key: owl_…`, which an operator of this \
-         server makes with `owlclaw-mcp keys create --principal NAME`",
+        "send an API key (`owl_…`) after `Bearer` in the header `Authorization`, or in the header `X-API-Key`; an \
+         operator of this server makes one with `owlclaw-mcp keys create --principal NAME`",
     );
     let token = match (issuers, metadata) {
         (false, _) => None,
         (true, true) => Some(
-            "send an access token, `Authorization: Bearer …`, of an authorization server that \
+            "send an access token after `Bearer` in the header `Authorization`, of an authorization server that \
              /.well-known/oauth-protected-resource names",
         ),
-        (true, false) => Some("send an access token, `Authorization: Bearer …`, of a known issuer"),
+        (true, false) => Some(
+            "send an access token after `Bearer` in the header `Authorization`, of a known issuer",
+        ),
     };
     let certificate = certificates.then_some("show a client certificate");
     let ways: Vec<_> = [key, token, certificate].into_iter().flatten().collect();
@@ -130,6 +132,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redaction::{Redactor, Spec};
 
     #[test]
     fn advice_names_an_authorization_server_only_where_there_is_one() {
@@ -146,6 +149,11 @@ mod tests {
         assert!(tokens.contains("oauth-protected-resource") && !tokens.contains("API key"));
         let all = advice(true, false, true, true);
         assert!(all.contains("API key") && all.contains("issuer") && all.contains("certificate"));
+        // The log shows refusals, and hides what looks like a header with a secret.
+        let redactor = Redactor::new(&Spec::default(), [0; 32]).unwrap();
+        for said in [keys, tokens, all, advice(false, false, true, false)] {
+            assert_eq!(redactor.text(&said), said);
+        }
     }
 
     #[test]
