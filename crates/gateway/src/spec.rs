@@ -7,8 +7,8 @@ use http::HeaderMap;
 use mcp_client::{Authorize, ChildProgram, Dial, HttpTransport, UrlDial};
 use mcp_protocol::model::ToolAnnotations;
 use oauth_client::{
-    AuthorizationError, Authorizer, ClientIdentity, FileStore, Grant, Login, MemoryStore, Options,
-    Secret, TokenStore,
+    AuthorizationError, Authorizer, ClientIdentity, FileStore, Grant, Landing, Login, MemoryStore,
+    Options, Secret, TokenStore,
 };
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 use vault::ClientSecrets;
@@ -282,6 +282,7 @@ impl UpstreamSpec {
             return Ok(None);
         };
         let (client, scopes) = self.identity_of_client();
+        let store = store.signing_in(login.landing.as_ref().map(Landing::redirect_uri));
         let options = Options {
             client,
             scopes,

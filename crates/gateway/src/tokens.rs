@@ -60,12 +60,15 @@ impl TokenStore for Known {
 /// Keeps tokens for one upstream, of one client or of all, encrypted beside the vault.
 ///
 /// Tokens are kept by issuer, upstream and client. What an authorization server has registered belongs to the upstream
-/// and is used for all clients.
+/// and is used for all clients: one registration for sign-ins that come back to this machine, and one for each address
+/// that they come back to otherwise.
 #[derive(Clone, Debug)]
 pub struct SealedTokens {
     secrets: Arc<ClientSecrets>,
     upstream: String,
     client: Option<String>,
+    /// Beginning of the names of registrations that a sign-in uses; `None` for tokens that are only used and renewed.
+    registrations: Option<String>,
 }
 
 impl SealedTokens {
@@ -79,6 +82,16 @@ impl SealedTokens {
             secrets,
             upstream: upstream.into(),
             client: client.map(str::to_owned),
+            registrations: None,
+        }
+    }
+
+    /// The same for a sign-in that comes back to this address, or to a port of this machine.
+    #[must_use]
+    pub(crate) fn signing_in(self, address: Option<&str>) -> Self {
+        Self {
+            registrations: Some(address.map_or_else(String::new, returning_to)),
+            ..self
         }
     }
 
@@ -96,14 +109,26 @@ impl SealedTokens {
 
     fn read(&self, server: &str) -> Result<Vec<Credentials>, StoreError> {
         let (upstream, client) = self.owner();
-        let mut found: Vec<Credentials> = kept(&self.secrets, &upstream, client, LOGIN)?;
+        let found = kept(&self.secrets, &upstream, client, LOGIN)?;
+        let mut found: Vec<Credentials> = found.into_iter().map(|(_, it)| it).collect();
         found.retain(|it| it.server == server);
         let (upstream, client) = self.registrar();
-        let registered: Vec<Credentials> = kept(&self.secrets, &upstream, client, REGISTRATION)?;
-        for registered in registered.into_iter().filter(|it| it.server == server) {
-            match found.iter_mut().find(|it| it.issuer == registered.issuer) {
-                Some(own) => own.registration = registered.registration,
-                None => found.push(registered),
+        let mut registered = kept(&self.secrets, &upstream, client, REGISTRATION)?;
+        registered.retain(|(_, it)| it.server == server);
+        for own in &mut found {
+            let here = registered.iter().filter(|(_, it)| it.issuer == own.issuer);
+            let mut here = here.filter_map(|(name, it)| Some((name, it.registration.as_ref()?)));
+            let tokens = own.tokens.as_ref();
+            own.registration = match (&self.registrations, tokens) {
+                (None, Some(tokens)) => here.find(|(_, it)| it.client_id == tokens.client_id),
+                (place, _) => here.find(|(name, _)| is_at(name, place.as_deref())),
+            }
+            .map(|(_, it)| it.clone());
+        }
+        for (name, registered) in registered {
+            let is_known = found.iter().any(|it| it.issuer == registered.issuer);
+            if !is_known && is_at(&name, self.registrations.as_deref()) {
+                found.push(registered);
             }
         }
         found.sort_by_key(|it| std::cmp::Reverse((it.tokens.is_some(), it.saved_at)));
@@ -114,21 +139,39 @@ impl SealedTokens {
         let id = id(&credentials.server, &credentials.issuer);
         let registration: Option<&Registration> = credentials.registration.as_ref();
         let (upstream, client) = self.registrar();
-        let before: Vec<Credentials> = kept(&self.secrets, &upstream, client, REGISTRATION)?;
-        let is_this =
-            |it: &&Credentials| it.server == credentials.server && it.issuer == credentials.issuer;
-        let before = before.iter().find(is_this);
-        if registration != before.and_then(|it| it.registration.as_ref()) {
-            let name = format!("{REGISTRATION}{id}");
-            match registration {
-                None => drop(self.secrets.remove(&upstream, client, &name)?),
-                Some(_) => {
+        let before = kept(&self.secrets, &upstream, client, REGISTRATION)?;
+        let mut before = before
+            .into_iter()
+            .filter(|(_, it)| it.server == credentials.server && it.issuer == credentials.issuer);
+        match registration {
+            Some(registration) => {
+                let name = format!(
+                    "{REGISTRATION}{id}{}",
+                    returning_to(&registration.redirect_uri)
+                );
+                let mut before = before.filter(|(it, _)| *it == name);
+                let before = before.next().and_then(|(_, it)| it.registration);
+                if before.as_ref() != Some(registration) {
                     let kept = Credentials {
                         tokens: None,
                         sign_in: None,
                         ..credentials.clone()
                     };
                     keep(&self.secrets, (&upstream, client), &name, &kept)?;
+                }
+            }
+            // It was given up, since the authorization server does not know it any more.
+            None => {
+                let tokens = credentials.tokens.as_ref();
+                let gone = before.find(|(name, it)| match (&self.registrations, tokens) {
+                    (None, Some(tokens)) => {
+                        let it = it.registration.as_ref();
+                        it.is_some_and(|it| it.client_id == tokens.client_id)
+                    }
+                    (place, _) => is_at(name, place.as_deref()),
+                });
+                if let Some((name, _)) = gone {
+                    self.secrets.remove(&upstream, client, &name)?;
                 }
             }
         }
@@ -146,6 +189,22 @@ impl SealedTokens {
     }
 }
 
+/// End of the name of a registration whose sign-ins come back to this address: nothing for a port of this machine, where
+/// one registration is as good as another.
+fn returning_to(address: &str) -> String {
+    match address.ends_with("/callback") && address.matches('/').count() == 3 {
+        true => String::new(),
+        false => format!("/{}", &id(address, "")[..16]),
+    }
+}
+
+/// True for the name of a registration whose sign-ins come back to this place; a port of this machine without one.
+fn is_at(name: &str, place: Option<&str>) -> bool {
+    let rest = name.strip_prefix(REGISTRATION).unwrap_or_default();
+    let end = rest.find('/').map_or("", |at| &rest[at..]);
+    end == place.unwrap_or_default()
+}
+
 fn id(server: &str, issuer: &str) -> String {
     let mut digest = Sha256::new();
     digest.update((server.len() as u64).to_be_bytes());
@@ -158,20 +217,22 @@ fn id(server: &str, issuer: &str) -> String {
         .collect()
 }
 
-/// Credentials that are kept under names that begin so.
+/// Credentials that are kept under names that begin so, with the names.
 fn kept(
     secrets: &ClientSecrets,
     upstream: &str,
     client: &str,
     beginning: &str,
-) -> Result<Vec<Credentials>, StoreError> {
+) -> Result<Vec<(String, Credentials)>, StoreError> {
     let Some(own) = secrets.of(upstream, client)? else {
         return Ok(Vec::new());
     };
     let read = |(name, value): (&str, &Secret)| {
         // The parser's own message may repeat what it has read.
         let unreadable = |_| format!("what is kept as `{name}` cannot be read: sign in again");
-        serde_json::from_str(value.reveal()).map_err(|error| unreadable(error).into())
+        let read = serde_json::from_str(value.reveal());
+        read.map(|it| (name.to_owned(), it))
+            .map_err(|error| unreadable(error).into())
     };
     own.values()
         .filter(|(name, _)| name.starts_with(beginning))
@@ -322,6 +383,56 @@ mod tests {
             let text = std::fs::read(file.unwrap().path()).unwrap();
             assert!(!String::from_utf8_lossy(&text).contains("canary"));
         }
+
+        // Sign-ins that come back to a server's address have a registration of their own, and renewals the one that the
+        // tokens were got with.
+        let web = "https://tools.example/sign-in/callback";
+        let signing_in = |client, address| store(client).signing_in(address);
+        ana.save(&first).await.unwrap();
+        let by_web = Credentials {
+            registration: first.registration.clone().map(|it| Registration {
+                client_id: "by-web".to_owned(),
+                redirect_uri: web.to_owned(),
+                ..it
+            }),
+            tokens: first.tokens.clone().map(|it| Tokens {
+                client_id: "by-web".to_owned(),
+                ..it
+            }),
+            ..first.clone()
+        };
+        signing_in(Some("bob"), Some(web))
+            .save(&by_web)
+            .await
+            .unwrap();
+        let known = async |store: SealedTokens| {
+            let loaded = store.load(server).await.unwrap();
+            let here = loaded.into_iter().find(|it| it.issuer == "http://i");
+            here.and_then(|it| it.registration).map(|it| it.client_id)
+        };
+        for client in ["ana", "bob", "new"] {
+            let at = known(signing_in(Some(client), Some(web))).await;
+            assert_eq!(at.as_deref(), Some("by-web"), "{client}");
+            let at = known(signing_in(Some(client), None)).await;
+            assert_eq!(at.as_deref(), Some("registered"), "{client}");
+            let elsewhere = signing_in(Some(client), Some("https://b.example/sign-in/callback"));
+            assert_eq!(known(elsewhere).await, None, "{client}");
+        }
+        assert_eq!(
+            known(store(Some("ana"))).await.as_deref(),
+            Some("registered")
+        );
+        assert_eq!(known(store(Some("bob"))).await.as_deref(), Some("by-web"));
+        let unregistered = Credentials {
+            registration: None,
+            ..by_web
+        };
+        bob.save(&unregistered).await.unwrap();
+        assert_eq!(known(store(Some("bob"))).await, None);
+        assert_eq!(
+            known(store(Some("ana"))).await.as_deref(),
+            Some("registered")
+        );
 
         let known = Known(Arc::new(all));
         known

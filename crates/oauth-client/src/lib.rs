@@ -68,7 +68,7 @@ pub use crate::{
     challenge::Challenge,
     error::AuthorizationError,
     key::{BadKey, SigningKey},
-    login::{Browser, BrowserError, HeadlessBrowser, ShownUrl, SystemBrowser},
+    login::{Arrivals, Browser, BrowserError, HeadlessBrowser, Landing, ShownUrl, SystemBrowser},
     options::{
         Assertion, AssertionSource, ClientIdentity, Dpop, Grant, IdentityProvider, Login, Options,
     },

@@ -14,7 +14,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::mpsc,
+    sync::{Mutex, mpsc},
     task::JoinSet,
     time::timeout,
 };
@@ -191,6 +191,83 @@ pub(crate) struct Callback {
     pub(crate) redirect_uri: String,
 }
 
+/// An address of an embedder's own server where the answer to one sign-in comes back, in place of a port of this machine.
+///
+/// Whoever serves the address must know the browser that brings the answer for the one that it has sent to sign in: by
+/// `state` alone, a person who was handed the address of a sign-in cannot be told from the one who began it, and would
+/// sign in for that one.
+#[derive(Clone)]
+pub struct Landing {
+    redirect_uri: String,
+    answers: Arc<Mutex<mpsc::Receiver<String>>>,
+}
+
+/// The hand that gives answers to a [`Landing`]. Dropped, it ends the sign-in.
+#[derive(Debug)]
+pub struct Arrivals(mpsc::Sender<String>);
+
+impl Landing {
+    /// A landing at `redirect_uri`, and the hand that gives it what comes there.
+    pub fn new(redirect_uri: impl Into<String>) -> (Self, Arrivals) {
+        let (sender, answers) = mpsc::channel(MAX_CONNECTIONS);
+        let landing = Self {
+            redirect_uri: redirect_uri.into(),
+            answers: Arc::new(Mutex::new(answers)),
+        };
+        (landing, Arrivals(sender))
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn redirect_uri(&self) -> &str {
+        &self.redirect_uri
+    }
+
+    /// Shows `url`, and waits for the answer that has `state`.
+    pub(crate) async fn answer(
+        &self,
+        browser: &dyn Browser,
+        url: &str,
+        state: &str,
+        within: Duration,
+    ) -> Result<Answer, AuthorizationError> {
+        let failed = |why: String| AuthorizationError::Login(why);
+        let waiting = async {
+            let opened = browser.open(url).await;
+            opened.map_err(|error| failed(crate::error::with_causes(&*error)))?;
+            let mut answers = self.answers.lock().await;
+            while let Some(query) = answers.recv().await {
+                if let Ok((Some(given), answer)) = Answer::read(&query)
+                    && is_same(&given, state)
+                {
+                    return Ok(answer);
+                }
+            }
+            Err(failed("it was given up".to_owned()))
+        };
+        let answered = timeout(within, waiting).await;
+        answered.unwrap_or_else(|_| {
+            let seconds = within.as_secs();
+            Err(failed(format!("no answer came within {seconds} s")))
+        })
+    }
+}
+
+impl fmt::Debug for Landing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Landing").field(&self.redirect_uri).finish()
+    }
+}
+
+impl Arrivals {
+    /// Gives the query of a request that came to the landing. An answer to another sign-in is left out there. Returns
+    /// false if nobody waits for one any more.
+    #[must_use]
+    pub fn arrived(&self, query: &str) -> bool {
+        self.0.try_send(query.to_owned()).is_ok()
+    }
+}
+
 /// Answer of the authorization server, brought by the browser.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -198,6 +275,21 @@ pub(crate) struct Answer {
     pub(crate) iss: Option<String>,
     pub(crate) error: Option<String>,
     pub(crate) error_description: Option<String>,
+}
+
+impl Answer {
+    /// The answer in a query, with its `state`. A member that is there twice is an error.
+    fn read(query: &str) -> Result<(Option<String>, Self), ()> {
+        Ok((
+            parameter(query, "state")?,
+            Self {
+                code: parameter(query, "code")?,
+                iss: parameter(query, "iss")?,
+                error: parameter(query, "error")?,
+                error_description: parameter(query, "error_description")?,
+            },
+        ))
+    }
 }
 
 /// The authorization server that an answer is expected from.
@@ -305,21 +397,10 @@ async fn serve(
         return;
     };
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let read = || -> Result<(Option<String>, Answer), ()> {
-        Ok((
-            parameter(query, "state")?,
-            Answer {
-                code: parameter(query, "code")?,
-                iss: parameter(query, "iss")?,
-                error: parameter(query, "error")?,
-                error_description: parameter(query, "error_description")?,
-            },
-        ))
-    };
     let (status, text, answer) = if path != CALLBACK {
         ("404 Not Found", "There is nothing here.", None)
     } else {
-        match read() {
+        match Answer::read(query) {
             Ok((Some(given), answer)) if is_same(&given, state) => {
                 let is_good = answer.error.is_none()
                     && answer.code.as_ref().is_some_and(|it| !it.is_empty())

@@ -1,6 +1,6 @@
 //! Settings of a client that asks for tokens.
 
-use crate::{Browser, MemoryStore, Pending, Secret, SigningKey, TokenStore};
+use crate::{Browser, Landing, MemoryStore, Pending, Secret, SigningKey, TokenStore};
 use std::{error::Error, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 /// Settings of an [`Authorizer`](crate::Authorizer). The default signs nobody in: it uses tokens of the
@@ -99,6 +99,8 @@ pub struct Login {
     pub browser: Arc<dyn Browser>,
     /// Port of 127.0.0.1 that the answer comes back to; any free one without it.
     pub port: Option<u16>,
+    /// Place of the embedder's own where the answer comes back, instead of a port.
+    pub landing: Option<Landing>,
     /// Time for signing in.
     pub timeout: Duration,
 }
@@ -109,6 +111,7 @@ impl Login {
         Self {
             browser: Arc::new(browser),
             port: None,
+            landing: None,
             timeout: Duration::from_secs(300),
         }
     }

@@ -44,7 +44,7 @@ pub(crate) async fn register(
         "grant_types": grants,
         "response_types": ["code"],
         "token_endpoint_auth_method": auth_method(server),
-        "application_type": "native",
+        "application_type": application_type(redirect_uri),
     });
     if !scope.is_empty() {
         client["scope"] = scope.as_str().into();
@@ -73,6 +73,15 @@ pub(crate) async fn register(
         redirect_uri: redirect_uri.to_owned(),
         scope,
     })
+}
+
+/// Kind of the client (OpenID Connect Dynamic Client Registration, section 2): a native one comes back to this machine, a
+/// web one to an address of https.
+fn application_type(redirect_uri: &str) -> &'static str {
+    match redirect_uri.starts_with("https://") {
+        true => "web",
+        false => "native",
+    }
 }
 
 /// A program on somebody's machine keeps no secret, so `none` comes first.

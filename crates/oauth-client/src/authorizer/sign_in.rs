@@ -5,7 +5,7 @@ use super::{
     grants::{OFFLINE_ACCESS, lacks},
 };
 use crate::{
-    AuthorizationError, Login, Registration,
+    AuthorizationError, Landing, Login, Registration,
     address::{Address, form},
     clock::now,
     discovery::{AuthorizationServer, Resource},
@@ -38,26 +38,11 @@ impl Inner {
             .credentials
             .as_ref()
             .and_then(|it| it.registration.clone());
-        let registered_port = registration
-            .as_ref()
-            .and_then(|it| Address::parse(&it.redirect_uri)?.port());
-        let callback = match (login.port, registered_port) {
-            (Some(port), _) => Callback::bind(Some(port)).await,
-            (None, Some(port)) => match Callback::bind(Some(port)).await {
-                Ok(callback) => Ok(callback),
-                Err(_) => Callback::bind(None).await,
-            },
-            (None, None) => Callback::bind(None).await,
+        let back = match &login.landing {
+            Some(landing) => Back::Landing(landing),
+            None => Back::Port(bound(login.port, registration.as_ref()).await?),
         };
-        let callback = callback.map_err(|error| {
-            let port = login
-                .port
-                .map_or_else(|| "a free port".to_owned(), |it| format!("port {it}"));
-            failed(format!(
-                "{port} of 127.0.0.1 cannot be listened on: {error}"
-            ))
-        })?;
-        let redirect_uri = callback.redirect_uri.clone();
+        let redirect_uri = back.redirect_uri().to_owned();
         let client = self.client(state, server, &redirect_uri, scopes).await?;
         let random = || key::random::<32>().ok_or(AuthorizationError::Cryptography);
         let (verifier, sent) = (random()?, random()?);
@@ -84,9 +69,16 @@ impl Inner {
             name: server.issuer.clone(),
             is_named: server.authorization_response_iss_parameter_supported == Some(true),
         };
-        let answer = callback
-            .answer(&*login.browser, &url, &sent, &issuer, login.timeout)
-            .await?;
+        let answer = match back {
+            Back::Port(callback) => {
+                let answer = callback.answer(&*login.browser, &url, &sent, &issuer, login.timeout);
+                answer.await?
+            }
+            Back::Landing(landing) => {
+                let answer = landing.answer(&*login.browser, &url, &sent, login.timeout);
+                answer.await?
+            }
+        };
         if let Some(why) = issuer.fault(&answer) {
             return Err(failed(why));
         }
@@ -159,6 +151,43 @@ impl Inner {
         }
         Ok(ClientAt { id, proof })
     }
+}
+
+/// The place where the answer comes back to.
+enum Back<'a> {
+    Port(Callback),
+    Landing(&'a Landing),
+}
+
+impl Back<'_> {
+    fn redirect_uri(&self) -> &str {
+        match self {
+            Self::Port(callback) => &callback.redirect_uri,
+            Self::Landing(landing) => landing.redirect_uri(),
+        }
+    }
+}
+
+/// The configured port; or the one that the client is registered with, if it is free; or any.
+async fn bound(
+    port: Option<u16>,
+    registration: Option<&Registration>,
+) -> Result<Callback, AuthorizationError> {
+    let registered = registration.and_then(|it| Address::parse(&it.redirect_uri)?.port());
+    let callback = match (port, registered) {
+        (Some(port), _) => Callback::bind(Some(port)).await,
+        (None, Some(port)) => match Callback::bind(Some(port)).await {
+            Ok(callback) => Ok(callback),
+            Err(_) => Callback::bind(None).await,
+        },
+        (None, None) => Callback::bind(None).await,
+    };
+    callback.map_err(|error| {
+        let port = port.map_or_else(|| "a free port".to_owned(), |it| format!("port {it}"));
+        AuthorizationError::Login(format!(
+            "{port} of 127.0.0.1 cannot be listened on: {error}"
+        ))
+    })
 }
 
 /// Returns true if a registration is good for this sign-in.
