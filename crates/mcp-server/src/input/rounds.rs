@@ -60,6 +60,7 @@ where
     };
     // Held until the call with the answers has been made.
     let mut _waiting = None;
+    let mut visits: Vec<String> = Vec::new();
     for _ in 0..MAX_ROUNDS {
         let invocation = Invocation {
             answers: answers.clone(),
@@ -68,7 +69,13 @@ where
         let report = Arc::clone(&invocation.report);
         let needed = match service.call(cx, invocation).await {
             Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => needed,
-            outcome => return Ok(Progressed::Ended(outcome, report)),
+            outcome => {
+                // What was to be done elsewhere is done, since the call has gone on.
+                if outcome.is_ok() {
+                    visits.iter().for_each(|it| cx.elicitation_completed(it));
+                }
+                return Ok(Progressed::Ended(outcome, report));
+            }
         };
         _waiting = needed.waiting.clone();
         let requests = declared(cx, needed.questions)?;
@@ -80,12 +87,27 @@ where
             return Ok(Progressed::Asks(required));
         }
         let asked = ask_all(cx, &requests, None).await;
+        let responses = asked.map_err(|unanswered| unanswered.error)?;
+        visits.extend(requests.into_iter().filter_map(|(key, it)| match it {
+            InputRequest::ElicitUrl { elicitation_id, .. }
+                if is_accepted(responses.get(&key).map(|it| &**it)) =>
+            {
+                Some(elicitation_id)
+            }
+            _ => None,
+        }));
         answers = Some(Arc::new(Answers {
-            responses: asked.map_err(|unanswered| unanswered.error)?,
+            responses,
             state: needed.state,
         }));
     }
     Err(asks_for_ever())
+}
+
+/// True for the answer of a user who goes to the address.
+fn is_accepted(answer: Option<&RawValue>) -> bool {
+    let answer = answer.and_then(|it| serde_json::from_str::<Value>(it.get()).ok());
+    answer.is_some_and(|it| it["action"] == "accept")
 }
 
 /// A call that has asked [`MAX_ROUNDS`] times.

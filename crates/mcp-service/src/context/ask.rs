@@ -61,6 +61,24 @@ impl RequestCx {
             Err(_closed) => Err(AskError::Gone),
         }
     }
+
+    /// Tells a client that what it was asked to have done at an address is done (2025-11-25, elicitation). No other
+    /// revision has such a notification, and a client that reads too slowly is not told.
+    pub fn elicitation_completed(&self, elicitation_id: &str) {
+        if self.version != ProtocolVersion::V2025_11_25 {
+            return;
+        }
+        let notification = ServerNotification::ElicitationComplete {
+            elicitation_id: elicitation_id.to_owned(),
+        };
+        let notification = encode_notification(self.version, &notification, None);
+        let frame = Frame::message(&Message::Notification(notification)).into_bytes();
+        if let Some(outbox) = self.outbox()
+            && let Err(error) = outbox.push(frame)
+        {
+            tracing::debug!(%error, "a client is not told that an elicitation is complete");
+        }
+    }
 }
 
 /// Withdraws a question, when dropped, for which no handler waits any more.
