@@ -3,6 +3,7 @@ use crate::{
     catalogue::{Catalogue, Digest, is_page},
     names::{MAX_GONE, NameTable, NameTemplate, is_plain, original_uri},
     pins::{PinEvent, Pins},
+    sign_ins::SignIns,
     store::{Store, with_causes},
     upstream::{
         Upstream,
@@ -59,6 +60,8 @@ pub struct GatewayOptions {
     pub directory: Option<PathBuf>,
     /// Secrets of clients, for upstreams with credentials of each client.
     pub clients: Option<Arc<ClientSecrets>>,
+    /// Addresses at which clients' people give their credentials; none without a server that browsers reach.
+    pub sign_ins: Option<Arc<SignIns>>,
 }
 
 impl Default for GatewayOptions {
@@ -68,6 +71,7 @@ impl Default for GatewayOptions {
             describe_origin: true,
             directory: None,
             clients: None,
+            sign_ins: None,
         }
     }
 }
@@ -185,9 +189,12 @@ impl Gateway {
                     }
                     let (runtime, changes) = (inner.runtime.clone(), inner.changes.clone());
                     let (updates, pins) = (inner.updates.clone(), Arc::clone(&inner.pins));
-                    let secrets = inner.options.clients.clone();
+                    let own = (
+                        inner.options.clients.clone(),
+                        inner.options.sign_ins.clone(),
+                    );
                     let store = inner.store.clone();
-                    Upstream::start(spec, store, pins, secrets, runtime, changes, updates)
+                    Upstream::start(spec, store, pins, own, runtime, changes, updates)
                 }
             };
             upstreams.insert(name, upstream);
@@ -432,6 +439,15 @@ impl Gateway {
             Some(prefix) => NameTemplate::with_prefix(prefix),
             None => self.0.options.names.clone(),
         }
+    }
+
+    pub(crate) fn options(&self) -> &GatewayOptions {
+        &self.0.options
+    }
+
+    /// The upstream of this name.
+    pub(crate) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
+        self.0.get(name)
     }
 
     /// Events about pins that were not taken yet: definitions that are held or were approved. Each is told

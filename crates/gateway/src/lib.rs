@@ -33,10 +33,12 @@
 mod catalogue;
 mod credentials;
 mod gateway;
+mod given;
 pub mod hosts;
 mod manager;
 mod names;
 mod pins;
+mod sign_ins;
 mod spec;
 mod store;
 mod text;
@@ -50,6 +52,7 @@ pub use crate::{
     catalogue::{Catalogue, Unfit},
     credentials::{Bindings, Credentials, Template, TemplatePart},
     gateway::{COMPONENT, Gateway, GatewayOptions},
+    given::{Asked, SigningIn},
     hosts::HostFile,
     manager::{
         CallError, MAX_RESULT_CHARS, ManagerOptions, McpManager, ToolDef, ToolRegistry, result_text,
@@ -59,6 +62,7 @@ pub use crate::{
         Approved, ChangeKind, Difference, HeldDefinition, Pin, PinApproval, PinError, PinEvent,
         PinKind, PinnedItem, Pins, Severity, differences,
     },
+    sign_ins::{BadTicket, SIGN_IN_LIFETIME, SIGN_IN_PATH, SignIns},
     spec::{Isolation, Reach, Tokens, UpstreamSpec, Uris},
     tokens::SealedTokens,
     upstream::{

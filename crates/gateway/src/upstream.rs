@@ -17,6 +17,7 @@ use crate::{
     catalogue::{Catalogue, Digest as PinDigest},
     names::{offered_uri, original_uri, scheme_key},
     pins::{Listed, PinKind, Pins, Verdict, hex},
+    sign_ins::SignIns,
     store::Store,
 };
 use adapter_tools::{Askable, ToolCx, ToolError};
@@ -223,6 +224,10 @@ pub(crate) struct Upstream {
     with_held: Mutex<Option<WithHeld>>,
     /// Secrets of clients, where each has its own.
     secrets: Option<Arc<ClientSecrets>>,
+    /// Addresses at which these are given.
+    sign_ins: Option<Arc<SignIns>>,
+    /// Names of clients whose person has given a credential in a browser, as they do.
+    pub(crate) bindings: broadcast::Sender<Arc<str>>,
     /// Held while lists of one client are united with those of others.
     uniting: Mutex<()>,
     pub(crate) parked: Parked,
@@ -262,7 +267,7 @@ impl Upstream {
         spec: UpstreamSpec,
         store: Option<Store>,
         pins: Arc<Mutex<Pins>>,
-        secrets: Option<Arc<ClientSecrets>>,
+        (secrets, sign_ins): (Option<Arc<ClientSecrets>>, Option<Arc<SignIns>>),
         runtime: Handle,
         changes: watch::Sender<u64>,
         updates: broadcast::Sender<String>,
@@ -290,6 +295,8 @@ impl Upstream {
             held_for_clients: Mutex::default(),
             with_held: Mutex::default(),
             secrets,
+            sign_ins,
+            bindings: broadcast::Sender::new(MAX_CLIENTS),
             uniting: Mutex::default(),
             authorizer: tokio::sync::Mutex::default(),
             own_authorizers: tokio::sync::Mutex::default(),
@@ -438,6 +445,18 @@ impl Upstream {
         let record = locked(&self.record);
         let (name, wants_login) = (&self.spec.name, record.wants_login);
         let is_held = self.spec.held_by().is_some();
+        let sign_ins = self.sign_ins.as_ref().filter(|_| self.has_own());
+        if let (Some(sign_ins), false) = (sign_ins, is_held) {
+            let page = sign_ins.page(name);
+            return ToolError::Unavailable {
+                message: format!(
+                    "upstream `{name}` has told no client its tools yet, each of which needs a credential of its own: \
+                     open {page} in a browser to give yours; the call was not begun"
+                ),
+                retry_after: Some(UNHEARD_PAUSE),
+                detail: record.error.clone().unwrap_or_default(),
+            };
+        }
         let Some(reason) = record.error.clone().filter(|_| !is_held) else {
             let (why, retry_after) = match is_held {
                 true => ("is held back by its operator", None),

@@ -9,7 +9,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use jsonrpc_core::RawJson;
 use mcp_service::Principal;
 use serde_json::json as object;
@@ -26,6 +26,7 @@ use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_http, read_sessions, read_websockets};
 use super::registry::Shelf;
 use super::resources;
+use super::sign_in::{self, SignInPages};
 use super::store::ServedMcpServer;
 use super::websocket::WebSocketUpgrade;
 use crate::Failure;
@@ -56,6 +57,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
             .collect(),
         administration,
         shelf: Shelf::of(&server.config),
+        sign_in: sign_in_pages(server),
     };
     let lifecycle = &server.lifecycle;
     let mut options = HttpOptions {
@@ -70,6 +72,11 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         read_websockets(server.mcp.metrics(), upgrade.sockets());
         options.upgrade = Some(Arc::clone(upgrade) as Arc<dyn Upgrade>);
     }
+    // Forms of the pages of sign-ins.
+    let origin = server.sources.gateway().sign_ins();
+    options
+        .allowed_origins
+        .extend(origin.map(|it| it.origin().to_owned()));
     if let Some(identification) = &server.identification {
         options.authenticate = Arc::clone(identification) as Arc<dyn Authenticate>;
     }
@@ -104,6 +111,15 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     }
     tokio::join!(running.stopped(), server.close_tasks(lifecycle.drain()));
     Ok(())
+}
+
+/// Pages on which clients' people give credentials, where clients prove who they are and browsers reach the server.
+fn sign_in_pages(server: &Server) -> Option<Arc<SignInPages>> {
+    let gateway = server.sources.gateway().clone();
+    let addresses = gateway.sign_ins()?;
+    let identification = Arc::clone(server.identification.as_ref()?);
+    let pages = SignInPages::new(addresses, gateway, identification, Arc::clone(&server.mcp));
+    Some(Arc::new(pages))
 }
 
 /// Addresses to listen on.
@@ -244,9 +260,19 @@ struct Routes {
     administration: Option<Administration>,
     /// Catalogue of published servers, where it is served.
     shelf: Option<Arc<Shelf>>,
+    /// Pages on which clients' people give credentials, where there are any.
+    sign_in: Option<Arc<SignInPages>>,
 }
 
 impl SideRoutes for Routes {
+    fn max_body(&self, parts: &Parts) -> usize {
+        let is_form = self.sign_in.is_some() && parts.method == Method::POST;
+        match is_form && sign_in::is_path(parts.uri.path()) {
+            true => sign_in::MAX_FORM,
+            false => 0,
+        }
+    }
+
     fn handle<'a>(&'a self, request: SideRequest<'a>) -> Option<SideResponse<'a>> {
         let parts = request.parts();
         let identification = self.identification.as_ref();
@@ -266,6 +292,12 @@ impl SideRoutes for Routes {
                 let administration = self.administration.as_ref()?;
                 return Some(Box::pin(async move {
                     side(unsaid(administration.handle(request).await))
+                }));
+            }
+            path if sign_in::is_path(path) => {
+                let pages = Arc::clone(self.sign_in.as_ref()?);
+                return Some(Box::pin(async move {
+                    side(unsaid(pages.handle(request).await))
                 }));
             }
             path if registry::api::is_path(path) => {

@@ -118,6 +118,19 @@ pub(super) fn key_changed(recorder: &Recorder, version: u64, change: &KeyChange)
     hand_over(recorder, kind, subject, version, &detail);
 }
 
+/// Records that a client has another credential of its own at an upstream, or none any more; without a word of it.
+pub(super) fn credential_changed(
+    recorder: &Recorder,
+    version: u64,
+    client: &str,
+    upstream: &str,
+    what: &str,
+) {
+    let detail = json!({ "client": client, "upstream": upstream, "what": what });
+    let (kind, subject) = (NoteKind::CREDENTIAL_CHANGED, format!("{upstream}/{client}"));
+    hand_over(recorder, kind, &subject, version, &detail);
+}
+
 /// Records that a definition of an upstream is held, or was approved.
 pub(super) fn pin_changed(recorder: &Recorder, version: u64, event: &PinEvent) {
     let (kind, item) = match event {

@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_client::HttpTransport;
 use oauth_client::Secret;
 
-use crate::Failure;
+use crate::{Failure, sign_in};
 
 /// The gateway to the configured upstreams. It is there without any, for those that come while serving.
 ///
@@ -47,6 +47,7 @@ pub fn upstreams_stored(config: &Config) -> Result<Gateway, Failure> {
         describe_origin: config.gateway.describe_origin,
         directory: Some(upstreams_directory(config)),
         clients: Some(Arc::new(config.vault_place().clients())),
+        sign_ins: sign_in::addresses(config),
     };
     Ok(Gateway::new(options, specs(config)?))
 }

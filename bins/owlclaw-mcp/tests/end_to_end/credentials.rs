@@ -14,22 +14,27 @@ use crate::support::{Site, call, names, run, text};
 const ACCOUNTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/accounts.py");
 
 /// A server that knows its callers, and a gateway to it as an address and as a program.
-struct World {
-    site: Site,
+pub(crate) struct World {
+    pub(crate) site: Site,
     accounts: Option<tokio::process::Child>,
     port: u16,
     keys: Vec<(&'static str, String)>,
 }
 
-fn token(name: &str) -> String {
+pub(crate) fn token(name: &str) -> String {
     format!("canary-{name}-7c4n4ry")
 }
 
 impl World {
     async fn new() -> Self {
+        Self::listening(0).await
+    }
+
+    /// One whose gateway listens on this port.
+    pub(crate) async fn listening(gateway: u16) -> Self {
         let port = free_port();
         let site = Site::new(json!({
-            "app": null, "python": null,
+            "app": null, "python": null, "http": {"port": gateway},
             "identity": {"api_keys": {"file": "keys.json"}},
             "vault": {"path": "vault", "key_file": "vault.key"},
             "upstreams": {
@@ -79,9 +84,13 @@ impl World {
         .await;
     }
 
-    fn client(&self, server: &HttpServer, name: &str) -> HttpClient {
+    pub(crate) fn client(&self, server: &HttpServer, name: &str) -> HttpClient {
+        server.client().with_header("X-API-Key", self.key(name))
+    }
+
+    pub(crate) fn key(&self, name: &str) -> &str {
         let (_, key) = self.keys.iter().find(|it| it.0 == name).unwrap();
-        server.client().with_header("X-API-Key", key)
+        key
     }
 
     async fn credential(&self, words: &[&str], value: &str) -> crate::support::Said {
@@ -149,7 +158,7 @@ impl World {
     }
 
     /// Grants that the authorization server has noted of this kind.
-    fn given(&self, kind: &str) -> Vec<Value> {
+    pub(crate) fn given(&self, kind: &str) -> Vec<Value> {
         let given = self.site.read("given");
         let lines = given.lines().map(|it| serde_json::from_str(it).unwrap());
         lines.filter(|it: &Value| it[0] == kind).collect()
@@ -163,7 +172,7 @@ impl World {
     }
 }
 
-async fn whoami(client: &mut HttpClient, tool: &str) -> Value {
+pub(crate) async fn whoami(client: &mut HttpClient, tool: &str) -> Value {
     let answer = client
         .post_legacy("tools/call", call(tool, json!({})))
         .await;
@@ -191,7 +200,7 @@ async fn listed(client: &mut HttpClient) -> Vec<String> {
     names(answer.result(), "tools", "name")
 }
 
-async fn lists(client: &mut HttpClient, tool: &str) {
+pub(crate) async fn lists(client: &mut HttpClient, tool: &str) {
     let end = Instant::now() + GENEROUS;
     while !listed(client).await.iter().any(|it| it == tool) {
         assert!(Instant::now() < end, "never {tool}");

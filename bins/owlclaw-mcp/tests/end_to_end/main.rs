@@ -44,6 +44,7 @@ mod ledger_faults;
 mod listings;
 mod logs;
 mod metrics;
+mod own_sign_in;
 mod plain_reads;
 mod prompts;
 mod redaction;

@@ -1,12 +1,14 @@
 //! Other MCP servers whose tools are offered, as configured.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use adapter_http::FixedHeaders;
 use gateway::{ChangeKind, NameTemplate, is_of_transport};
 use governance::Micros;
 use http_client::BadUrl;
+use identity::{KeySource, canonical_resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -290,6 +292,11 @@ pub struct Gateway {
     /// The directory in which lists of upstreams are stored. Without one, `upstreams` beside the ledger.
     #[schemars(extend("format" = "path"))]
     pub directory: Option<PathBuf>,
+    /// Origin of this server as browsers of clients' users reach it, such as `https://tools.example.com`: there they sign in
+    /// at upstreams with `credentials: per-client`, or give secrets for them. Without one, that of `identity.resource`, or
+    /// the address that is listened on if that is this machine's alone.
+    #[schemars(extend("format" = "word"))]
+    pub public_url: Option<String>,
 }
 
 impl Default for Gateway {
@@ -300,6 +307,7 @@ impl Default for Gateway {
             first_start_seconds: 5,
             find_hosts_file: false,
             directory: None,
+            public_url: None,
         }
     }
 }
@@ -352,6 +360,40 @@ impl Upstream {
             let path = environment::absolute(base, &*program);
             *program = path.to_string_lossy().into_owned();
         }
+    }
+}
+
+/// The address if it is an origin, without a slash at its end: one that no third party can listen to, or stand in for.
+fn origin_of(url: &str) -> Option<String> {
+    let origin = canonical_resource(url)?;
+    let (_, host) = origin.split_once("://")?;
+    (!host.contains('/') && KeySource::is_safe(&origin)).then_some(origin)
+}
+
+impl Config {
+    /// Origin at which users of clients give the credentials of these for upstreams, in their browsers; `None` if clients
+    /// prove nothing, or no browser is known to reach the server.
+    #[must_use]
+    pub fn sign_in_origin(&self) -> Option<String> {
+        if self.transport != Transport::Http || !self.identity.is_configured() {
+            return None;
+        }
+        if let Some(url) = &self.gateway.public_url {
+            return origin_of(url);
+        }
+        if let Some(resource) = &self.identity.resource {
+            let resource = canonical_resource(resource)?;
+            let origin = resource
+                .splitn(4, '/')
+                .take(3)
+                .collect::<Vec<_>>()
+                .join("/");
+            return origin_of(&origin);
+        }
+        let http = &self.http;
+        let is_local = http.tcp && http.host.is_loopback() && http.port != 0;
+        let scheme = if http.tls.enabled { "https" } else { "http" };
+        is_local.then(|| format!("{scheme}://{}", SocketAddr::new(http.host, http.port)))
     }
 }
 
@@ -460,6 +502,23 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
             format!("`{key}`: {why}"),
             Some("write `mcp_{server}_{tool}`"),
         );
+    }
+    if let Some(url) = &gateway.public_url {
+        let key = "gateway.public_url";
+        let fault = match url_fault(url, &["http", "https"]) {
+            Some(BadUrl::Scheme) => Some("must begin with https".to_owned()),
+            Some(why) => Some(format!("cannot be used: {why}")),
+            None if origin_of(url).is_none() => Some(
+                "is no origin that browsers may be sent to: https, or http on this machine, with a host and nothing \
+                 behind it"
+                    .to_owned(),
+            ),
+            None => None,
+        };
+        if let Some(fault) = fault {
+            let hint = "write one such as `https://tools.example.com`";
+            error(key.to_owned(), format!("`{key}` {fault}"), Some(hint));
+        }
     }
     let is_as_is = |it: &Upstream| it.enabled && it.uris == Uris::AsIs;
     let first_as_is = upstreams.iter().find(|(_, it)| is_as_is(it));

@@ -33,12 +33,21 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::{broadcast, mpsc},
+    time::{sleep, timeout},
+};
 
 /// Time that a call waits for answers of its client, and is forgotten after.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Beginning of the names that are the server's to use.
 const OURS: &str = "io.owlclaw/";
+/// Key of the question by which a client's person is asked for a credential.
+const SIGN_IN: &str = "io.owlclaw/sign-in";
+/// Member of the state of a call whose client was asked for a credential.
+const SIGNING_IN: &str = "signing_in";
+/// Time that is left of a call, for telling so, when nobody has given a credential.
+const GRACE: Duration = Duration::from_secs(1);
 /// The shortest pause between two attempts to reach the upstream that carries out a task.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 /// Most calls of one upstream that wait for answers.
@@ -300,10 +309,7 @@ impl Item<'_> {
         cx: &ToolCx,
     ) -> Result<Flight, ToolError> {
         let upstream = self.upstream;
-        let slot = upstream.slot(cx);
-        let slot = slot.map_err(|down| self.unavailable(&down))?;
-        let live = slot.connected().await;
-        let live = live.map_err(|down| self.unavailable(&down))?;
+        let live = self.connected(cx).await?;
         // The call was admitted by what was known before the connection was opened.
         if let Some(why) = upstream.holds(&live, self.kind, self.name) {
             return Err(ToolError::Held(why));
@@ -320,6 +326,79 @@ impl Item<'_> {
         }
         upstream.called();
         Ok(self.fly(live, Work::Request(request), cx))
+    }
+
+    /// The connection for a call. Without the client's own credential its person is asked for one, and waited for.
+    async fn connected(&self, cx: &ToolCx) -> Result<Arc<Live>, ToolError> {
+        let upstream = self.upstream;
+        // Before the first look, so that nothing is missed.
+        let bindings = was_asked(cx).then(|| upstream.bindings.subscribe());
+        let look = || async {
+            let slot = upstream.slot(cx)?;
+            slot.connected().await
+        };
+        let down = match look().await {
+            Ok(live) => return Ok(live),
+            Err(down) => down,
+        };
+        let Some(mut bindings) = bindings.filter(|_| matches!(down.wants, Wants::Own(_))) else {
+            return Err(self.refused(&down, cx));
+        };
+        let answer = cx.answers().responses.get(SIGN_IN);
+        let answer = answer.and_then(|it| serde_json::from_str::<Value>(it.get()).ok());
+        if answer.is_none_or(|it| it["action"] != "accept") {
+            return Err(ToolError::failed(format!(
+                "upstream `{}` needs a credential of this client's own, which its user has declined to give; the \
+                 call was not begun",
+                upstream.spec.name
+            )));
+        }
+        let given = async {
+            loop {
+                match bindings.recv().await {
+                    Ok(client) if client != cx.principal => {}
+                    // Too many have come to be told of each.
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return,
+                    Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        };
+        let left = cx
+            .deadline
+            .map_or(PATIENCE, |it| it.saturating_duration_since(Instant::now()));
+        match timeout(left.saturating_sub(GRACE).min(PATIENCE), given).await {
+            Ok(()) => look().await.map_err(|down| self.refused(&down, cx)),
+            Err(_) => Err(self.refused(&down, cx)),
+        }
+    }
+
+    /// Error of a call that was not begun; the question for a credential where the client can be asked, and was not yet.
+    fn refused(&self, down: &Down, cx: &ToolCx) -> ToolError {
+        let name = &self.upstream.spec.name;
+        let Wants::Own(why) = &down.wants else {
+            return self.unavailable(down);
+        };
+        let Some(url) = self.upstream.sign_in_address(&cx.principal) else {
+            return self.unavailable(down);
+        };
+        if cx.askable().url && cx.answers().state.is_none() {
+            let message = format!(
+                "`{name}` needs an account or a secret of your own, which you give on a page of this server. The call \
+                 goes on afterwards"
+            );
+            return ToolError::NeedsInput(Needed {
+                questions: [(SIGN_IN.to_owned(), Question::Url { message, url })].into(),
+                state: Some(json!({ SIGNING_IN: true })),
+                ..Needed::default()
+            });
+        }
+        ToolError::Unavailable {
+            message: format!(
+                "upstream `{name}` {why}, or open {url} in a browser; the call was not begun"
+            ),
+            retry_after: None,
+            detail: down.reason.clone(),
+        }
     }
 
     fn fly(&self, live: Arc<Live>, work: Work, cx: &ToolCx) -> Flight {
@@ -618,7 +697,7 @@ impl Item<'_> {
             Error::Unauthorized { .. } if upstream.has_own() => {
                 let down = upstream.refused(&cx.principal, &text);
                 upstream.leave(cx, &flight.live);
-                self.unavailable(&down)
+                self.refused(&down, cx)
             }
             Error::Unauthorized { .. } => {
                 upstream.failed(&text, true);
@@ -732,6 +811,12 @@ fn resume(waiting: Waiting, answers: &Answers, cx: &ToolCx) -> Flight {
         let _ = reply.send(answer);
     }
     flight
+}
+
+/// True for a call whose client was asked for a credential.
+fn was_asked(cx: &ToolCx) -> bool {
+    let state = cx.answers().state.as_ref();
+    state.is_some_and(|it| it.get(SIGNING_IN).is_some())
 }
 
 fn raw_json(raw: &RawValue) -> RawJson {

@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::sleep;
+use vault::ClientSecrets;
 
 /// Pauses between two looks for a client with whose credentials the lists can be read.
 const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -73,6 +74,29 @@ impl Upstream {
     /// True if each client has credentials of its own.
     pub(crate) fn has_own(&self) -> bool {
         self.spec.credentials != Credentials::Shared
+    }
+
+    /// Secrets of clients, where there is a place for them.
+    pub(crate) fn secrets(&self) -> Option<&Arc<ClientSecrets>> {
+        self.secrets.as_ref()
+    }
+
+    /// The address at which a client's person gives its credential; `None` without a server that browsers reach.
+    pub(crate) fn sign_in_address(&self, client: &Arc<str>) -> Option<String> {
+        let sign_ins = self.sign_ins.as_ref().filter(|_| !client.is_empty())?;
+        sign_ins.address(&self.spec.name, client)
+    }
+
+    /// Notes that a client's person has given another credential: what was wrong with the one before is over.
+    pub(crate) fn bound(&self, client: &str) {
+        self.accepted(client);
+        for (key, slot) in &*locked(&self.of_clients) {
+            if *key.principal == *client {
+                slot.forgive();
+            }
+        }
+        // Nobody may be waiting for it.
+        let _ = self.bindings.send(client.into());
     }
 
     /// Places of secrets of clients, if each client has its own.

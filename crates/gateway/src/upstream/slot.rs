@@ -106,6 +106,8 @@ enum Order {
     Look(Waiter),
     /// Close this connection, if it is the one that is open.
     Leave(Weak<Live>),
+    /// Forget the last failure, whose reason is gone.
+    Forgive,
     Close(oneshot::Sender<()>),
 }
 
@@ -186,6 +188,12 @@ impl Slot {
     pub(crate) fn leave(&self, live: &Arc<Live>) {
         // With so many orders waiting, it will be found out otherwise.
         let _ = self.orders.try_send(Order::Leave(Arc::downgrade(live)));
+    }
+
+    /// Has the next call open a connection, whatever became of the last attempt.
+    pub(crate) fn forgive(&self) {
+        // With so many orders waiting, it is forgotten in a moment anyway.
+        let _ = self.orders.try_send(Order::Forgive);
     }
 
     /// Closes the connection and waits until that is done.
@@ -312,6 +320,10 @@ impl Actor {
                 {
                     self.drop_live();
                 }
+                return;
+            }
+            Order::Forgive => {
+                self.down = None;
                 return;
             }
             Order::Close(_) => return,

@@ -58,6 +58,7 @@ impl NoteKind {
     pub const QUESTION_ANSWERED: Self = Self::constant("question_answered");
     pub const DEFINITION_HELD: Self = Self::constant("definition_held");
     pub const DEFINITION_APPROVED: Self = Self::constant("definition_approved");
+    pub const CREDENTIAL_CHANGED: Self = Self::constant("credential_changed");
     pub const OPERATOR_ACTED: Self = Self::constant("operator_acted");
     pub const RETENTION: Self = Self::constant("retention");
 
