@@ -133,6 +133,11 @@ async fn a_client_is_asked_to_sign_in_and_its_call_goes_on() {
     // Another browser that was handed the address of the authorization server gives its account to nobody.
     let mut victims = Browser::new(&server);
     assert_eq!(victims.get(&back).await.status, 403);
+    // Nor one that has a sign-in of its own under way.
+    let first_of_eve = victims.get(&page).await;
+    link(&victims.prove(&first_of_eve, world.key("eve")).await);
+    let confused = victims.get(&back).await;
+    assert_eq!(confused.status, 502, "{}", confused.text());
     assert_eq!(world.given("authorization_code").len(), 0);
     let done = anas.get(&back).await;
     assert_eq!(done.status, 200, "{}", done.text());
