@@ -54,6 +54,7 @@ mod clock;
 mod discovery;
 mod dpop;
 mod error;
+mod exchange;
 mod key;
 mod login;
 mod options;
@@ -67,6 +68,9 @@ pub use crate::{
     authorizer::{Attempt, Authorizer, Verdict},
     challenge::Challenge,
     error::AuthorizationError,
+    exchange::{
+        ExchangeOptions, ExchangedAttempt, ExchangedTokens, Exchanger, Recipient, SubjectKind,
+    },
     key::{BadKey, SigningKey},
     login::{Arrivals, Browser, BrowserError, HeadlessBrowser, Landing, ShownUrl, SystemBrowser},
     options::{
