@@ -74,6 +74,9 @@ pub struct CallFacts {
     /// `_meta` of the request, a JSON object, if its client has put something there besides what the protocol itself
     /// reads. It proves nothing.
     pub request_meta: Option<Bytes>,
+    /// Token that has proved who the caller is, where an upstream wants another in exchange for it (RFC 8693). It is for the
+    /// authorization server that exchanges it, and for nobody else.
+    pub subject_token: Option<Arc<str>>,
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
@@ -129,6 +132,7 @@ impl ToolCx {
             session: None,
             headers: None,
             request_meta: None,
+            subject_token: None,
             progress: None,
             log: None,
             stream_release: None,
@@ -232,6 +236,13 @@ impl ToolCx {
     #[must_use]
     pub fn with_headers(mut self, headers: Option<Headers>) -> Self {
         self.0.headers = headers;
+        self
+    }
+
+    /// Sets the token that has proved who the caller is.
+    #[must_use]
+    pub fn with_subject_token(mut self, token: Option<Arc<str>>) -> Self {
+        self.0.subject_token = token;
         self
     }
 

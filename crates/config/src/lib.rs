@@ -69,8 +69,9 @@ pub use self::sections::shutdown::Shutdown;
 pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
 pub use self::sections::tls::{ForwardedHeader, Tls};
 pub use self::sections::upstreams::{
-    Gateway, Isolation, RiskClass, RiskPatterns, Texts, Trust, Upstream, UpstreamAuth,
-    UpstreamCost, UpstreamCredentials, UpstreamTransport, Uris,
+    AssertionFor, Gateway, Isolation, RiskClass, RiskPatterns, SubjectTokenType, Texts, Trust,
+    Upstream, UpstreamAuth, UpstreamCost, UpstreamCredentials, UpstreamExchange, UpstreamTransport,
+    Uris,
 };
 pub use self::sections::vault::Vault;
 pub use self::sections::websocket::WebSocket;

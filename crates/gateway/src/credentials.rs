@@ -1,6 +1,7 @@
 //! Credentials of clients: each its own, at an upstream that all of them use.
 
 use http::{HeaderName, HeaderValue};
+use oauth_client::ExchangeOptions;
 use sha2::{Digest as _, Sha256};
 use std::{collections::BTreeSet, fmt};
 use vault::{Belongings, Secret};
@@ -16,6 +17,9 @@ pub enum Credentials {
     /// Tokens of each client that has signed in at the authorization server of an address, likewise. A client that
     /// [`Tokens::Client`](crate::Tokens) has is what it signs in by.
     SignedIn,
+    /// Tokens that an authorization server gives in exchange for those by which callers have proved who they are, on a
+    /// connection for each of these. A caller that has proved itself by none is refused.
+    Exchanged(Box<ExchangeOptions>),
 }
 
 /// Places of credentials of the client that calls.

@@ -1,6 +1,7 @@
 use crate::{
-    State, Status, UpstreamSpec, Uris,
+    Credentials, State, Status, UpstreamSpec, Uris,
     catalogue::{Catalogue, Digest, is_page},
+    exchange::Subjects,
     names::{MAX_GONE, NameTable, NameTemplate, is_plain, original_uri},
     pins::{PinEvent, Pins},
     sign_ins::SignIns,
@@ -94,6 +95,7 @@ struct Inner {
     upstreams: RwLock<BTreeMap<String, Arc<Upstream>>>,
     names: Mutex<Names>,
     pins: Arc<Mutex<Pins>>,
+    subjects: Arc<Subjects>,
 }
 
 /// Names that were given, under the form that they were given in.
@@ -151,6 +153,7 @@ impl Gateway {
             upstreams: RwLock::default(),
             names: Mutex::new(names.unwrap_or_default()),
             pins: Arc::new(Mutex::new(Pins::new(options.directory.clone()))),
+            subjects: Arc::default(),
             options,
         }));
         gateway.apply(specs);
@@ -165,6 +168,9 @@ impl Gateway {
             .filter(|it| it.enabled && it.uris == Uris::AsIs);
         let first = with_own.map(|it| it.name.clone()).min();
         let inner = &self.0;
+        let wants_subject =
+            |it: &UpstreamSpec| it.enabled && matches!(it.credentials, Credentials::Exchanged(_));
+        inner.subjects.want(specs.iter().any(wants_subject));
         let mut upstreams = inner
             .upstreams
             .write()
@@ -192,6 +198,7 @@ impl Gateway {
                     let own = (
                         inner.options.clients.clone(),
                         inner.options.sign_ins.clone(),
+                        Arc::clone(&inner.subjects),
                     );
                     let store = inner.store.clone();
                     Upstream::start(spec, store, pins, own, runtime, changes, updates)
@@ -439,6 +446,12 @@ impl Gateway {
             Some(prefix) => NameTemplate::with_prefix(prefix),
             None => self.0.options.names.clone(),
         }
+    }
+
+    /// Place of the tokens by which callers have proved who they are, as long as one is wanted.
+    #[must_use]
+    pub fn subjects(&self) -> &Arc<Subjects> {
+        &self.0.subjects
     }
 
     pub(crate) fn options(&self) -> &GatewayOptions {

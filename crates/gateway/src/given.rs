@@ -57,7 +57,7 @@ impl Gateway {
     pub fn asks_clients(&self, upstream: &str) -> Option<Asked> {
         let upstream = self.own(upstream)?;
         match &upstream.spec.credentials {
-            Credentials::Shared => None,
+            Credentials::Shared | Credentials::Exchanged(_) => None,
             Credentials::SignedIn => Some(Asked::SignIn),
             Credentials::PerClient(bindings) => Some(Asked::Secrets(names(bindings))),
         }

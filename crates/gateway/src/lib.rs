@@ -32,6 +32,7 @@
 
 mod catalogue;
 mod credentials;
+mod exchange;
 mod gateway;
 mod given;
 pub mod hosts;
@@ -51,6 +52,7 @@ pub use mcp_server::UPSTREAM_META;
 pub use crate::{
     catalogue::{Catalogue, Unfit},
     credentials::{Bindings, Credentials, Template, TemplatePart},
+    exchange::Subjects,
     gateway::{COMPONENT, Gateway, GatewayOptions},
     given::{Asked, SigningIn},
     hosts::HostFile,

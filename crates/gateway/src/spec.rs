@@ -350,7 +350,7 @@ impl UpstreamSpec {
     }
 
     /// The way to it, with the credentials of one client if it is for that alone.
-    pub(crate) fn dial(&self, authorizer: Option<Authorizer>, own: Option<&Filled>) -> Dial {
+    pub(crate) fn dial(&self, authorize: Option<Arc<dyn Authorize>>, own: Option<&Filled>) -> Dial {
         match &self.reach {
             Reach::Child {
                 program,
@@ -378,7 +378,7 @@ impl UpstreamSpec {
                     headers
                 },
                 transport: *transport,
-                authorize: authorizer.map(|it| Arc::new(it) as Arc<dyn Authorize>),
+                authorize,
                 ..UrlDial::new(url)
             }),
         }

@@ -15,6 +15,7 @@ use self::{
 use crate::{
     Credentials, Isolation, Reach, Tokens, UpstreamSpec, Uris,
     catalogue::{Catalogue, Digest as PinDigest},
+    exchange::{Subject, Subjects},
     names::{offered_uri, original_uri, scheme_key},
     pins::{Listed, PinKind, Pins, Verdict, hex},
     sign_ins::SignIns,
@@ -24,7 +25,7 @@ use adapter_tools::{Askable, ToolCx, ToolError};
 use arc_swap::ArcSwapOption;
 use mcp_protocol::model::ResourceContents;
 use mcp_server::SourceTools;
-use oauth_client::Authorizer;
+use oauth_client::{Authorizer, ExchangedTokens, Exchanger};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -226,6 +227,12 @@ pub(crate) struct Upstream {
     secrets: Option<Arc<ClientSecrets>>,
     /// Addresses at which these are given.
     sign_ins: Option<Arc<SignIns>>,
+    /// Tokens of callers, where others are got in exchange for them.
+    subjects: Arc<Subjects>,
+    /// The exchanger of these, once it was needed.
+    exchanger: OnceLock<Result<Exchanger, String>>,
+    /// Tokens that were got, by what they were got for.
+    exchanged: Mutex<HashMap<Subject, ExchangedTokens>>,
     /// Names of clients whose person has given a credential in a browser, as they do.
     pub(crate) bindings: broadcast::Sender<Arc<str>>,
     /// Held while lists of one client are united with those of others.
@@ -267,7 +274,11 @@ impl Upstream {
         spec: UpstreamSpec,
         store: Option<Store>,
         pins: Arc<Mutex<Pins>>,
-        (secrets, sign_ins): (Option<Arc<ClientSecrets>>, Option<Arc<SignIns>>),
+        (secrets, sign_ins, subjects): (
+            Option<Arc<ClientSecrets>>,
+            Option<Arc<SignIns>>,
+            Arc<Subjects>,
+        ),
         runtime: Handle,
         changes: watch::Sender<u64>,
         updates: broadcast::Sender<String>,
@@ -296,6 +307,9 @@ impl Upstream {
             with_held: Mutex::default(),
             secrets,
             sign_ins,
+            subjects,
+            exchanger: OnceLock::new(),
+            exchanged: Mutex::default(),
             bindings: broadcast::Sender::new(MAX_CLIENTS),
             uniting: Mutex::default(),
             authorizer: tokio::sync::Mutex::default(),
@@ -352,7 +366,7 @@ impl Upstream {
                 wants: Wants::Nothing,
             });
         }
-        match ClientKey::of(self.isolation(), cx) {
+        match ClientKey::of(self, cx) {
             None => Ok(SlotRef::Shared(shared)),
             Some(key) => Ok(SlotRef::Own(self.own_slot(key)?)),
         }
@@ -377,8 +391,8 @@ impl Upstream {
 
     /// Leaves a connection that is of no use any more.
     pub(crate) fn leave(&self, cx: &ToolCx, live: &Arc<Live>) {
-        let own = ClientKey::of(self.isolation(), cx)
-            .and_then(|key| locked(&self.of_clients).get(&key).cloned());
+        let own =
+            ClientKey::of(self, cx).and_then(|key| locked(&self.of_clients).get(&key).cloned());
         if let Some(slot) = own.as_deref().or_else(|| self.shared.get()) {
             slot.leave(live);
         }
@@ -445,7 +459,7 @@ impl Upstream {
         let record = locked(&self.record);
         let (name, wants_login) = (&self.spec.name, record.wants_login);
         let is_held = self.spec.held_by().is_some();
-        let sign_ins = self.sign_ins.as_ref().filter(|_| self.has_own());
+        let sign_ins = self.sign_ins.as_ref().filter(|_| self.asks_users());
         if let (Some(sign_ins), false) = (sign_ins, is_held) {
             let page = sign_ins.page(name);
             return ToolError::Unavailable {
@@ -1043,12 +1057,17 @@ fn offered_as(uris: Uris, key: &str, uri: &str) -> String {
 pub(crate) struct ClientKey {
     principal: Arc<str>,
     session: Option<Arc<str>>,
+    /// The caller's token, where another is got in exchange for it: with it go the rights of that other.
+    subject: Option<Subject>,
     /// A legacy upstream is told once for a connection what can be asked.
     askable: Askable,
 }
 
 impl ClientKey {
-    fn of(isolation: Isolation, cx: &ToolCx) -> Option<Self> {
+    fn of(upstream: &Upstream, cx: &ToolCx) -> Option<Self> {
+        let isolation = upstream.isolation();
+        let is_exchanged = matches!(upstream.spec.credentials, Credentials::Exchanged(_));
+        let subject = cx.subject_token.clone().filter(|_| is_exchanged);
         let session = match isolation {
             Isolation::Shared => return None,
             Isolation::PerClient => None,
@@ -1057,6 +1076,7 @@ impl ClientKey {
         Some(Self {
             principal: Arc::clone(&cx.principal),
             session,
+            subject: subject.map(Subject),
             askable: cx.askable(),
         })
     }

@@ -351,6 +351,7 @@ impl<Q: QuotaStore> Server<Q> {
             true => {
                 let call = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
                     .with_roles(cx.principal.shared_roles().cloned())
+                    .with_subject_token(cx.principal.token().cloned())
                     .with_resources(OwnResources::of(
                         &self.invocations,
                         &self.governor,

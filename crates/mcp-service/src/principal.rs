@@ -27,6 +27,7 @@ pub struct Principal {
     expires: Option<SystemTime>,
     revocations: Option<Arc<[Revocation]>>,
     headers: Option<Arc<Vec<Header>>>,
+    token: Option<Arc<str>>,
 }
 
 /// Name of a header, in lower case, and its value.
@@ -44,6 +45,7 @@ impl Principal {
             expires: None,
             revocations: None,
             headers: None,
+            token: None,
         }
     }
 
@@ -90,6 +92,21 @@ impl Principal {
     pub fn with_headers(self, headers: Vec<Header>) -> Self {
         let headers = (!headers.is_empty()).then(|| Arc::new(headers));
         Self { headers, ..self }
+    }
+
+    /// The same principal with the token of this very request that has proved who it is: for an authorization server that
+    /// exchanges it for another, and for nobody else.
+    #[must_use]
+    pub fn with_token(self, token: Arc<str>) -> Self {
+        Self {
+            token: Some(token),
+            ..self
+        }
+    }
+
+    /// The token of its request, where something is to be got in exchange for it.
+    pub fn token(&self) -> Option<&Arc<str>> {
+        self.token.as_ref()
     }
 
     /// Headers of its request for handlers, if there are any.

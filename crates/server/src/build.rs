@@ -111,6 +111,9 @@ impl Server {
         let catalog = Arc::clone(&skills.borrow());
         let code = app.clone().map(application::code_component);
         let gateway = upstreams::open(&config).await?;
+        if let Some(identification) = &identification {
+            identification.hand_tokens_to(gateway.subjects());
+        }
         let given = in_code.sources.clone();
         let results = results::open(&config)?;
         let sources = Sources::prepare(&config, &catalog, app, gateway, given, results)?;

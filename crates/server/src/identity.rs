@@ -6,10 +6,11 @@ mod credentials;
 mod fetch;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use gateway::Subjects;
 use http::{Method, StatusCode, request::Parts};
 use identity::{
     ApiKeys, Certificates, Challenge, Counts, FailedAttempts, FetchKeys, Identity as Proved,
@@ -55,6 +56,8 @@ pub(super) struct Identification {
     attempts: FailedAttempts,
     counts: Counts,
     lines: Lines,
+    /// Place of tokens of callers, for upstreams that want others in exchange.
+    subjects: OnceLock<Arc<Subjects>>,
     /// Reason why the last reload of the file of keys failed, if it did.
     keys_failure: Mutex<Option<String>>,
 }
@@ -143,6 +146,7 @@ impl Identification {
             attempts: FailedAttempts::default(),
             counts: Counts::default(),
             lines: Lines::default(),
+            subjects: OnceLock::new(),
             keys_failure: Mutex::default(),
         })))
     }
@@ -175,6 +179,24 @@ impl Identification {
             }
         }
         Ok(Keeping(tasks))
+    }
+
+    /// Has tokens of callers at hand for upstreams that want others in exchange, as long as there are any such.
+    pub(super) fn hand_tokens_to(&self, subjects: &Arc<Subjects>) {
+        // Once: there is one gateway in a server.
+        let _ = self.subjects.set(Arc::clone(subjects));
+    }
+
+    /// The principal with the token that has proved who it is, if one is wanted.
+    fn with_token(&self, principal: Principal, found: &Credentials<'_>) -> Principal {
+        match (self.subjects.get(), found.token) {
+            (Some(subjects), Some(token)) if subjects.are_wanted() => {
+                let token = Arc::from(token);
+                subjects.seen(principal.name(), &token);
+                principal.with_token(token)
+            }
+            _ => principal,
+        }
     }
 
     /// Counts of accepted and refused credentials.
@@ -457,11 +479,11 @@ impl Authenticate for Identification {
             return Authentication::Done(refused(Rejection::Missing));
         }
         match self.now(&found, peer, SystemTime::now()) {
-            Ok(Some(principal)) => Authentication::Done(Ok(principal)),
+            Ok(Some(principal)) => Authentication::Done(Ok(self.with_token(principal, &found))),
             Err(rejection) => Authentication::Done(refused(rejection)),
             Ok(None) => Authentication::Later(Box::pin(async move {
                 let outcome: Authenticated = match self.later(&found, peer).await {
-                    Ok(principal) => Ok(principal),
+                    Ok(principal) => Ok(self.with_token(principal, &found)),
                     Err(rejection) => Err(self.refused(&rejection, peer)),
                 };
                 outcome

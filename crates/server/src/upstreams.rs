@@ -1,6 +1,6 @@
 //! Other MCP servers as sources of tools, resources and prompts, as the configuration names them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use gateway::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_client::HttpTransport;
-use oauth_client::Secret;
+use oauth_client::{ExchangeOptions, Recipient, Secret, SubjectKind};
 
 use crate::{Failure, sign_in};
 
@@ -292,14 +292,11 @@ fn tokens(upstream: &config::Upstream) -> Result<Tokens, String> {
     let is_authorization = |name: &String| name.eq_ignore_ascii_case("authorization");
     match &upstream.auth {
         Some(auth) => {
-            let path = &auth.client_secret_file;
-            let secret = std::fs::read_to_string(path)
-                .map_err(|error| format!("auth.client_secret_file: {}: {error}", path.display()))?;
-            redaction::know([secret.as_str()]);
+            let secret = secret_of("auth.client_secret_file", &auth.client_secret_file)?;
             let scopes = auth.scope.as_deref().unwrap_or_default();
             Ok(Tokens::Client {
                 id: auth.client_id.clone(),
-                secret: Secret::new(secret.trim_end().to_owned()),
+                secret,
                 scopes: scopes.split_whitespace().map(str::to_owned).collect(),
             })
         }
@@ -346,13 +343,65 @@ fn is_own(text: &str, environment: &Environment) -> bool {
         .any(|it| matches!(it, TemplatePart::Credential(_)))
 }
 
+/// Secret in a file, which is known for one from then on.
+fn secret_of(key: &str, path: &Path) -> Result<Secret, String> {
+    let secret = std::fs::read_to_string(path)
+        .map_err(|error| format!("{key}: {}: {error}", path.display()))?;
+    let secret = secret.trim_end();
+    redaction::know([secret]);
+    Ok(Secret::new(secret.to_owned()))
+}
+
+/// Exchange of tokens of callers for tokens of an upstream.
+fn exchanged(
+    upstream: &config::Upstream,
+    environment: &Environment,
+) -> Result<Credentials, String> {
+    let (Some(exchange), Some(url)) = (&upstream.exchange, &upstream.url) else {
+        return Err("`credentials: exchange` needs `url` and `exchange`".to_owned());
+    };
+    let server = match environment.resolve(url) {
+        // It is held, and its address is of no use.
+        None if upstream.unresolved.is_some() => return Ok(Credentials::Shared),
+        resolved => resolved.ok_or("url refers to something that is not set")?,
+    };
+    let recipient = exchange.assertion_for.as_ref().map(|it| {
+        let key = "exchange.assertion_for.client_secret_file";
+        Ok::<_, String>(Recipient {
+            issuer: it.issuer.clone(),
+            token_endpoint: it.token_endpoint.clone(),
+            client_id: it.client_id.clone(),
+            client_secret: secret_of(key, &it.client_secret_file)?,
+        })
+    });
+    let scopes = exchange.scope.as_deref().unwrap_or_default();
+    let key = "exchange.client_secret_file";
+    Ok(Credentials::Exchanged(Box::new(ExchangeOptions {
+        server,
+        token_endpoint: exchange.token_endpoint.clone(),
+        client_id: exchange.client_id.clone(),
+        client_secret: secret_of(key, &exchange.client_secret_file)?,
+        audience: exchange.audience.clone(),
+        resource: exchange.resource.clone(),
+        scopes: scopes.split_whitespace().map(str::to_owned).collect(),
+        subject: match exchange.subject_token_type {
+            config::SubjectTokenType::AccessToken => SubjectKind::AccessToken,
+            config::SubjectTokenType::Jwt => SubjectKind::Jwt,
+            config::SubjectTokenType::IdToken => SubjectKind::IdToken,
+        },
+        recipient: recipient.transpose()?,
+    })))
+}
+
 /// Owner of the credentials that an upstream is shown, and the places of those of clients.
 fn credentials(
     upstream: &config::Upstream,
     environment: &Environment,
 ) -> Result<Credentials, String> {
-    if upstream.credentials != UpstreamCredentials::PerClient {
-        return Ok(Credentials::Shared);
+    match upstream.credentials {
+        UpstreamCredentials::PerClient => {}
+        UpstreamCredentials::Exchange => return exchanged(upstream, environment),
+        UpstreamCredentials::Shared | UpstreamCredentials::None => return Ok(Credentials::Shared),
     }
     let template = |section: &str, name: &str, text: &str| {
         let parts = environment.template(text);

@@ -183,7 +183,7 @@ pub(crate) async fn whoami(client: &mut HttpClient, tool: &str) -> Value {
 }
 
 /// Calls until the answer has this text.
-async fn becomes(client: &mut HttpClient, tool: &str, expected: &str) -> Value {
+pub(crate) async fn becomes(client: &mut HttpClient, tool: &str, expected: &str) -> Value {
     let end = Instant::now() + GENEROUS;
     loop {
         let answer = whoami(client, tool).await;
@@ -427,6 +427,12 @@ async fn what_credentials_cannot_mean_is_told_before_anything_is_served() {
     let own = "Bearer ${credential:token}";
     let http = json!({"transport": "http"});
     let keys = json!({"transport": "http", "identity": {"api_keys": {}}});
+    let issuer = "https://login.example";
+    let tokens = json!({"transport": "http", "identity": {
+        "resource": "https://tools.example/mcp", "jwt": {"login": {"issuer": issuer}}}});
+    let exchange = json!({"token_endpoint": format!("{issuer}/token"), "client_id": "a", "client_secret_file": "b"});
+    let mut in_the_clear = exchange.clone();
+    in_the_clear["token_endpoint"] = json!("http://login.example/token");
     let rows = [
         (
             http,
@@ -465,9 +471,51 @@ async fn what_credentials_cannot_mean_is_told_before_anything_is_served() {
             "is a credential, and `credentials` is `none`",
         ),
         (
-            keys,
+            keys.clone(),
             json!({"url": "http://h/mcp", "credentials": "per-user"}),
-            "must be one of `shared`, `per-client`, `none`",
+            "must be one of `shared`, `per-client`, `exchange`, `none`",
+        ),
+        (
+            keys.clone(),
+            json!({"url": "http://h/mcp", "credentials": "exchange", "exchange": exchange}),
+            "needs clients that prove who they are by tokens",
+        ),
+        (
+            tokens.clone(),
+            json!({"url": "http://h/mcp", "credentials": "exchange"}),
+            "there is no `exchange`",
+        ),
+        (
+            tokens.clone(),
+            json!({"url": "http://h/mcp", "exchange": exchange}),
+            "is of no use without `credentials: exchange`",
+        ),
+        (
+            tokens.clone(),
+            json!({"url": "http://h/mcp", "credentials": "exchange", "exchange": exchange,
+                   "headers": {"Authorization": "Bearer x"}}),
+            "is one credential for all clients, and `credentials` is `exchange`",
+        ),
+        (
+            tokens.clone(),
+            json!({"command": "x", "credentials": "exchange", "exchange": exchange}),
+            "a program is shown no tokens",
+        ),
+        (
+            tokens,
+            json!({"url": "http://h/mcp", "credentials": "exchange", "exchange": in_the_clear}),
+            "is no address that tokens may be sent to",
+        ),
+        (
+            keys.clone(),
+            json!({"url": "http://h/mcp", "credentials": "shared", "auth": {"client_id": "a"}}),
+            "client_secret_file",
+        ),
+        (
+            json!({"transport": "http", "gateway": {"public_url": "http://tools.example"},
+                   "identity": {"api_keys": {}}}),
+            json!({"url": "http://h/mcp"}),
+            "is no origin that browsers may be sent to",
         ),
     ];
     for (settings, upstream, expected) in rows {

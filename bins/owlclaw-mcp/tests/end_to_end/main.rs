@@ -23,6 +23,7 @@ mod credentials;
 mod databases;
 mod desk;
 mod doctor;
+mod exchange;
 mod files;
 mod filters;
 mod gateway;

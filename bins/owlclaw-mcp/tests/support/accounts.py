@@ -6,17 +6,25 @@ file `seen`, a line for each: the account, the headers, and the method.
 Over HTTP it is an authorization server, too, which signs everybody in as the account in the file `browser`. Tokens last as
 many seconds as the file `lifetime` says; each renewal has a new refresh token, the one before is taken no more, and that of
 an account in the file `revoked` neither. What it gives is noted in the file `given`.
+
+It knows callers of the gateway by the file `callers.json`, from a token to a name: it answers questions about such tokens
+(RFC 7662), and exchanges them (RFC 8693) for a token of the account `NAME.exchanged`, or for an assertion (ID-JAG) that it takes
+for one of the account `NAME.asserted`.
 """
+import base64
 import json
 import os
 import sys
 import threading
+import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 lock = threading.Lock()
-codes, access, refresh = {}, {}, {}
+codes, access, refresh, assertions = {}, {}, {}, {}
+TYPES = "urn:ietf:params:oauth:token-type:"
+GRANTS = "urn:ietf:params:oauth:grant-type:"
 
 
 def read(name, default=""):
@@ -34,6 +42,43 @@ def note(name, value):
 
 def account(token):
     return json.loads(read("accounts.json")).get(token) or access.get(token)
+
+
+def exchange(fields, authorization):
+    """Answer to an exchange of tokens, or to an assertion."""
+    expected = "Basic " + base64.b64encode(b"gateway:7c4n4ry-exchange").decode()
+    if authorization != expected:
+        return 401, {"error": "invalid_client"}
+    kind = fields["grant_type"].removeprefix(GRANTS)
+    given = {name: fields.get(name) for name in ("audience", "resource", "scope", "subject_token_type")}
+    with lock:
+        if kind == "jwt-bearer":
+            name, end, issued = assertions.pop(fields["assertion"], None), ".asserted", None
+        else:
+            name = json.loads(read("callers.json")).get(fields["subject_token"])
+            end, issued = ".exchanged", fields["requested_token_type"].removeprefix(TYPES)
+        if name is None or name in read("revoked").split():
+            note("given", [kind, name, "invalid_grant"])
+            return 400, {"error": "invalid_grant"}
+        note("given", [kind, name, given])
+        if read("echo"):
+            return 200, {"access_token": fields["subject_token"], "issued_token_type": TYPES + "access_token",
+                         "token_type": "Bearer"}
+        token = kind + "-" + name + "-7c4n4ry-" + os.urandom(40).hex()
+        if issued == "id-jag":
+            assertions[token] = name
+            return 200, {"access_token": token, "issued_token_type": TYPES + issued, "token_type": "N_A"}
+        access[token] = name + end
+        answer = {"access_token": token, "token_type": "Bearer", "expires_in": int(read("lifetime", "3600"))}
+        return 200, {**answer, **({"issued_token_type": TYPES + issued} if issued else {})}
+
+
+def introspect(fields):
+    """Answer to a question about a caller's token."""
+    name = json.loads(read("callers.json")).get(fields["token"])
+    if name is None:
+        return 200, {"active": False}
+    return 200, {"active": True, "sub": name, "aud": read("audience"), "exp": int(time.time()) + 600}
 
 
 def grant(fields):
@@ -138,8 +183,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.path == "/token":
-            self.said(*grant(dict(urllib.parse.parse_qsl(body.decode()))))
+        if self.path in ("/token", "/introspect"):
+            fields = dict(urllib.parse.parse_qsl(body.decode()))
+            if self.path == "/introspect":
+                self.said(*introspect(fields))
+            elif fields.get("grant_type", "").startswith(GRANTS):
+                self.said(*exchange(fields, self.headers.get("Authorization")))
+            else:
+                self.said(*grant(fields))
             return
         message = json.loads(body)
         if self.path == "/register":

@@ -53,6 +53,8 @@ pub struct Upstream {
     pub auth: Option<UpstreamAuth>,
     /// Owner of the credentials that the server is shown.
     pub credentials: UpstreamCredentials,
+    /// Exchange of the tokens of callers for tokens that the server is shown (`credentials: exchange`, RFC 8693).
+    pub exchange: Option<UpstreamExchange>,
     /// The transport behind an `http` address.
     pub transport: UpstreamTransport,
     /// Use it.
@@ -117,6 +119,7 @@ impl Default for Upstream {
             headers: BTreeMap::new(),
             auth: None,
             credentials: UpstreamCredentials::default(),
+            exchange: None,
             transport: UpstreamTransport::default(),
             enabled: true,
             allow: Vec::new(),
@@ -156,6 +159,70 @@ pub struct UpstreamAuth {
     pub scope: Option<String>,
 }
 
+/// An authorization server that exchanges tokens of callers for tokens of an upstream (RFC 8693).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpstreamExchange {
+    /// Token endpoint. The tokens of callers go there, and nowhere else.
+    #[schemars(extend("format" = "word"))]
+    pub token_endpoint: String,
+    /// Identifier of this server as a client there.
+    #[schemars(extend("format" = "word"))]
+    pub client_id: String,
+    /// The file with the client's secret.
+    #[schemars(extend("format" = "path"))]
+    pub client_secret_file: PathBuf,
+    /// `audience` of the request. Without one, none is named.
+    #[serde(default)]
+    #[schemars(extend("format" = "word"))]
+    pub audience: Option<String>,
+    /// `resource` of the request (RFC 8707). Without one, the address of the upstream.
+    #[serde(default)]
+    #[schemars(extend("format" = "word"))]
+    pub resource: Option<String>,
+    /// Scopes to ask for, separated by spaces.
+    #[serde(default)]
+    #[schemars(extend("format" = "word"))]
+    pub scope: Option<String>,
+    /// Kind of the callers' tokens, as the request names it.
+    #[serde(default)]
+    pub subject_token_type: SubjectTokenType,
+    /// Authorization server of the upstream that takes what is got as an assertion (ID-JAG), and gives the token for it.
+    #[serde(default)]
+    pub assertion_for: Option<AssertionFor>,
+}
+
+/// Kind of a subject token (RFC 8693, section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SubjectTokenType {
+    /// `urn:ietf:params:oauth:token-type:access_token`.
+    #[default]
+    AccessToken,
+    /// `urn:ietf:params:oauth:token-type:jwt`.
+    Jwt,
+    /// `urn:ietf:params:oauth:token-type:id_token`.
+    IdToken,
+}
+
+/// An authorization server that gives tokens for the word of an identity provider (enterprise-managed authorization).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AssertionFor {
+    /// Issuer, for which the assertion is made.
+    #[schemars(extend("format" = "word"))]
+    pub issuer: String,
+    /// Token endpoint.
+    #[schemars(extend("format" = "word"))]
+    pub token_endpoint: String,
+    /// Identifier of this server as a client there.
+    #[schemars(extend("format" = "word"))]
+    pub client_id: String,
+    /// The file with the client's secret there.
+    #[schemars(extend("format" = "path"))]
+    pub client_secret_file: PathBuf,
+}
+
 /// Credentials that an upstream is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -167,6 +234,9 @@ pub enum UpstreamCredentials {
     /// (`owlclaw-mcp upstream login NAME --client CLIENT`). Without its own a client is refused. Each client has connections of
     /// its own.
     PerClient,
+    /// Tokens that an authorization server gives in exchange for those by which callers prove who they are (`exchange`).
+    /// Who proves it otherwise is refused. Each token of a caller has connections of its own.
+    Exchange,
     /// None: tokens that are kept for the address are not used.
     None,
 }
@@ -354,6 +424,13 @@ impl Upstream {
         if let Some(auth) = &mut self.auth {
             auth.client_secret_file = environment::absolute(base, &auth.client_secret_file);
         }
+        if let Some(exchange) = &mut self.exchange {
+            let recipient = exchange.assertion_for.as_mut();
+            let files = recipient.map(|it| &mut it.client_secret_file);
+            for file in files.into_iter().chain([&mut exchange.client_secret_file]) {
+                *file = environment::absolute(base, &*file);
+            }
+        }
         if let Some(program) = &mut self.command
             && program.contains('/')
         {
@@ -420,6 +497,7 @@ fn with_plain_references(text: &str) -> String {
 fn credential_faults(
     upstream: &Upstream,
     has_proof: bool,
+    takes_tokens: bool,
 ) -> Vec<(String, &'static str, &'static str)> {
     let mut faults = Vec::new();
     let mut fault = |key: &str, message, hint| faults.push((key.to_owned(), message, hint));
@@ -456,6 +534,50 @@ fn credential_faults(
                 fault(&child("headers", name), message, hint);
             }
         }
+        UpstreamCredentials::Exchange => {
+            if !takes_tokens {
+                let hint =
+                    "configure `identity.jwt` or `identity.introspection`, with `transport: http`";
+                fault(
+                    "credentials",
+                    "needs clients that prove who they are by tokens",
+                    hint,
+                );
+            }
+            if upstream.exchange.is_none() {
+                let hint =
+                    "write `exchange` with `token_endpoint`, `client_id` and `client_secret_file`";
+                fault(
+                    "credentials",
+                    "is `exchange`, and there is no `exchange`",
+                    hint,
+                );
+            }
+            if upstream.command.is_some() {
+                let hint = "use it with `url`";
+                fault(
+                    "credentials",
+                    "is `exchange`, and a program is shown no tokens",
+                    hint,
+                );
+            }
+            if upstream.auth.is_some() {
+                let message = "is a credential of its own, and `credentials` is `exchange`";
+                fault("auth", message, "take one of the two out");
+            }
+            if let Some(key) = first {
+                let message = "has a credential of the client, and `credentials` is `exchange`";
+                fault(
+                    key,
+                    message,
+                    "write `credentials: per-client`, or take it out",
+                );
+            }
+            if let Some(name) = authorization {
+                let message = "is one credential for all clients, and `credentials` is `exchange`";
+                fault(&child("headers", name), message, "take one of the two out");
+            }
+        }
         UpstreamCredentials::Shared | UpstreamCredentials::None => {
             if let Some(key) = first {
                 fault(
@@ -478,6 +600,31 @@ fn credential_faults(
             }
         }
     }
+    if let Some(exchange) = &upstream.exchange {
+        if upstream.credentials != UpstreamCredentials::Exchange {
+            let hint = "write `credentials: exchange` beside it, or take it out";
+            fault(
+                "exchange",
+                "is of no use without `credentials: exchange`",
+                hint,
+            );
+        }
+        let recipient = exchange.assertion_for.as_ref();
+        let recipient =
+            recipient.map(|it| ("exchange.assertion_for.token_endpoint", &it.token_endpoint));
+        let own = ("exchange.token_endpoint", &exchange.token_endpoint);
+        for (key, address) in [Some(own), recipient].into_iter().flatten() {
+            if url_fault(address, &["http", "https"]).is_some() || !KeySource::is_safe(address) {
+                let message =
+                    "is no address that tokens may be sent to: https, or http on this machine";
+                fault(
+                    key,
+                    message,
+                    "write one such as `https://login.example.com/token`",
+                );
+            }
+        }
+    }
     faults
 }
 
@@ -485,6 +632,7 @@ fn credential_faults(
 pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     let (upstreams, gateway) = (&config.upstreams, &config.gateway);
     let has_proof = config.transport == Transport::Stdio || config.identity.is_configured();
+    let takes_tokens = config.transport == Transport::Http && config.identity.takes_tokens();
     let mut error = |key: String, message: String, hint: Option<&str>| {
         let is_known =
             |problem: &Problem| problem.key.as_ref().is_some_and(|it| it.starts_with(&key));
@@ -589,7 +737,7 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
                 }
             }
         }
-        for (key, message, hint) in credential_faults(upstream, has_proof) {
+        for (key, message, hint) in credential_faults(upstream, has_proof, takes_tokens) {
             let key = format!("{path}.{key}");
             error(key.clone(), format!("`{key}` {message}"), Some(hint));
         }

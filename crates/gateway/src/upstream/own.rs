@@ -4,6 +4,7 @@ use crate::{
     Credentials,
     catalogue::Catalogue,
     credentials::{Bindings, Filled},
+    exchange::{Exchanged, Subject},
     tokens::has_login,
     upstream::{
         ClientKey, MAX_CLIENTS, MAX_ERROR, Upstream, locked, now,
@@ -11,8 +12,8 @@ use crate::{
     },
 };
 use adapter_tools::Askable;
-use mcp_client::{Dial, Error};
-use oauth_client::Authorizer;
+use mcp_client::{Authorize, Dial, Error};
+use oauth_client::{Authorizer, ExchangeOptions, ExchangedTokens, Exchanger, Secret};
 use serde::Serialize;
 use std::{
     sync::{Arc, Weak},
@@ -52,8 +53,8 @@ pub(crate) struct Way {
 pub(crate) enum Own {
     /// Secrets, by their digest.
     Filled([u8; 32]),
-    /// Tokens that it has signed in for.
-    SignedIn,
+    /// Tokens that it has signed in for, or that were got in exchange for its own.
+    Tokens,
 }
 
 /// Reason why a connection was not opened.
@@ -76,6 +77,14 @@ impl Upstream {
         self.spec.credentials != Credentials::Shared
     }
 
+    /// True if users of clients give their credentials themselves.
+    pub(crate) fn asks_users(&self) -> bool {
+        matches!(
+            self.spec.credentials,
+            Credentials::SignedIn | Credentials::PerClient(_)
+        )
+    }
+
     /// Secrets of clients, where there is a place for them.
     pub(crate) fn secrets(&self) -> Option<&Arc<ClientSecrets>> {
         self.secrets.as_ref()
@@ -83,7 +92,8 @@ impl Upstream {
 
     /// The address at which a client's person gives its credential; `None` without a server that browsers reach.
     pub(crate) fn sign_in_address(&self, client: &Arc<str>) -> Option<String> {
-        let sign_ins = self.sign_ins.as_ref().filter(|_| !client.is_empty())?;
+        let is_asked = self.asks_users() && !client.is_empty();
+        let sign_ins = self.sign_ins.as_ref().filter(|_| is_asked)?;
         sign_ins.address(&self.spec.name, client)
     }
 
@@ -102,7 +112,7 @@ impl Upstream {
     /// Places of secrets of clients, if each client has its own.
     fn bindings(&self) -> Option<&Bindings> {
         match &self.spec.credentials {
-            Credentials::Shared | Credentials::SignedIn => None,
+            Credentials::Shared | Credentials::SignedIn | Credentials::Exchanged(_) => None,
             Credentials::PerClient(bindings) => Some(bindings),
         }
     }
@@ -112,7 +122,7 @@ impl Upstream {
         if !self.has_own() {
             let authorizer = self.authorizer().await?;
             return Ok(Way {
-                dial: self.spec.dial(authorizer.clone(), None),
+                dial: self.spec.dial(authorize(&authorizer), None),
                 authorizer,
                 own: None,
             });
@@ -124,9 +134,20 @@ impl Upstream {
             let authorizer = self.authorizer_of(&owner.principal).await;
             let authorizer = Some(authorizer.map_err(Unopened::Refused)?);
             return Ok(Way {
-                dial: self.spec.dial(authorizer.clone(), None),
+                dial: self.spec.dial(authorize(&authorizer), None),
                 authorizer,
-                own: Some(Own::SignedIn),
+                own: Some(Own::Tokens),
+            });
+        }
+        if let Credentials::Exchanged(options) = &self.spec.credentials {
+            let subject = owner.subject.as_ref();
+            let tokens = subject.ok_or("the client has proved who it is by no token".to_owned());
+            let tokens = tokens.and_then(|it| self.exchanged_for(it, options));
+            let tokens = Exchanged(tokens.map_err(Unopened::Refused)?);
+            return Ok(Way {
+                dial: self.spec.dial(Some(Arc::new(tokens)), None),
+                authorizer: None,
+                own: Some(Own::Tokens),
             });
         }
         let filled = self.filled(&owner.principal).await;
@@ -161,6 +182,27 @@ impl Upstream {
         }
         known.insert(Arc::clone(client), made.clone());
         Ok(made)
+    }
+
+    /// Tokens that are got in exchange for that of a caller, one source for all of its connections.
+    fn exchanged_for(
+        &self,
+        subject: &Subject,
+        options: &ExchangeOptions,
+    ) -> Result<ExchangedTokens, String> {
+        let exchanger = self.exchanger.get_or_init(|| {
+            let made = Exchanger::new(options.clone(), &[], redaction::know_token);
+            made.map_err(|error| crate::store::with_causes(&error))
+        });
+        let exchanger = exchanger.as_ref().map_err(Clone::clone)?;
+        let mut known = locked(&self.exchanged);
+        if MAX_CLIENTS <= known.len() && !known.contains_key(subject) {
+            known.clear();
+        }
+        let tokens = known
+            .entry(subject.clone())
+            .or_insert_with(|| exchanger.tokens(Secret::new(&*subject.0)));
+        Ok(tokens.clone())
     }
 
     /// Values of a client's own credentials.
@@ -238,6 +280,10 @@ impl Upstream {
 
     fn cure_for(&self, client: &str) -> String {
         let name = &self.spec.name;
+        if let Credentials::Exchanged(options) = &self.spec.credentials {
+            let endpoint = options.token_endpoint.split('?').next().unwrap_or_default();
+            return format!("it proves who it is by a token that {endpoint} exchanges");
+        }
         let plain = |it: char| it.is_ascii_alphanumeric() || "_-.@:/|".contains(it);
         let client = match !client.is_empty() && client.chars().all(plain) {
             true => client.to_owned(),
@@ -258,6 +304,12 @@ impl Upstream {
 
     /// Reads the lists on the connection of a client that has credentials.
     pub(crate) async fn look_as_client(self: &Arc<Self>) -> Result<Arc<Live>, Down> {
+        if matches!(self.spec.credentials, Credentials::Exchanged(_)) {
+            let last = self.subjects.last().into_iter();
+            return self
+                .look_as(last.map(|(it, subject)| (it, Some(subject))))
+                .await;
+        }
         let upstream = Arc::clone(self);
         let found = tokio::task::spawn_blocking(move || {
             let all = upstream
@@ -280,14 +332,28 @@ impl Upstream {
             .await
             .unwrap_or_else(|_| Ok(Vec::new()))
             .map_err(down)?;
-        let mut last = down(format!(
-            "no client has a credential of its own yet, with which its lists could be read: {}",
-            self.cure_for("NAME")
-        ));
-        for client in clients.into_iter().take(MAX_TRIED) {
+        self.look_as(clients.into_iter().map(|it| (it.into(), None)))
+            .await
+    }
+
+    /// Reads the lists on the connection of the first of these clients that has one.
+    async fn look_as(
+        self: &Arc<Self>,
+        clients: impl Iterator<Item = (Arc<str>, Option<Subject>)>,
+    ) -> Result<Arc<Live>, Down> {
+        let mut last = Down {
+            reason: format!(
+                "no client has a credential of its own yet, with which its lists could be read: {}",
+                self.cure_for("NAME")
+            ),
+            retry_after: None,
+            wants: Wants::Nothing,
+        };
+        for (principal, subject) in clients.take(MAX_TRIED) {
             let key = ClientKey {
-                principal: client.into(),
+                principal,
                 session: None,
+                subject,
                 askable: Askable::default(),
             };
             let looked = match self.own_slot(key) {
@@ -344,6 +410,11 @@ impl Upstream {
         };
         self.listed(united, problem);
     }
+}
+
+fn authorize(authorizer: &Option<Authorizer>) -> Option<Arc<dyn Authorize>> {
+    let authorizer = authorizer.clone()?;
+    Some(Arc::new(authorizer))
 }
 
 /// Looks for a client with whose credentials the lists can be read, until they are known.

@@ -182,6 +182,11 @@ fn place_of_tokens(
                 "`{name}` is shown secrets of its clients: `owlclaw-mcp upstream credential set {name} --client CLIENT`"
             )));
         }
+        (Credentials::Exchanged(_), _) => {
+            return Err(failed(format!(
+                "`{name}` is shown tokens that are got in exchange for those of callers: nobody signs in there"
+            )));
+        }
         (Credentials::Shared, Some(_)) => {
             return Err(failed(format!(
                 "all clients of `{name}` share its credentials: write `credentials: per-client` into `upstreams.{name}` first"
