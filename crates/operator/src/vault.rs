@@ -50,13 +50,7 @@ pub fn vault(command: VaultCommand) -> Result<ExitCode, Stop> {
         } => rotate(&place(settings)?.1, new_key_file.as_deref()),
         VaultCommand::Remove { settings, name } => {
             let place = place(settings)?.1;
-            if name == vault::CLIENTS_KEY && place.clients().directory().exists() {
-                let why = format!(
-                    "`{name}` is the key of the credentials of clients in {}: they would be lost. Remove that directory first",
-                    place.clients().directory().display()
-                );
-                return Err(failed(why));
-            }
+            keeps_clients_key(&place, &name)?;
             let removed = edit(&place, |it| Ok(it.remove(&name)))?;
             match removed {
                 true => print(&format!("`{name}` is removed from {}", shown(&place))),
@@ -94,8 +88,7 @@ pub(crate) fn edit<T>(
     if !place.path.exists() {
         return Err(failed(VaultError::Missing(place.path.clone())));
     }
-    let key = place.key().map_err(failed)?;
-    vault::edit(&place.path, &key, change).map_err(failed)
+    vault::edit(&place.path, || place.key(), change).map_err(failed)
 }
 
 /// Puts the secrets that are to come into the vault there. One that has come meanwhile with another value stays.
@@ -113,6 +106,18 @@ pub(crate) fn keep(place: &VaultPlace, secrets: &Secrets) -> Result<(), Stop> {
         }
         Ok(())
     })
+}
+
+/// Refuses the name of the key that clients' credentials are sealed with, while there are some.
+fn keeps_clients_key(place: &VaultPlace, name: &str) -> Result<(), Stop> {
+    let clients = place.clients();
+    if name != vault::CLIENTS_KEY || !clients.directory().exists() {
+        return Ok(());
+    }
+    Err(failed(format!(
+        "`{name}` is the key of the credentials of clients in {}: they would be lost. Remove that directory first",
+        clients.directory().display()
+    )))
 }
 
 fn missing(place: &VaultPlace, name: &str) -> Result<Stop, Stop> {
@@ -152,13 +157,13 @@ fn set(place: &VaultPlace, name: &str, file: Option<&Path>) -> Result<ExitCode, 
         .parse()
         .map_err(|error| failed(format!("`{name}`: {error}")))?;
     // Before anything is asked.
-    let key = match place.path.exists() {
-        true => place.key().map_err(failed)?,
-        false => return Err(failed(VaultError::Missing(place.path.clone()))),
-    };
+    let vault = open(place)?;
+    if vault.get(name.as_str()).is_some() {
+        keeps_clients_key(place, name.as_str())?;
+    }
     let value = given(name.as_str(), file)?;
     let is_short = is_short(&value);
-    let was_there = vault::edit(&place.path, &key, |it| it.set(&name, value)).map_err(failed)?;
+    let was_there = edit(place, |it| it.set(&name, value))?;
     if is_short {
         warn_of_short();
     }
@@ -283,10 +288,9 @@ fn list(loaded: &Loaded, place: &VaultPlace, format: ReportFormat) -> Result<Exi
 }
 
 fn rotate(place: &VaultPlace, new_key_file: Option<&Path>) -> Result<ExitCode, Stop> {
-    let key = match place.path.exists() {
-        true => place.key().map_err(failed)?,
-        false => return Err(failed(VaultError::Missing(place.path.clone()))),
-    };
+    if !place.path.exists() {
+        return Err(failed(VaultError::Missing(place.path.clone())));
+    }
     let key_file = match &place.key {
         KeySource::File(file) => Some(file.as_path()),
         KeySource::Variable(..) | KeySource::Command(_) => None,
@@ -302,7 +306,7 @@ fn rotate(place: &VaultPlace, new_key_file: Option<&Path>) -> Result<ExitCode, S
             ));
         }
     };
-    vault::rotate(&place.path, &key, &new, key_file).map_err(failed)?;
+    vault::rotate(&place.path, || place.key(), &new, key_file).map_err(failed)?;
     let place = shown(place);
     print(&match key_file {
         Some(file) => format!(

@@ -70,41 +70,45 @@ pub fn is_locked(path: &Path) -> bool {
     file.is_ok_and(|it| matches!(it.try_lock(), Err(fs::TryLockError::WouldBlock)))
 }
 
-/// Changes a vault. No other writer changes it meanwhile; if `change` fails, it stays as it is.
+/// Changes a vault. No other writer changes it meanwhile, or its key, which is read then; if `change` fails, it
+/// stays as it is.
 ///
 /// # Errors
 ///
-/// Errors of `change`, of opening the vault, and of writing it; [`VaultError::Locked`] after ten seconds.
+/// Errors of `key` and of `change`, of opening the vault, and of writing it; [`VaultError::Locked`] after ten seconds.
 pub fn edit<T, E: From<VaultError>>(
     path: &Path,
-    key: &Key,
+    key: impl FnOnce() -> Result<Key, VaultError>,
     change: impl FnOnce(&mut Vault) -> Result<T, E>,
 ) -> Result<T, E> {
     let _lock = lock(path)?;
-    let mut vault = Vault::open(path, key)?;
+    let key = key()?;
+    let mut vault = Vault::open(path, &key)?;
     let changed = change(&mut vault)?;
-    write_private(path, &vault.sealed(key)?, true)?;
+    write_private(path, &vault.sealed(&key)?, true)?;
     Ok(changed)
 }
 
 /// Seals a vault with another key. With `key_file` the new key takes the place of the one in that file, too;
-/// a process that is killed between the two leaves the new key beside it, where [`Key::read_for`] finds it.
+/// a process that is killed between the two leaves the new key beside it, where [`Key::read_for`] finds it. The
+/// present key is read once no other writer can change it.
 ///
 /// # Errors
 ///
 /// As [`edit`].
 pub fn rotate(
     path: &Path,
-    key: &Key,
+    key: impl FnOnce() -> Result<Key, VaultError>,
     new: &Key,
     key_file: Option<&Path>,
 ) -> Result<(), VaultError> {
     let _lock = lock(path)?;
-    let vault = Vault::open(path, key)?;
+    let key = key()?;
+    let vault = Vault::open(path, &key)?;
     if let Some(file) = key_file {
         let next = next(file);
         clear_drafts(&next);
-        if Key::read(file)? == *key {
+        if Key::read(file)? == key {
             // Left by a rotation that did not come to seal the vault with it.
             let _ = fs::remove_file(&next);
         } else {

@@ -165,18 +165,22 @@ impl ClientSecrets {
             Ok(()) | Err(VaultError::Exists(_)) => {}
             Err(error) => return Err(error),
         }
-        edit(&path, &key, |it| {
-            for (name, whose) in [(UPSTREAM, upstream), (CLIENT, client)] {
-                match it.get(name) {
-                    Some(before) if before.reveal() != whose => {
-                        return Err(of_another(path.clone()));
+        edit(
+            &path,
+            || Ok(key),
+            |it| {
+                for (name, whose) in [(UPSTREAM, upstream), (CLIENT, client)] {
+                    match it.get(name) {
+                        Some(before) if before.reveal() != whose => {
+                            return Err(of_another(path.clone()));
+                        }
+                        Some(_) => {}
+                        None => drop(it.set(&ours(name)?, Secret::new(whose))?),
                     }
-                    Some(_) => {}
-                    None => drop(it.set(&ours(name)?, Secret::new(whose))?),
                 }
-            }
-            it.set(name, value)
-        })
+                it.set(name, value)
+            },
+        )
     }
 
     /// Removes a secret of a client. Returns false if there was none.
@@ -187,7 +191,7 @@ impl ClientSecrets {
     pub fn remove(&self, upstream: &str, client: &str, name: &str) -> Result<bool, VaultError> {
         let path = self.path(upstream, client);
         match path.exists() && !name.starts_with(OURS) {
-            true => edit(&path, &self.key()?, |it| Ok(it.remove(name))),
+            true => edit(&path, || self.key(), |it| Ok(it.remove(name))),
             false => Ok(false),
         }
     }
@@ -240,8 +244,7 @@ impl ClientSecrets {
             it.any(|it| it.is_ok_and(|it| it.file_name().to_string_lossy().ends_with(ENDING)))
         });
         if !has_files {
-            let vault_key = (self.source)()?;
-            edit(&self.vault, &vault_key, |it| match it.get(CLIENTS_KEY) {
+            edit(&self.vault, &self.source, |it| match it.get(CLIENTS_KEY) {
                 Some(_) => Ok(()),
                 None => {
                     let key = Secret::new(Key::generate()?.text().as_str());

@@ -22,7 +22,7 @@
 //! Vault::create(&path, &key)?;
 //!
 //! let name: Name = "GITHUB_TOKEN".parse()?;
-//! vault::edit(&path, &key, |it| it.set(&name, Secret::new("ghp_0123456789")).map(drop))?;
+//! vault::edit(&path, || Ok(key.clone()), |it| it.set(&name, Secret::new("ghp_0123456789")).map(drop))?;
 //!
 //! let vault = Vault::open(&path, &key)?;
 //! assert_eq!(vault.get("GITHUB_TOKEN").unwrap().reveal(), "ghp_0123456789");

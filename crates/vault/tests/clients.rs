@@ -129,16 +129,20 @@ fn the_vault_is_sealed_anew_without_them_and_its_loss_is_told() {
     set(&secrets, "git", "ana", "canary-1");
     let key = Key::read(&place.key_file).unwrap();
     let new = Key::generate().unwrap();
-    vault::rotate(&place.vault, &key, &new, Some(&place.key_file)).unwrap();
+    vault::rotate(&place.vault, || Ok(key), &new, Some(&place.key_file)).unwrap();
     let after = self::secrets(&place);
     assert_eq!(token(&after, "git", "ana").unwrap(), "canary-1");
     set(&after, "git", "bob", "canary-2");
     assert_eq!(token(&secrets, "git", "bob").unwrap(), "canary-2");
 
-    vault::edit(&place.vault, &new, |it| {
-        assert!(it.remove(CLIENTS_KEY));
-        Ok::<_, VaultError>(())
-    })
+    vault::edit(
+        &place.vault,
+        || Ok(new.clone()),
+        |it| {
+            assert!(it.remove(CLIENTS_KEY));
+            Ok::<_, VaultError>(())
+        },
+    )
     .unwrap();
     let lost = self::secrets(&place);
     let told = lost.of("git", "ana").unwrap_err().to_string();

@@ -34,9 +34,11 @@ fn place() -> Place {
 
 fn set(place: &Place, name: &str, value: &str) {
     let name: Name = name.parse().unwrap();
-    vault::edit(&place.vault, &place.key, |it| {
-        it.set(&name, Secret::new(value)).map(drop)
-    })
+    vault::edit(
+        &place.vault,
+        || Ok(place.key.clone()),
+        |it| it.set(&name, Secret::new(value)).map(drop),
+    )
     .unwrap();
 }
 
@@ -59,9 +61,11 @@ fn secrets_are_set_replaced_removed_and_stand_nowhere_in_the_file() {
     );
     assert!(!format!("{vault:?}{:?}", place.key).contains("canary"));
     assert!(!format!("{:?}", place.key).contains(place.key.text().as_str()));
-    let was_there = vault::edit(&place.vault, &place.key, |it| {
-        Ok::<_, VaultError>(it.remove("A"))
-    });
+    let was_there = vault::edit(
+        &place.vault,
+        || Ok(place.key.clone()),
+        |it| Ok::<_, VaultError>(it.remove("A")),
+    );
     assert!(was_there.unwrap());
     let vault = Vault::open(&place.vault, &place.key).unwrap();
     assert!(vault.get("A").is_none());
@@ -100,9 +104,11 @@ fn a_vault_that_is_damaged_anywhere_is_refused_and_left_as_it_is() {
     let is_refused = |content: &[u8]| {
         fs::write(&place.vault, content).unwrap();
         let name: Name = "B".parse().unwrap();
-        let edited = vault::edit(&place.vault, &place.key, |it| {
-            it.set(&name, Secret::new("x")).map(drop)
-        });
+        let edited = vault::edit(
+            &place.vault,
+            || Ok(place.key.clone()),
+            |it| it.set(&name, Secret::new("x")).map(drop),
+        );
         let opened = Vault::open(&place.vault, &place.key);
         let created = Vault::create(&place.vault, &place.key);
         assert!(matches!(created, Err(VaultError::Exists(_))), "{created:?}");
@@ -170,7 +176,13 @@ fn a_rotation_changes_the_key_and_nothing_else() {
     let place = place();
     set(&place, "A", "canary");
     let new = Key::generate().unwrap();
-    vault::rotate(&place.vault, &place.key, &new, Some(&place.key_file)).unwrap();
+    vault::rotate(
+        &place.vault,
+        || Key::read(&place.key_file),
+        &new,
+        Some(&place.key_file),
+    )
+    .unwrap();
     let error = Vault::open(&place.vault, &place.key).unwrap_err();
     assert!(matches!(error, VaultError::OtherKey { .. }), "{error}");
     let key = Key::read_for(&place.vault, &place.key_file).unwrap();
@@ -184,12 +196,40 @@ fn a_rotation_changes_the_key_and_nothing_else() {
 }
 
 #[test]
+fn writers_beside_rotations_find_the_key() {
+    let place = place();
+    set(&place, "A", "canary");
+    let key = || Key::read_for(&place.vault, &place.key_file);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20 {
+                let new = Key::generate().unwrap();
+                vault::rotate(&place.vault, key, &new, Some(&place.key_file)).unwrap();
+            }
+        });
+        for at in 0..40 {
+            let name = format!("B{at}").parse().unwrap();
+            let set = |it: &mut Vault| it.set(&name, Secret::new("value"));
+            vault::edit::<_, VaultError>(&place.vault, key, set).unwrap();
+        }
+    });
+    let vault = Vault::open(&place.vault, &key().unwrap()).unwrap();
+    assert_eq!(vault.entries().count(), 41);
+}
+
+#[test]
 fn a_rotation_that_was_cut_off_loses_no_key() {
     let place = place();
     set(&place, "A", "canary");
     let old = fs::read(&place.key_file).unwrap();
     let new = Key::generate().unwrap();
-    vault::rotate(&place.vault, &place.key, &new, Some(&place.key_file)).unwrap();
+    vault::rotate(
+        &place.vault,
+        || Key::read(&place.key_file),
+        &new,
+        Some(&place.key_file),
+    )
+    .unwrap();
     // As if it had been killed after the vault and before the key was replaced.
     let next = place.key_file.with_file_name("vault.key.next");
     fs::rename(&place.key_file, &next).unwrap();
@@ -198,7 +238,13 @@ fn a_rotation_that_was_cut_off_loses_no_key() {
     let found = Key::read_for(&place.vault, &place.key_file).unwrap();
     assert_eq!(found, new);
     let newest = Key::generate().unwrap();
-    vault::rotate(&place.vault, &found, &newest, Some(&place.key_file)).unwrap();
+    vault::rotate(
+        &place.vault,
+        || Ok(found.clone()),
+        &newest,
+        Some(&place.key_file),
+    )
+    .unwrap();
     assert_eq!(Key::read(&place.key_file).unwrap(), newest);
     assert!(!next.exists());
     Vault::open(&place.vault, &newest).unwrap();
@@ -228,15 +274,19 @@ fn count() {
     let times = std::env::var("TIMES").map_or(usize::MAX, |it| it.parse().unwrap());
     for _ in 0..times {
         let key = Key::read_for(&path, &key_file).unwrap();
-        vault::edit(&path, &key, |it| {
-            let value = it
-                .get("A")
-                .map_or(0, |it| it.reveal().parse::<u64>().unwrap());
-            for name in ["A", "B"] {
-                it.set(&name.parse().unwrap(), Secret::new((value + 1).to_string()))?;
-            }
-            Ok::<_, VaultError>(())
-        })
+        vault::edit(
+            &path,
+            || Ok(key.clone()),
+            |it| {
+                let value = it
+                    .get("A")
+                    .map_or(0, |it| it.reveal().parse::<u64>().unwrap());
+                for name in ["A", "B"] {
+                    it.set(&name.parse().unwrap(), Secret::new((value + 1).to_string()))?;
+                }
+                Ok::<_, VaultError>(())
+            },
+        )
         .unwrap();
     }
 }
@@ -248,7 +298,7 @@ fn change_keys() {
     loop {
         let key = Key::read_for(&path, &key_file).unwrap();
         let new = Key::generate().unwrap();
-        vault::rotate(&path, &key, &new, Some(&key_file)).unwrap();
+        vault::rotate(&path, || Ok(key.clone()), &new, Some(&key_file)).unwrap();
     }
 }
 
@@ -294,10 +344,14 @@ fn writers_at_the_same_time_lose_nothing() {
 fn a_lock_that_is_held_is_told_and_ends_with_its_process() {
     let place = place();
     assert!(!vault::is_locked(&place.vault));
-    vault::edit(&place.vault, &place.key, |_| {
-        assert!(vault::is_locked(&place.vault));
-        Ok::<_, VaultError>(())
-    })
+    vault::edit(
+        &place.vault,
+        || Ok(place.key.clone()),
+        |_| {
+            assert!(vault::is_locked(&place.vault));
+            Ok::<_, VaultError>(())
+        },
+    )
     .unwrap();
     assert!(!vault::is_locked(&place.vault));
 }
@@ -308,9 +362,11 @@ fn a_link_to_a_vault_stays_a_link() {
     let link = place.vault.with_file_name("link");
     std::os::unix::fs::symlink(&place.vault, &link).unwrap();
     let name: Name = "A".parse().unwrap();
-    vault::edit(&link, &place.key, |it| {
-        it.set(&name, Secret::new("x")).map(drop)
-    })
+    vault::edit(
+        &link,
+        || Ok(place.key.clone()),
+        |it| it.set(&name, Secret::new("x")).map(drop),
+    )
     .unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(
@@ -326,7 +382,7 @@ proptest::proptest! {
     #[test]
     fn any_secrets_come_back(entries in proptest::collection::btree_map("[A-Za-z0-9_./-]{1,20}", "(?s).{1,80}", 0..8)) {
         let place = place();
-        vault::edit(&place.vault, &place.key, |it| {
+        vault::edit(&place.vault, || Ok(place.key.clone()), |it| {
             for (name, value) in &entries {
                 it.set(&name.parse().unwrap(), Secret::new(value.as_str()))?;
             }
