@@ -549,6 +549,36 @@ fn references_to_the_environment_are_followed_or_reported() {
 }
 
 #[test]
+fn a_secret_of_several_lines_is_one_of_programs_and_holds_any_other_upstream() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let write = |name: &str, text: &str| {
+        std::fs::write(directory.path().join(name), text).expect("it can be written");
+    };
+    write("key.pem", "-----BEGIN KEY-----\nMIIB\n-----END KEY-----\n");
+    write(
+        "mcp-server.yaml",
+        "mcp_server:\n  upstreams:\n    a: {command: cat, env: {KEY: '${file:key.pem}'}}\n    \
+         b: {url: 'https://b.example', headers: {x-key: '${file:key.pem}'}}\n    \
+         c: {url: 'https://c.example', headers: {x-key: plain}}\n",
+    );
+    let loaded = load(
+        &Overrides::default(),
+        &Environment::default(),
+        directory.path(),
+    );
+    let loaded = loaded.expect("one upstream is no reason to stop the others");
+    let upstreams = &loaded.config.upstreams;
+    assert_eq!(upstreams["a"].unresolved, None);
+    assert_eq!(upstreams["c"].unresolved, None);
+    let why = upstreams["b"].unresolved.as_deref().unwrap_or_default();
+    assert!(
+        why.contains("`upstreams.b.headers.x-key` must be a text"),
+        "{why}"
+    );
+    assert!(!why.contains("MIIB"), "{why}");
+}
+
+#[test]
 fn references_to_files_are_followed_or_reported() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let write = |name: &str, text: &str| {

@@ -309,20 +309,14 @@ impl<'a> Walk<'a> {
             Err(error) => match upstream_of(path).filter(|_| is_secret) {
                 // One upstream is no reason to stop the others.
                 Some(upstream) => {
-                    let why = format!("`{path}` {error}");
-                    let problem = Problem::warning(
-                        self.document.origin(node.at),
-                        format!(
-                            "{why}; the upstream `{upstream}` is held until it can be resolved"
-                        ),
+                    let upstream = upstream.to_owned();
+                    self.hold(
+                        node,
+                        path,
+                        upstream,
+                        format!("`{path}` {error}"),
+                        error.hint(),
                     );
-                    self.problems
-                        .push(problem.key(path).without_line().hint_if(error.hint()));
-                    let why = match error.hint() {
-                        Some(hint) => format!("{why}: {hint}"),
-                        None => why,
-                    };
-                    self.unresolved.push((upstream.to_owned(), why));
                     return Some(text.clone().into());
                 }
                 None => {
@@ -338,7 +332,13 @@ impl<'a> Walk<'a> {
             self.references.push((path.to_owned(), reference.clone()));
         }
         let replaced = replaced.map(|it| it.text);
-        match leaf.coerce(replaced.as_deref().unwrap_or(text), self.base) {
+        let resolved = replaced.as_deref().unwrap_or(text);
+        let is_reference = replaced.is_some();
+        // Variables of programs may have several lines, as keys in PEM have.
+        if is_secret && path.contains(".env.") && !resolved.contains('\0') {
+            return Some(text.clone().into());
+        }
+        match leaf.coerce(resolved, self.base) {
             Ok(_) if is_secret => Some(text.clone().into()),
             Ok(value) => Some(value),
             Err(misfit) => {
@@ -351,8 +351,16 @@ impl<'a> Walk<'a> {
                         misfit.expected
                     ),
                 };
-                self.misfit(node, path, message, misfit.hint);
-                None
+                match upstream_of(path).filter(|_| is_secret && is_reference) {
+                    Some(upstream) => {
+                        self.hold(node, path, upstream.to_owned(), message, misfit.hint);
+                        Some(text.clone().into())
+                    }
+                    None => {
+                        self.misfit(node, path, message, misfit.hint);
+                        None
+                    }
+                }
             }
         }
     }
@@ -376,6 +384,26 @@ impl<'a> Walk<'a> {
                 &[]
             }
         }
+    }
+
+    /// Holds an upstream whose secret cannot be used: it is no reason to stop the others.
+    fn hold(
+        &mut self,
+        node: &Node,
+        path: &str,
+        upstream: String,
+        why: String,
+        hint: Option<String>,
+    ) {
+        let message = format!("{why}; the upstream `{upstream}` is held until it can be resolved");
+        let problem = Problem::warning(self.document.origin(node.at), message);
+        let problem = problem.key(path).without_line();
+        let why = match &hint {
+            Some(hint) => format!("{why}: {hint}"),
+            None => why,
+        };
+        self.problems.push(problem.hint_if(hint));
+        self.unresolved.push((upstream, why));
     }
 
     fn misfit(&mut self, node: &Node, path: &str, message: String, hint: Option<String>) {
