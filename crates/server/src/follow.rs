@@ -18,8 +18,8 @@ use super::{application, offering, policy, upstreams};
 use config::{Change, Config, Origin, Problem, Severity};
 
 impl Server {
-    /// Puts what has changed on offer, until nothing can change any more: skills on disk, and
-    /// sources of tools. Puts rules in force that have changed.
+    /// Puts on offer what has changed, skills on disk and sources of tools, and rules in force. Does not end by
+    /// itself.
     pub(super) async fn follow_changes(&self, mut rules: Rules) {
         let mut skills = self.skills.clone();
         let mut sources = self.sources.changes();
@@ -31,6 +31,7 @@ impl Server {
         let mut prompts = self.sources.prompts_in_force();
         let mut pins = gateway.pins_path().map(FileWatch::start);
         let mut unread = None;
+        let mut is_watching = true;
         self.note_unread_skills(&skills.borrow(), &mut unread, "skills");
         // What has changed since the server read it and before it watched.
         self.reload(&mut rules, Cause::File).await;
@@ -43,10 +44,22 @@ impl Server {
                     None => pending().await,
                 }
             };
-            let skills_changed = async { skills.changed().await.is_ok() };
-            let goes_on = tokio::select! {
-                goes_on = skills_changed => goes_on,
-                () = sources.next() => true,
+            let skills_changed = async {
+                match is_watching {
+                    true => skills.changed().await.is_ok(),
+                    false => pending().await,
+                }
+            };
+            tokio::select! {
+                goes_on = skills_changed => if !goes_on {
+                    is_watching = false;
+                    tracing::error!(
+                        hint = "restart the server; what else it reads is followed all the same",
+                        "skills are not followed any more"
+                    );
+                    continue;
+                },
+                () = sources.next() => {}
                 () = pins_changed => {
                     gateway.pins_changed();
                     self.note_pins();
@@ -75,9 +88,6 @@ impl Server {
                     }
                     continue;
                 }
-            };
-            if !goes_on {
-                return;
             }
             let catalog = Arc::clone(&skills.borrow_and_update());
             self.note_prompts(&mut prompts);
