@@ -6,6 +6,7 @@ use crate::{
     pins::{PinEvent, Pins},
     sign_ins::SignIns,
     store::{Store, with_causes},
+    text::{OURS, without_ours},
     upstream::{
         Upstream,
         call::{Item, UpstreamTool},
@@ -668,7 +669,7 @@ impl Gateway {
             }
         }
         for (key, value) in tool.meta.iter() {
-            if !key.starts_with("io.owlclaw/")
+            if !key.starts_with(OURS)
                 && let Ok(value) = value.parse::<Value>()
             {
                 made = made.with_meta(key, upstream.with_offered_ui(value));
@@ -740,6 +741,7 @@ impl ToolSource for Gateway {
                 let mut entry = prompt.clone();
                 entry.name.clone_from(&name);
                 entry.description = entry.description.map(|it| self.describe(server, &it));
+                without_ours(&mut entry.meta);
                 entry.meta.insert(
                     UPSTREAM_META,
                     &json!({ "name": server, "prompt": prompt.name }),
@@ -960,6 +962,7 @@ impl UpstreamResources {
                 uri,
                 ..resource.clone()
             };
+            without_ours(&mut resource.meta);
             resource.meta.insert(UPSTREAM_META, &origin);
             self.entries.push(ResourceEntry {
                 resource,
@@ -971,6 +974,7 @@ impl UpstreamResources {
         for template in templates.filter(|it| upstream.spec.offers(&it.uri_template)) {
             let mut template = template.clone();
             template.uri_template = upstream.offered_uri(&template.uri_template);
+            without_ours(&mut template.meta);
             template.meta.insert(UPSTREAM_META, &origin);
             self.templates.push(template);
         }
@@ -1096,6 +1100,7 @@ impl Resources for UpstreamResources {
                     {
                         return Err(ReadFailure::Held(why));
                     }
+                    without_ours(&mut result.meta);
                     for contents in &mut result.contents {
                         contents.uri = upstream.offered_uri(&contents.uri);
                     }
@@ -1175,12 +1180,7 @@ impl Prompts for UpstreamPrompts {
             });
             match item.ask(&cx.call, request).await {
                 Ok(Answer::GetPrompt(mut result)) => {
-                    // Names of ours are the server's to use.
-                    let names = result.meta.iter().map(|(name, _)| name.to_owned());
-                    let ours = names.filter(|it| it.starts_with("io.owlclaw/"));
-                    for name in ours.collect::<Vec<_>>() {
-                        result.meta.remove(&name);
-                    }
+                    without_ours(&mut result.meta);
                     for message in &mut result.messages {
                         match &mut message.content {
                             model::Content::Resource { resource, .. } => {
@@ -1234,6 +1234,10 @@ impl Prompts for UpstreamPrompts {
         request: &'a Complete,
     ) -> BoxFuture<'a, Option<Completion>> {
         let found = match &request.reference {
+            // What is typed for a definition that nobody has approved stays here.
+            CompletionReference::Prompt { name } if self.held.iter().any(|(it, _)| it == name) => {
+                return Box::pin(ready(Some(Completion::default())));
+            }
             CompletionReference::Prompt { name } => {
                 self.origins.get(name).map(|(upstream, own)| {
                     let name = own.clone();
@@ -1242,6 +1246,7 @@ impl Prompts for UpstreamPrompts {
             }
             CompletionReference::Resource { uri } => {
                 let found = self.completing.origin(uri);
+                let found = found.filter(|(upstream, uri)| upstream.spec.offers(uri));
                 found.map(|(upstream, uri)| (upstream, CompletionReference::Resource { uri }))
             }
         };
@@ -1264,9 +1269,10 @@ impl Prompts for UpstreamPrompts {
             let deadline = cx.deadline;
             let asking = item.ask(&cx, asked);
             let answered = match deadline {
-                Some(deadline) => tokio::time::timeout_at(deadline.into(), asking)
-                    .await
-                    .ok()?,
+                Some(deadline) => match tokio::time::timeout_at(deadline.into(), asking).await {
+                    Ok(answered) => answered,
+                    Err(_late) => return Some(Completion::default()),
+                },
                 None => asking.await,
             };
             match answered {

@@ -7,6 +7,18 @@ use mcp_protocol::{
 use serde_json::Value;
 use std::{borrow::Cow, fmt::Write as _};
 
+/// Beginning of the names of metadata that are the server's to use.
+pub(crate) const OURS: &str = "io.owlclaw/";
+
+/// Takes out of an upstream's metadata what only this server says.
+pub(crate) fn without_ours(meta: &mut ResultMeta) {
+    let names = meta.iter().map(|(name, _)| name.to_owned());
+    let ours = names.filter(|it| it.starts_with(OURS));
+    for name in ours.collect::<Vec<_>>() {
+        meta.remove(&name);
+    }
+}
+
 /// Texts of one answer, with the count of what was taken out of them.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
@@ -219,6 +231,17 @@ fn is_seen(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_upstream_cannot_speak_for_this_server() {
+        let mut meta = ResultMeta::default();
+        meta.insert("io.owlclaw/upstream", "forged");
+        meta.insert("com.example/own", "theirs");
+        meta.insert("io.owlclaw/upstream", "again");
+        without_ours(&mut meta);
+        let left: Vec<_> = meta.iter().map(|(name, _)| name).collect();
+        assert_eq!(left, ["com.example/own"]);
+    }
 
     #[test]
     fn what_nobody_sees_is_taken_out_and_what_scripts_need_stays() {

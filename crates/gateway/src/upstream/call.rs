@@ -5,7 +5,7 @@ use crate::{
     catalogue::is_page,
     pins::cleaned_definition,
     store::with_causes,
-    text::{self, Cleaner},
+    text::{self, Cleaner, OURS},
     upstream::{
         Upstream,
         desk::{Asked, Caller, Place, can, capabilities_of},
@@ -40,8 +40,6 @@ use tokio::{
 
 /// Time that a call waits for answers of its client, and is forgotten after.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
-/// Beginning of the names that are the server's to use.
-const OURS: &str = "io.owlclaw/";
 /// Key of the question by which a client's person is asked for a credential.
 const SIGN_IN: &str = "io.owlclaw/sign-in";
 /// Member of the state of a call whose client was asked for a credential.

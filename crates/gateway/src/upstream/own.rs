@@ -375,7 +375,8 @@ impl Upstream {
             return Ok(Arc::clone(slot));
         }
         if MAX_CLIENTS <= slots.len() {
-            slots.retain(|_, slot| slot.live().is_some());
+            // One that a call holds is about to have a connection.
+            slots.retain(|_, slot| slot.live().is_some() || 1 < Arc::strong_count(slot));
         }
         if MAX_CLIENTS <= slots.len() {
             return Err(Down {

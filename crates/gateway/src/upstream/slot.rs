@@ -273,7 +273,11 @@ impl Actor {
             };
             drop(live);
             match happened {
-                Happened::Order(None) => return self.end().await,
+                // Calls may be under way on what nobody holds any more.
+                Happened::Order(None) => {
+                    self.attempt = None;
+                    return self.drop_live();
+                }
                 Happened::Order(Some(Order::Close(closed))) => {
                     self.end().await;
                     let _ = closed.send(());

@@ -402,7 +402,9 @@ impl<'a> Kept<'a> {
         let subscription = match self.live.connection.listen(filter).await {
             Ok(subscription) => subscription,
             Err(Error::Server { error, .. }) => {
-                for uri in wanted {
+                // The old one goes on: what is new is refused.
+                let open = self.open.first().map(|(uris, _)| uris.clone());
+                for uri in uris.difference(&open.unwrap_or_default()) {
                     self.answer(uri, Err(error.message.to_string()));
                 }
                 return Ok(());
@@ -410,7 +412,9 @@ impl<'a> Kept<'a> {
             Err(error) => return Err(error),
         };
         let accepted = &subscription.accepted().resource_subscriptions;
-        let accepted: BTreeSet<_> = accepted.iter().cloned().collect();
+        // What was not asked for is none of what is watched.
+        let accepted = accepted.iter().filter(|it| uris.contains(*it)).cloned();
+        let accepted: BTreeSet<_> = accepted.collect();
         for uri in &uris {
             self.answer(
                 uri,
