@@ -49,6 +49,14 @@ impl Service<ClientRequest> for Handler {
                     }
                 }
             }
+            ClientRequest::Listen(filter)
+                if filter
+                    .resource_subscriptions
+                    .iter()
+                    .any(|it| it == "panic:") =>
+            {
+                panic!("as asked")
+            }
             ClientRequest::Subscribe(uri) if uri == "no" => {
                 return Err(McpError::new(ErrorCode(-32002), "no"));
             }
@@ -404,6 +412,18 @@ async fn listening_is_bounded_and_freed_when_it_is_dropped() {
     drop((second, third, fourth));
     assert!(house.engine.subscriptions().is_empty());
     assert_eq!(anna.connection.in_flight() + bert.connection.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn a_panic_of_what_decides_on_a_subscription_fails_that_request_alone() {
+    let house = limited(3, 2, 10);
+    let anna = peer("anna", Outbox::default());
+    let filter = json!({ "resourceSubscriptions": ["panic:"] });
+    let failed = house.ask(&anna, &listen(1, filter)).await;
+    assert_eq!(failed["error"]["code"], -32603, "{failed}");
+    assert!(house.engine.subscriptions().is_empty());
+    let tools = json!({ "toolsListChanged": true });
+    drop(house.begin(&anna, &listen(2, tools)).await);
 }
 
 #[tokio::test]

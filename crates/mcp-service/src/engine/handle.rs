@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::ClientRequest;
-use std::{panic::AssertUnwindSafe, pin::Pin, sync::Arc};
+use std::{any::Any, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 use {
     super::{Engine, handled, too_many},
     crate::engine::ticket::Ticket,
@@ -84,18 +84,7 @@ where
         crate::unsaid::outcome(match called.await {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(McpError(error))) => Err(error),
-            Err(panic) => {
-                tracing::error!(
-                    id = %cx.id,
-                    principal = %cx.principal,
-                    panic = panic_text(&*panic),
-                    "a handler panicked"
-                );
-                Err(ErrorObject::new(
-                    ErrorCode::INTERNAL_ERROR,
-                    "internal error",
-                ))
-            }
+            Err(panic) => Err(panicked(cx, &*panic)),
         })
     }
 
@@ -144,8 +133,19 @@ fn in_place<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     Box::into_pin(Box::write(Box::new_uninit(), make()))
 }
 
+/// The error of a request whose handler has panicked, which the log tells.
+pub(super) fn panicked(cx: &RequestCx, panic: &(dyn Any + Send)) -> ErrorObject {
+    tracing::error!(
+        id = %cx.id,
+        principal = %cx.principal,
+        panic = panic_text(panic),
+        "a handler panicked"
+    );
+    ErrorObject::new(ErrorCode::INTERNAL_ERROR, "internal error")
+}
+
 /// Message of a panic, for logs.
-pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

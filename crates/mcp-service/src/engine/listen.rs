@@ -1,6 +1,6 @@
 //! Subscriptions of clients to changes.
 
-use super::{Engine, answered, too_many};
+use super::{Engine, answered, handle::panicked, too_many};
 use crate::{
     context::RequestCx,
     engine::exchange::Answer,
@@ -8,13 +8,16 @@ use crate::{
     outgoing::{outbox::Outbox, subscriptions::Change},
     service::McpService,
 };
+use futures_util::FutureExt;
 use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Message};
 use mcp_protocol::{
     encode_notification,
     model::{ClientRequest, Listening, ServerNotification, ServerResult, SubscriptionFilter, Task},
 };
+use serde_json::json;
 use std::{
     future::{pending, poll_fn},
+    panic::AssertUnwindSafe,
     pin::pin,
     task::Poll,
 };
@@ -73,6 +76,8 @@ where
         let frame = Frame::message(&Message::Notification(acknowledged)).into_bytes();
         if let Err(error) = outbox.push(frame) {
             tracing::debug!(%error, "a subscription could not be acknowledged");
+            let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, error.to_string());
+            return answered(cx, Err(error.with(&json!({ "retryable": true }))));
         }
         // What a task has come to meanwhile must not be missed either.
         for (changes, task) in tasks {
@@ -123,7 +128,11 @@ where
         };
         // Boxed, or all of what serves calls would be held for as long as somebody listens.
         let agreed = Box::pin(self.service.call(cx, ClientRequest::Listen(wanted)));
-        match agreed.await {
+        let agreed = match AssertUnwindSafe(agreed).catch_unwind().await {
+            Ok(agreed) => agreed,
+            Err(panic) => return Err(panicked(cx, &*panic)),
+        };
+        match agreed {
             Ok(ServerResult::Empty) => Ok((without_tasks, Vec::new())),
             Ok(ServerResult::Listening(Listening { accepted, tasks })) => Ok((accepted, tasks)),
             Ok(_) => Err(ErrorObject::new(
