@@ -54,7 +54,8 @@ pub use self::sections::governance::{
     Approvals, Governance, Idempotency, MIN_TOKEN_CHARS, UnmatchedRules,
 };
 pub use self::sections::identity::{
-    Algorithm, ApiKeys, ClientCertificates, Identity, Introspection, Jwt, NameIn, StdioIdentity,
+    Algorithm, ApiKeys, ClientCertificates, Dpop, Identity, Introspection, Jwt, NameIn,
+    StdioIdentity,
 };
 pub use self::sections::limits::Limits;
 pub use self::sections::record::{

@@ -154,6 +154,7 @@ impl HeldKey {
             },
             expires: record.expires.as_deref().and_then(key_record::time),
             revocation: None,
+            bound_to: None,
         };
         let is_as_before = |old: &&Self| {
             old.digest == digest

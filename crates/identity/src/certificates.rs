@@ -91,6 +91,7 @@ impl Certificates {
             means: Means::Certificate,
             expires: Some(ends),
             revocation: None,
+            bound_to: None,
         })
     }
 

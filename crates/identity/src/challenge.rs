@@ -7,11 +7,18 @@ use serde_json::json;
 /// ask their users for it).
 const OFFLINE_ACCESS: &str = "offline_access";
 
+/// Algorithms that proofs of keys (RFC 9449) may be signed with.
+pub const PROOF_ALGORITHMS: [&str; 9] = [
+    "ES256", "ES384", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512",
+];
+
 /// `WWW-Authenticate` as RFC 6750 and RFC 9728 have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
     metadata: Option<String>,
     scope: String,
+    /// True if tokens must be bound to a key.
+    is_bound: bool,
 }
 
 impl Challenge {
@@ -24,14 +31,26 @@ impl Challenge {
         Self {
             metadata,
             scope: scopes.join(" "),
+            is_bound: false,
         }
+    }
+
+    /// The same for a server that takes no tokens but those that are bound to a key (RFC 9449).
+    #[must_use]
+    pub fn with_bound_tokens(self, is_bound: bool) -> Self {
+        Self { is_bound, ..self }
     }
 
     /// Value of the header for a client that is refused like this; `None` where there is none to
     /// send.
     #[must_use]
     pub fn header(&self, rejection: &Rejection) -> Option<String> {
-        let mut text = String::from("Bearer ");
+        let is_proof = matches!(
+            rejection,
+            Rejection::Unproved { .. } | Rejection::NeedsNonce
+        );
+        let wants_proof = self.is_bound || is_proof;
+        let mut text = String::from(if wants_proof { "DPoP " } else { "Bearer " });
         text.push_str(match &self.metadata {
             Some(_) => "resource_metadata=",
             None => "realm=",
@@ -41,6 +60,8 @@ impl Challenge {
             Rejection::Missing => (None, &*self.scope),
             Rejection::Malformed { .. } => (Some("invalid_request"), &*self.scope),
             Rejection::Invalid { .. } => (Some("invalid_token"), &*self.scope),
+            Rejection::Unproved { .. } => (Some("invalid_dpop_proof"), &*self.scope),
+            Rejection::NeedsNonce => (Some("use_dpop_nonce"), &*self.scope),
             Rejection::InsufficientScope { needed } => (Some("insufficient_scope"), &**needed),
             Rejection::Unavailable { .. } | Rejection::TooManyAttempts => return None,
         };
@@ -53,6 +74,10 @@ impl Challenge {
             quote(&mut text, error);
             text.push_str(", error_description=");
             quote(&mut text, &rejection.to_string());
+        }
+        if wants_proof {
+            text.push_str(", algs=");
+            quote(&mut text, &PROOF_ALGORITHMS.join(" "));
         }
         Some(text)
     }
@@ -76,6 +101,8 @@ pub struct ResourceMetadata {
     pub authorization_servers: Vec<String>,
     /// The scopes that mean something here.
     pub scopes: Vec<String>,
+    /// True if no token is taken but those that are bound to a key (RFC 9449).
+    pub bound_tokens_required: bool,
 }
 
 impl ResourceMetadata {
@@ -104,6 +131,8 @@ impl ResourceMetadata {
             "authorization_servers": self.authorization_servers,
             "scopes_supported": scopes,
             "bearer_methods_supported": ["header"],
+            "dpop_signing_alg_values_supported": PROOF_ALGORITHMS,
+            "dpop_bound_access_tokens_required": self.bound_tokens_required,
             "resource_name": "OwlClaw MCP",
         })
         .to_string()
@@ -149,12 +178,15 @@ mod tests {
             resource: "https://host/mcp".to_owned(),
             authorization_servers: vec!["https://login.example".to_owned()],
             scopes: vec!["tools".to_owned(), OFFLINE_ACCESS.to_owned()],
+            bound_tokens_required: true,
         };
         let document: serde_json::Value = serde_json::from_str(&metadata.document()).unwrap();
         assert_eq!(document["resource"], "https://host/mcp");
         let servers = json!(["https://login.example"]);
         assert_eq!(document["authorization_servers"], servers);
         assert_eq!(document["scopes_supported"], json!(["tools"]));
+        assert_eq!(document["dpop_bound_access_tokens_required"], true);
+        assert_eq!(document["dpop_signing_alg_values_supported"][0], "ES256");
     }
 
     #[test]
@@ -214,6 +246,22 @@ mod tests {
                 "{beginning}\"mcp admin\", error=\"insufficient_scope\", \
                  error_description=\"the token lacks a scope\""
             )
+        );
+        let proof = header(Rejection::Unproved { why: "it is old" }).unwrap();
+        let algorithms = PROOF_ALGORITHMS.join(" ");
+        let end = format!(
+            "error=\"invalid_dpop_proof\", error_description=\"it is old\", algs=\"{algorithms}\""
+        );
+        assert!(
+            proof.starts_with("DPoP resource_metadata=") && proof.ends_with(&end),
+            "{proof}"
+        );
+        let nonce = header(Rejection::NeedsNonce).unwrap();
+        assert!(nonce.contains("error=\"use_dpop_nonce\""), "{nonce}");
+        let bound = challenge.clone().with_bound_tokens(true);
+        let missing = bound.header(&Rejection::Missing).unwrap();
+        assert!(
+            missing.starts_with("DPoP ") && missing.ends_with(&format!("algs=\"{algorithms}\""))
         );
         assert_eq!(header(Rejection::TooManyAttempts), None);
         assert_eq!(

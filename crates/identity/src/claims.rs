@@ -20,10 +20,7 @@ pub(crate) fn identity(
     if !audiences(claims).any(|audience| options.accepts_audience(audience)) {
         return Rejection::invalid("the token is for another audience");
     }
-    if claims.get("cnf").is_some_and(|it| !it.is_null()) {
-        // RFC 9449 §7.1, RFC 8705 §3: whoever only has the token must not be let in with it.
-        return Rejection::invalid("the token is bound to a key, which is not checked here");
-    }
+    let bound_to = bound_to(claims)?;
     let scopes: Vec<&str> = words(claims.get("scope"))
         .chain(words(claims.get("scp")))
         .collect();
@@ -57,8 +54,25 @@ pub(crate) fn identity(
         },
         expires: Some(expires),
         revocation: None,
+        bound_to,
     })
 }
+
+/// Thumbprint of the key that a token is bound to. Whoever only has the token must not be let in with it, so that any other
+/// binding than this one (RFC 8705, section 3) is refused.
+fn bound_to(claims: &Value) -> Result<Option<Arc<str>>, Rejection> {
+    let confirmation = match claims.get("cnf") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Object(confirmation)) if confirmation.len() == 1 => confirmation,
+        Some(_) => return Rejection::invalid(OTHER_BINDING),
+    };
+    match confirmation.get("jkt") {
+        Some(Value::String(thumbprint)) => Ok(Some(thumbprint.as_str().into())),
+        _ => Rejection::invalid(OTHER_BINDING),
+    }
+}
+
+const OTHER_BINDING: &str = "the token is bound to something that is not checked here";
 
 /// Time at which the token expires, leeway included, if it is valid at `now`.
 fn times(

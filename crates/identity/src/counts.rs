@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Counts {
     accepted: [AtomicU64; 4],
-    refused: [AtomicU64; 6],
+    refused: [AtomicU64; 8],
 }
 
 /// In the order of [`Counts::accepted`].
 const MEANS: [&str; 4] = ["api_key", "jwt", "introspection", "certificate"];
 /// In the order of [`Counts::refused`].
-const REASONS: [&str; 6] = [
+const REASONS: [&str; 8] = [
     "missing",
     "malformed",
     "invalid",
+    "unproved",
+    "needs_nonce",
     "insufficient_scope",
     "unavailable",
     "too_many_attempts",
@@ -39,7 +41,7 @@ impl Counts {
 
     /// Number of refused credentials by the name of the reason.
     #[must_use]
-    pub fn all_refused(&self) -> [(&'static str, u64); 6] {
+    pub fn all_refused(&self) -> [(&'static str, u64); 8] {
         read(&self.refused, &REASONS)
     }
 }
@@ -76,6 +78,8 @@ mod tests {
             Rejection::Missing,
             Rejection::Malformed { why: "x" },
             Rejection::Invalid { why: "x" },
+            Rejection::Unproved { why: "x" },
+            Rejection::NeedsNonce,
             Rejection::InsufficientScope { needed: "x".into() },
             Rejection::Unavailable { why: "x" },
             Rejection::TooManyAttempts,

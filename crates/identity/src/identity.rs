@@ -21,6 +21,9 @@ pub struct Identity {
     pub expires: Option<SystemTime>,
     /// Signal of the revocation; `None` for a proof that cannot be revoked while it is used.
     pub revocation: Option<Revocation>,
+    /// Thumbprint of the key that a token is bound to (`cnf.jkt`, RFC 9449, section 6): without a proof of that key the token
+    /// proves nothing. `None` for what is bound to none.
+    pub bound_to: Option<Arc<str>>,
 }
 
 /// Expiry of a proof that may be revoked before.
@@ -105,6 +108,15 @@ pub enum Rejection {
         /// A sentence.
         why: &'static str,
     },
+    /// A token that is bound to a key, without a good proof of that key (RFC 9449). HTTP: 401 with `invalid_dpop_proof`.
+    #[error("{why}")]
+    Unproved {
+        /// A sentence.
+        why: &'static str,
+    },
+    /// A proof of a key without a nonce of this server, or with one that is over. HTTP: 401 with `use_dpop_nonce`.
+    #[error("the proof needs a nonce of this server")]
+    NeedsNonce,
     /// Valid credentials whose scopes do not allow the call. HTTP: 403.
     #[error("the token lacks a scope")]
     InsufficientScope {
@@ -130,6 +142,8 @@ impl Rejection {
             Self::Missing => "missing",
             Self::Malformed { .. } => "malformed",
             Self::Invalid { .. } => "invalid",
+            Self::Unproved { .. } => "unproved",
+            Self::NeedsNonce => "needs_nonce",
             Self::InsufficientScope { .. } => "insufficient_scope",
             Self::Unavailable { .. } => "unavailable",
             Self::TooManyAttempts => "too_many_attempts",

@@ -123,6 +123,14 @@ impl KeySet {
     }
 }
 
+/// Returns true if the key in `jwk` has signed `token`, by an algorithm that the key is for.
+pub(crate) fn verifies(jwk: &Value, token: &Compact<'_>) -> bool {
+    Key::of(jwk.clone()).is_some_and(|key| {
+        let is_for = key.algorithm.is_none_or(|it| it == token.algorithm);
+        is_for && key.public.fits(token.algorithm) && key.public.has_signed(token)
+    })
+}
+
 impl Key {
     fn of(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;

@@ -42,6 +42,7 @@ mod claims;
 mod compact;
 mod counts;
 mod discovery;
+mod dpop;
 mod fetch;
 mod identity;
 mod introspection;
@@ -59,8 +60,9 @@ pub use crate::{
     api_keys::{ApiKeys, KeyChange},
     attempts::FailedAttempts,
     certificates::{CertificateName, CertificateOptions, Certificates},
-    challenge::{Challenge, ResourceMetadata, canonical_resource},
+    challenge::{Challenge, PROOF_ALGORITHMS, ResourceMetadata, canonical_resource},
     counts::Counts,
+    dpop::{Presented, Proofs},
     fetch::{FetchKeys, Fetched},
     identity::{Identity, MAX_PRINCIPAL, Means, Rejection, Revocation},
     introspection::{AskIssuer, Asked, BadIntrospection, Introspection, IntrospectionOptions},

@@ -2,6 +2,7 @@
 //! client that starts the server on stdio.
 
 mod answer;
+mod bound;
 mod credentials;
 mod fetch;
 
@@ -26,6 +27,7 @@ use super::notes;
 use super::store::ServedMcpServer;
 use crate::Failure;
 use answer::Lines;
+use bound::BoundTokens;
 use config::{Config, Identity, StdioIdentity, Transport};
 use credentials::Credentials;
 use fetch::{Ask, Fetch};
@@ -53,6 +55,8 @@ pub(super) struct Identification {
     /// Advice for clients that show no proof.
     advice: String,
     metadata: Option<Metadata>,
+    /// Checks of proofs for tokens that are bound to a key.
+    bound: BoundTokens,
     attempts: FailedAttempts,
     counts: Counts,
     lines: Lines,
@@ -141,7 +145,9 @@ impl Identification {
                 .certificates
                 .as_ref()
                 .map(|it| Certificates::new(it.options())),
-            challenge: Challenge::new(url, &identity.scopes()),
+            challenge: Challenge::new(url, &identity.scopes())
+                .with_bound_tokens(takes_tokens && identity.dpop.required),
+            bound: BoundTokens::open(identity)?,
             metadata,
             attempts: FailedAttempts::default(),
             counts: Counts::default(),
@@ -294,6 +300,7 @@ impl Identification {
     fn now(
         &self,
         found: &Credentials<'_>,
+        request: &Parts,
         peer: &Peer,
         now: SystemTime,
     ) -> Result<Option<Principal>, Rejection> {
@@ -312,10 +319,18 @@ impl Identification {
                 }
             }
         };
+        if let Some(token) = &token {
+            self.bound.check(token, found, request, now)?;
+        }
         self.joined(found, token, peer, now).map(Some)
     }
 
-    async fn later(&self, found: &Credentials<'_>, peer: &Peer) -> Result<Principal, Rejection> {
+    async fn later(
+        &self,
+        found: &Credentials<'_>,
+        request: &Parts,
+        peer: &Peer,
+    ) -> Result<Principal, Rejection> {
         let token = match found.token {
             None => None,
             Some(token) => {
@@ -329,7 +344,11 @@ impl Identification {
                 Some(self.counted(outcome, peer)?)
             }
         };
-        self.joined(found, token, peer, SystemTime::now())
+        let now = SystemTime::now();
+        if let Some(token) = &token {
+            self.bound.check(token, found, request, now)?;
+        }
+        self.joined(found, token, peer, now)
     }
 
     /// Proofs of different principals prove nothing; of the same one they add up.
@@ -420,7 +439,11 @@ impl Identification {
                 "a request was not let in"
             );
         }
-        answer::refused(&self.challenge, rejection, &self.advice)
+        let nonce = match rejection {
+            Rejection::NeedsNonce => self.bound.nonce(),
+            _ => None,
+        };
+        answer::refused(&self.challenge, rejection, &self.advice, nonce.as_deref())
     }
 
     async fn follow_keys(
@@ -478,11 +501,11 @@ impl Authenticate for Identification {
         if found.are_none() && (self.certificates.is_none() || peer.certificate().is_none()) {
             return Authentication::Done(refused(Rejection::Missing));
         }
-        match self.now(&found, peer, SystemTime::now()) {
+        match self.now(&found, request, peer, SystemTime::now()) {
             Ok(Some(principal)) => Authentication::Done(Ok(self.with_token(principal, &found))),
             Err(rejection) => Authentication::Done(refused(rejection)),
             Ok(None) => Authentication::Later(Box::pin(async move {
-                let outcome: Authenticated = match self.later(&found, peer).await {
+                let outcome: Authenticated = match self.later(&found, request, peer).await {
                     Ok(principal) => Ok(self.with_token(principal, &found)),
                     Err(rejection) => Err(self.refused(&rejection, peer)),
                 };
@@ -540,6 +563,7 @@ fn metadata(identity: &Identity) -> Option<Metadata> {
     let document = ResourceMetadata {
         authorization_servers: identity.authorization_servers(),
         scopes: identity.scopes(),
+        bound_tokens_required: identity.dpop.required,
         resource,
     };
     Some(Metadata { document, path })

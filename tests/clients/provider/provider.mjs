@@ -67,6 +67,8 @@ function provide(key) {
       clientCredentials: { enabled: true },
       introspection: { enabled: true },
       revocation: { enabled: true },
+      // Tokens are bound to a key where a client brings a proof of one (RFC 9449).
+      dPoP: { enabled: true },
       resourceIndicators: {
         enabled: true,
         defaultResource: () => undefined,

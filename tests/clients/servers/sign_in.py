@@ -82,7 +82,7 @@ class Client:
         return json.loads(file.read_text())
 
 
-def person(client: Client, call: list[str], expected: str) -> None:
+def person(client: Client, call: list[str], expected: str, is_bound: bool) -> None:
     """From a refusal to an answer, by a sign-in in a browser; then the token's renewal, and its end."""
     refused = client.run("tools")
     demand(refused.returncode == 1 and "client login" in refused.stderr, refused)
@@ -97,7 +97,9 @@ def person(client: Client, call: list[str], expected: str) -> None:
     told = client.run(*call)
     demand(told.returncode == 0 and expected in told.stdout, told)
     demand(client.kept()["tokens"]["access_token"] != first["access_token"], "the token was not renewed")
-    demand(client.kept()["tokens"]["refresh_token"] != first["refresh_token"], "its renewal was not kept")
+    # This issuer replaces refresh tokens that anybody could use, and not those that are bound to a key.
+    is_replaced = client.kept()["tokens"]["refresh_token"] != first["refresh_token"]
+    demand(is_replaced != is_bound, "its renewal was not kept")
     for text in (json.dumps(first["access_token"]).strip('"'), first["refresh_token"]):
         demand(text not in signed_in.stdout + signed_in.stderr + told.stderr, "a token was printed")
     gone = client.run("logout")
@@ -158,6 +160,17 @@ def revoked(issuer: Certified, url: str) -> None:
     demand(status(url, token) == 401, "a token is accepted that was taken back")
 
 
+def stolen(client: Client, call: list[str], expected: str) -> None:
+    """A token that is bound to a key (RFC 9449), which is worth nothing without the key."""
+    signed_in = client.login()
+    demand(signed_in.returncode == 0, signed_in)
+    tokens = client.kept()["tokens"]
+    demand(tokens.get("dpop_key"), "the token is not bound to a key")
+    demand(status(client.url, tokens["access_token"]) == 401, "a bound token is accepted without a proof")
+    told = client.run(*call)
+    demand(told.returncode == 0 and expected in told.stdout, told)
+
+
 def private_key(openssl: list[str], path: Path) -> Path:
     subprocess.run(["openssl", "genpkey", *openssl, "-out", path], check=True, capture_output=True)
     return path
@@ -214,10 +227,23 @@ def main() -> None:
                 },
             }  # fmt: skip
             (work / "asking.json").write_text(json.dumps({"mcp_server": asking}))
+            bound = free_port()
+            binding = {
+                **own,
+                "http": {"port": bound},
+                "ledger": {"path": str(work / "bound.db")},
+                "identity": {
+                    **own["identity"],
+                    "resource": f"http://127.0.0.1:{bound}/mcp",
+                    "dpop": {"required": True, "nonces": True},
+                },
+            }
+            (work / "bound.json").write_text(json.dumps({"mcp_server": binding}))
             servers = [
                 ([python, HERE / "tried.py", "mcp-2", "http", str(port)], port, ["call", "add", "--args", '{"a": 1, "b": 2}'], "3"),
                 ([asked.binary, "start", "--config", work / "own.json"], ours, ["call", "hello"], "hello"),
                 ([asked.binary, "start", "--config", work / "asking.json"], opaque, ["call", "hello"], "hello"),
+                ([asked.binary, "start", "--config", work / "bound.json"], bound, ["call", "hello"], "hello"),
             ]
             for command, port, call, expected in servers:
                 log = (work / "server.log").open("ab")
@@ -228,16 +254,18 @@ def main() -> None:
                 try:
                     wait_for(port, server)
                     client = Client(asked.binary, work, f"http://127.0.0.1:{port}/mcp")
-                    person(client, call, expected)
+                    person(client, call, expected, port == bound)
                     programs(client, call, expected, issuer.url, key, other)
                     if port == opaque:
                         revoked(issuer, asks)
+                    if port == bound:
+                        stolen(client, call, expected)
                 except BaseException:
                     print((work / "server.log").read_text()[-3000:], file=sys.stderr)
                     raise
                 finally:
                     end(server)
-    print(f"signed in at oidc-provider: a person, a secret, a key, at three servers; {time.monotonic() - began:.0f} s")
+    print(f"signed in at oidc-provider: a person, a secret, a key, at four servers, one of which wants tokens that are bound to a key; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use testkit::{
     GENEROUS, HttpRequest, HttpResponse, HttpServer, MODERN, OldSse, SseStream, StdioServer,
 };
@@ -491,13 +492,54 @@ impl Pair {
     }
 
     fn token(&self, id: &str, claims: &Value) -> String {
-        let signed = unsigned(&json!({"alg": "ES256", "kid": id, "typ": "at+jwt"}), claims);
+        self.signed(&json!({"alg": "ES256", "kid": id, "typ": "at+jwt"}), claims)
+    }
+
+    fn public(&self) -> Value {
+        let mut jwk = self.jwk("");
+        jwk.as_object_mut().unwrap().remove("kid");
+        jwk
+    }
+
+    /// Thumbprint of the public half (RFC 7638).
+    fn thumbprint(&self) -> String {
+        let jwk = self.public();
+        let text = format!(
+            "{{\"crv\":{},\"kty\":{},\"x\":{},\"y\":{}}}",
+            jwk["crv"], jwk["kty"], jwk["x"], jwk["y"]
+        );
+        base64url(&Sha256::digest(text))
+    }
+
+    /// A request with a token that is bound to this key, and a proof with these claims besides the usual ones.
+    fn proved(&self, request: HttpRequest, token: &str, more: &Value) -> HttpRequest {
+        let mut claims = json!({
+            "jti": base64url(&random()),
+            "htm": "POST", "htu": RESOURCE, "iat": now(), "ath": base64url(&Sha256::digest(token)),
+        });
+        for (name, value) in more.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        let header = json!({"typ": "dpop+jwt", "alg": "ES256", "jwk": self.public()});
+        let proof = self.signed(&header, &claims);
+        let request = request.header("authorization", &format!("DPoP {token}"));
+        request.header("dpop", &proof)
+    }
+
+    fn signed(&self, header: &Value, claims: &Value) -> String {
+        let signed = unsigned(header, claims);
         let signature = self
             .0
             .sign(&SystemRandom::new(), signed.as_bytes())
             .unwrap();
         format!("{signed}.{}", base64url(signature.as_ref()))
     }
+}
+
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    ring::rand::SecureRandom::fill(&SystemRandom::new(), &mut bytes).unwrap();
+    bytes
 }
 
 fn unsigned(header: &Value, claims: &Value) -> String {
@@ -650,6 +692,166 @@ async fn tokens_of_two_issuers_are_told_apart_and_forged_ones_refused() {
         assert!(!server.stderr().contains(token.as_str()));
         assert!(!server.stderr().contains(token.rsplit('.').next().unwrap()));
     }
+}
+
+#[tokio::test]
+async fn a_token_that_is_bound_to_a_key_is_good_with_a_fresh_proof_of_it_alone() {
+    let (issuer, key, other) = (Pair::new(), Pair::new(), Pair::new());
+    let corp = Issuer::start(set(&[(&issuer, "k")])).await;
+    let partner = Issuer::start(set(&[(&issuer, "k")])).await;
+    let site = with_issuers(&corp, &partner);
+    let file = site.read("mcp-server.yaml");
+    let mut file: Value = serde_json::from_str(&file).unwrap();
+    file["mcp_server"]["http"]["websocket"] = json!({"enabled": true});
+    site.write("mcp-server.yaml", file.to_string());
+    let server = site.http().await;
+    is_recognised(&server, true).await;
+    let bound = |key: &Pair| {
+        let mut claims = claims(CORP, "ana");
+        claims["cnf"] = json!({"jkt": key.thumbprint()});
+        issuer.token("k", &claims)
+    };
+    let token = bound(&key);
+    let free = issuer.token("k", &claims(CORP, "bob"));
+    let none = json!({});
+    let good = key.proved(list(), &token, &none);
+    assert_eq!(ask(&server, &good).await.status, 200);
+    let queried = json!({"htu": format!("{RESOURCE}?x=1")});
+    let also = key.proved(list(), &token, &queried);
+    assert_eq!(ask(&server, &also).await.status, 200);
+    // Each route has its own address.
+    let health = |htu: &str| {
+        let more = json!({"htm": "GET", "htu": htu});
+        key.proved(HttpRequest::get("/metrics"), &token, &more)
+    };
+    let origin = RESOURCE.strip_suffix("/mcp").unwrap();
+    let metrics = ask(&server, &health(&format!("{origin}/metrics"))).await;
+    assert_eq!(metrics.status, 403, "who it is was proved: {metrics:?}");
+    let upgrade = HttpRequest::get("/mcp/ws")
+        .header("upgrade", "websocket")
+        .header("connection", "upgrade")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-protocol", "mcp")
+        .header("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==");
+    let refused = [
+        ("a replay", good.clone()),
+        ("a stolen token", bearer(list(), &token)),
+        (
+            "no proof",
+            list().header("authorization", &format!("DPoP {token}")),
+        ),
+        (
+            "a proof of another key",
+            other.proved(list(), &token, &none),
+        ),
+        (
+            "a proof for another token",
+            key.proved(
+                list(),
+                &token,
+                &json!({"ath": base64url(&Sha256::digest(&free))}),
+            ),
+        ),
+        (
+            "another method",
+            key.proved(list(), &token, &json!({"htm": "GET"})),
+        ),
+        (
+            "another address",
+            key.proved(list(), &token, &json!({"htu": "https://evil.example/mcp"})),
+        ),
+        ("the address of another route", health(RESOURCE)),
+        (
+            "too old",
+            key.proved(list(), &token, &json!({"iat": now() - 120})),
+        ),
+        (
+            "too early",
+            key.proved(list(), &token, &json!({"iat": now() + 120})),
+        ),
+        (
+            "a WebSocket",
+            key.proved(
+                upgrade,
+                &token,
+                &json!({"htm": "GET", "htu": format!("{origin}/mcp/ws")}),
+            ),
+        ),
+    ];
+    for (what, request) in refused {
+        let refused = ask(&server, &request).await;
+        assert_eq!(refused.status, 401, "{what}: {refused:?}");
+        let challenge = refused.header("www-authenticate").unwrap();
+        assert!(
+            challenge.starts_with("DPoP ")
+                && challenge.contains("error=\"invalid_dpop_proof\"")
+                && challenge.contains("algs=\"ES256"),
+            "{what}: {challenge}"
+        );
+    }
+    // A token without a key is one for `Bearer`, and a proof beside it changes nothing.
+    assert_eq!(ask(&server, &bearer(list(), &free)).await.status, 200);
+    let pretends = ask(&server, &key.proved(list(), &free, &none)).await;
+    assert_eq!(pretends.status, 401, "{pretends:?}");
+    let metadata = ask(
+        &server,
+        &HttpRequest::get("/.well-known/oauth-protected-resource"),
+    )
+    .await;
+    let metadata = metadata.json();
+    assert_eq!(metadata["dpop_bound_access_tokens_required"], false);
+    assert_eq!(metadata["dpop_signing_alg_values_supported"][0], "ES256");
+    // Many at once with one proof: one of them is let in.
+    let once = key.proved(list(), &token, &none);
+    let storm = (0..50).map(|_| {
+        let (client, once) = (server.client(), once.clone());
+        tokio::spawn(async move { client.exchange(&once).await.status })
+    });
+    let mut good = 0;
+    for status in storm.collect::<Vec<_>>() {
+        good += usize::from(status.await.unwrap() == 200);
+    }
+    assert_eq!(good, 1);
+}
+
+#[tokio::test]
+async fn no_token_without_a_key_is_taken_where_that_is_wanted_and_proofs_have_a_nonce() {
+    let (issuer, key) = (Pair::new(), Pair::new());
+    let corp = Issuer::start(set(&[(&issuer, "k")])).await;
+    let site = Site::new(json!({"identity": {
+        "resource": RESOURCE, "jwt": {"corp": {"issuer": CORP, "jwks_url": corp.url()}},
+        "dpop": {"required": true, "nonces": true},
+    }}));
+    let server = site.http().await;
+    is_recognised(&server, true).await;
+    let nobody = ask(&server, &list()).await;
+    let challenge = nobody.header("www-authenticate").unwrap();
+    assert!(challenge.starts_with("DPoP "), "{challenge}");
+    let free = issuer.token("k", &claims(CORP, "ana"));
+    let refused = ask(&server, &bearer(list(), &free)).await;
+    assert_eq!(refused.status, 401, "{refused:?}");
+    let mut claims = claims(CORP, "ana");
+    claims["cnf"] = json!({"jkt": key.thumbprint()});
+    let token = issuer.token("k", &claims);
+    let refused = ask(&server, &key.proved(list(), &token, &json!({}))).await;
+    assert_eq!(refused.status, 401, "{refused:?}");
+    let challenge = refused.header("www-authenticate").unwrap();
+    assert!(
+        challenge.contains("error=\"use_dpop_nonce\""),
+        "{challenge}"
+    );
+    let nonce = json!({"nonce": refused.header("dpop-nonce").expect("a nonce")});
+    for _ in 0..2 {
+        let good = key.proved(list(), &token, &nonce);
+        assert_eq!(ask(&server, &good).await.status, 200);
+        assert_eq!(ask(&server, &good).await.status, 401, "it is good once");
+    }
+    let site = Site::new(
+        json!({"transport": "http", "identity": {"api_keys": {}, "dpop": {"required": true}}}),
+    );
+    let said = run(site.command(&["config", "validate"])).await;
+    let told = said.output + &said.messages;
+    assert!(told.contains("`identity.dpop` is of no use"), "{told}");
 }
 
 /// Asks over and over, over one connection, until the status is this one.

@@ -37,6 +37,8 @@ pub struct Identity {
     pub jwt: BTreeMap<String, Jwt>,
     /// An issuer of tokens that only it can read, and that is asked about them (RFC 7662).
     pub introspection: Option<Introspection>,
+    /// Tokens that are bound to a key of their client (RFC 9449).
+    pub dpop: Dpop,
     /// Client certificates, which `http.tls.client_ca_file` must vouch for.
     pub certificates: Option<ClientCertificates>,
     /// Allow a token or a certificate to name the principal of an API key. Without this, the
@@ -63,6 +65,7 @@ impl Default for Identity {
             api_keys: None,
             jwt: BTreeMap::new(),
             introspection: None,
+            dpop: Dpop::default(),
             certificates: None,
             shared_principals: false,
             operator_roles: roles(&["operator"]),
@@ -214,6 +217,17 @@ impl Default for Introspection {
             remember_seconds: 30,
         }
     }
+}
+
+/// Tokens that are bound to a key of their client (RFC 9449). They are taken with a proof of the key, and refused without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dpop {
+    /// Refuse tokens that are bound to no key.
+    pub required: bool,
+    /// Take proofs with a nonce of this server alone: none can be made in advance, and none that another server behind the same
+    /// name has taken is good here.
+    pub nonces: bool,
 }
 
 /// Signature algorithm of a token, as RFC 7518 and RFC 8037 name it.
@@ -489,6 +503,14 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let message = "`identity.stdio: required` needs keys".to_owned();
         let hint = "add `api_keys: {}` and make a key with `owlclaw-mcp keys create`";
         error("identity.stdio", message, hint);
+    }
+    if identity.dpop != Dpop::default() && !identity.takes_tokens() {
+        let message = "`identity.dpop` is of no use without `jwt` or `introspection`".to_owned();
+        error(
+            "identity.dpop",
+            message,
+            "configure one of them, or take it out",
+        );
     }
     let resource = identity.resource.as_deref();
     if let Some(resource) = resource {

@@ -134,6 +134,18 @@ async fn an_answer_makes_an_identity_and_is_used_again_for_a_while() {
 }
 
 #[tokio::test]
+async fn an_answer_says_which_key_a_token_is_bound_to() {
+    for (binding, expected) in [(json!({"jkt": "x"}), Some("x")), (Value::Null, None)] {
+        let issuer = Scripted::new(&with("cnf", binding));
+        let introspection = issuer.introspection();
+        let identity = introspection.verify_later("opaque", noon).await.unwrap();
+        assert_eq!(identity.bound_to.as_deref(), expected);
+        let again = introspection.verify("opaque", noon()).unwrap().unwrap();
+        assert_eq!(again.bound_to.as_deref(), expected, "remembered");
+    }
+}
+
+#[tokio::test]
 async fn a_token_expires_while_its_answer_is_remembered() {
     let issuer = Scripted::new(&with("exp", json!(1_010)));
     let introspection = issuer.introspection();
@@ -187,7 +199,13 @@ async fn answers_that_prove_too_little_let_nobody_in() {
     check(with("nbf", json!(5_000)), "not good yet").await;
     check(with("sub", Value::Null), "whose it is").await;
     check(with("scope", json!("other")), "lacks a scope").await;
-    check(with("cnf", json!({"jkt": "x"})), "bound to a key").await;
+    for other in [
+        json!({"x5t#S256": "x"}),
+        json!({"jkt": "x", "kid": "y"}),
+        json!("x"),
+    ] {
+        check(with("cnf", other), "bound to something").await;
+    }
     check(with("token_type", json!("refresh_token")), "another kind").await;
     check(with("typ", json!("Refresh")), "another kind").await;
     check(with("typ", json!(["Bearer"])), "another kind").await;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod certificates;
+mod dpop;
 mod fetching;
 mod finding;
 mod forge;

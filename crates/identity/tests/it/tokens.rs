@@ -262,7 +262,14 @@ async fn claims_must_be_about_here_and_now() {
         (json!({"sub": "ana\n"}), "principal"),
         (json!({"sub": "an\u{202e}a"}), "principal"),
         (json!({"sub": "x".repeat(257)}), "principal"),
-        (json!({"cnf": {"jkt": "x"}}), "bound to a key"),
+        (json!({"cnf": {"x5t#S256": "x"}}), "bound to something"),
+        (
+            json!({"cnf": {"jkt": "x", "x5t#S256": "x"}}),
+            "bound to something",
+        ),
+        (json!({"cnf": {"jkt": 7}}), "bound to something"),
+        (json!({"cnf": {}}), "bound to something"),
+        (json!({"cnf": "x"}), "bound to something"),
     ];
     for (changes, expected) in rows {
         let why = why(with(changes.clone()));

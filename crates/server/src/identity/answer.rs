@@ -23,9 +23,13 @@ pub(super) fn refused(
     challenge: &Challenge,
     rejection: &Rejection,
     advice: &str,
+    nonce: Option<&str>,
 ) -> Box<PlainResponse> {
     let status = match rejection {
-        Rejection::Missing | Rejection::Invalid { .. } => StatusCode::UNAUTHORIZED,
+        Rejection::Missing
+        | Rejection::Invalid { .. }
+        | Rejection::Unproved { .. }
+        | Rejection::NeedsNonce => StatusCode::UNAUTHORIZED,
         Rejection::Malformed { .. } => StatusCode::BAD_REQUEST,
         Rejection::InsufficientScope { .. } => StatusCode::FORBIDDEN,
         Rejection::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -50,6 +54,9 @@ pub(super) fn refused(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(seconds) = retry_after {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if let Some(nonce) = nonce.and_then(|it| HeaderValue::try_from(it).ok()) {
+        headers.insert("dpop-nonce", nonce);
     }
     if let Some(challenge) = challenge.header(rejection)
         && let Ok(value) = HeaderValue::try_from(challenge)

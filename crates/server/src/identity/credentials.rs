@@ -11,11 +11,18 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// and MCP forbids it).
 const IN_QUERY: [&str; 3] = ["access_token", "api_key", "apikey"];
 
+/// Header with the proof of a key that a token is bound to (RFC 9449 §4.1).
+const DPOP: HeaderName = HeaderName::from_static("dpop");
+
 /// Proofs that a request carries; at most one of a kind.
 #[derive(Debug, Default)]
 pub(super) struct Credentials<'a> {
     pub(super) keys: [Option<&'a str>; 2],
     pub(super) token: Option<&'a str>,
+    /// Scheme `DPoP`: the token is said to be bound to a key.
+    pub(super) is_bound: bool,
+    /// Proof of a key.
+    pub(super) proof: Option<&'a str>,
 }
 
 impl<'a> Credentials<'a> {
@@ -31,11 +38,18 @@ impl<'a> Credentials<'a> {
         let headers = &request.headers;
         let mut credentials = Self::default();
         if let Some(value) = only(headers, &header::AUTHORIZATION).map_err(|()| TWICE)? {
-            let bearer = bearer(value)?;
-            match ApiKey::is_one(bearer) {
-                true => credentials.keys[0] = Some(bearer),
-                false => credentials.token = Some(bearer),
+            let (shown, is_bound) = shown(value)?;
+            match ApiKey::is_one(shown) && !is_bound {
+                true => credentials.keys[0] = Some(shown),
+                false => credentials.token = Some(shown),
             }
+            credentials.is_bound = is_bound;
+        }
+        if let Some(value) = only(headers, &DPOP).map_err(|()| TWICE)? {
+            let Ok(proof) = value.to_str() else {
+                return malformed("`DPoP` is not readable");
+            };
+            credentials.proof = Some(proof.trim());
         }
         if let Some(value) = only(headers, &API_KEY).map_err(|()| TWICE)? {
             let Ok(key) = value.to_str() else {
@@ -64,27 +78,28 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a Head
     }
 }
 
-/// Token after `Bearer`, in the characters that RFC 6750 §2.1 allows.
-fn bearer(value: &HeaderValue) -> Result<&str, Rejection> {
+/// Token after `Bearer` or `DPoP`, in the characters that RFC 6750 §2.1 allows, and true after the latter.
+fn shown(value: &HeaderValue) -> Result<(&str, bool), Rejection> {
     let Ok(text) = value.to_str() else {
         return Err(Rejection::Malformed {
             why: "`Authorization` is not readable",
         });
     };
     let (scheme, token) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-    if !scheme.eq_ignore_ascii_case("bearer") {
+    let is_bound = scheme.eq_ignore_ascii_case("dpop");
+    if !is_bound && !scheme.eq_ignore_ascii_case("bearer") {
         return Err(Rejection::Invalid {
-            why: "only bearer tokens and API keys are accepted",
+            why: "only tokens and API keys are accepted",
         });
     }
     let token = token.trim();
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     if token.is_empty() || !token.bytes().all(is_legal) {
         return Err(Rejection::Malformed {
-            why: "what follows `Bearer` is no token",
+            why: "what follows the scheme is no token",
         });
     }
-    Ok(token)
+    Ok((token, is_bound))
 }
 
 fn asks_in_query(uri: &Uri) -> bool {
@@ -114,18 +129,30 @@ mod tests {
         let parts = request.into_parts().0;
         let found = Credentials::of(&parts).map_err(|rejection| rejection.as_str())?;
         let keys = found.keys.iter().flatten().map(|key| format!("key {key}"));
-        let token = found.token.iter().map(|token| format!("token {token}"));
-        Ok(keys.chain(token).collect())
+        let kind = if found.is_bound {
+            "bound token"
+        } else {
+            "token"
+        };
+        let token = found.token.iter().map(|token| format!("{kind} {token}"));
+        let proof = found.proof.iter().map(|proof| format!("proof {proof}"));
+        Ok(keys.chain(token).chain(proof).collect())
     }
 
     #[test]
     fn only_what_is_plain_is_taken() {
         type Case<'a> = (&'a [(&'static str, &'a str)], &'a [&'a str]);
-        let found: [Case<'_>; 7] = [
+        let found: [Case<'_>; 9] = [
             (&[], &[]),
             (&[("authorization", "Bearer a.b.c")], &["token a.b.c"]),
             (&[("authorization", "bEARER   a.b.c ")], &["token a.b.c"]),
             (&[("authorization", "Bearer owl_x")], &["key owl_x"]),
+            (
+                &[("authorization", "DPoP t"), ("dpop", "a.b.c")],
+                &["bound token t", "proof a.b.c"],
+            ),
+            // No key has a binding.
+            (&[("authorization", "dpop owl_x")], &["bound token owl_x"]),
             (&[("x-api-key", " owl_x ")], &["key owl_x"]),
             (&[("x-api-key", "anything")], &["key anything"]),
             (
@@ -136,12 +163,13 @@ mod tests {
         for (headers, expected) in found {
             assert_eq!(read("/mcp", headers).unwrap(), expected, "{headers:?}");
         }
-        let refused: [(&[(&'static str, &str)], &str); 9] = [
+        let refused: [(&[(&'static str, &str)], &str); 10] = [
             (
                 &[("authorization", "Bearer a"), ("authorization", "Bearer a")],
                 "malformed",
             ),
             (&[("x-api-key", "a"), ("x-api-key", "a")], "malformed"),
+            (&[("dpop", "a.b.c"), ("dpop", "a.b.c")], "malformed"),
             (&[("authorization", "Bearer a, Bearer b")], "malformed"),
             (&[("authorization", "Bearer a b")], "malformed"),
             (&[("authorization", "Bearer ")], "malformed"),
