@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Event {
     /// Calls cannot be recorded, so none is carried out.
     LedgerUnavailable,
+    /// Verification has found the ledger to be damaged.
+    LedgerDamaged,
     /// Use cannot be counted, so no call is admitted.
     QuotaStoreUnavailable,
     /// Processes of the application end again and again, or do not start.
@@ -29,8 +31,9 @@ pub enum Event {
 
 impl Event {
     /// Every one there is.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LedgerUnavailable,
+        Self::LedgerDamaged,
         Self::QuotaStoreUnavailable,
         Self::WorkerCrashLoop,
         Self::Budget80,
@@ -46,6 +49,7 @@ impl Event {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::LedgerUnavailable => "ledger_unavailable",
+            Self::LedgerDamaged => "ledger_damaged",
             Self::QuotaStoreUnavailable => "quota_store_unavailable",
             Self::WorkerCrashLoop => "worker_crash_loop",
             Self::Budget80 => "budget_80",

@@ -59,7 +59,7 @@ pub use self::sections::identity::{
 };
 pub use self::sections::limits::Limits;
 pub use self::sections::record::{
-    Archive, Checkpoint, Detectors, Durability, Ledger, Redaction, Witness,
+    Archive, Checkpoint, Detectors, Durability, Ledger, Redaction, Verification, Witness,
 };
 pub use self::sections::registry::Registry;
 pub use self::sections::results::{Host, OutputSchema, ResultLimit, Results};

@@ -106,5 +106,8 @@ pub use crate::{
         Account, Appended, Charge, FindEnd, Group, Interrupted, LedgerStore, StoreError, Tail,
         memory::MemoryLedger,
     },
-    verify::{Fault, Report, SealedEvery, Trust, VerifyError, Wrong, verify, verify_telling},
+    verify::{
+        Fault, Follower, Report, SealedEvery, Trust, VerifyError, Wrong, verify, verify_telling,
+        verify_while,
+    },
 };

@@ -10,8 +10,11 @@
 
 mod approvals;
 mod checkpoints;
+mod follow;
 mod index;
 mod keys;
+
+pub use self::follow::Follower;
 
 use crate::{
     checkpoint::{PublicKey, SignatureError},
@@ -154,6 +157,14 @@ pub enum Fault {
         /// The last entry that is known to have been.
         through: u64,
     },
+    /// An entry has another hash than it had when it was last looked at.
+    #[error(
+        "the entries through {through} are not those that were seen before: the ledger was rewritten"
+    )]
+    Rewritten {
+        /// The last entry that was seen before.
+        through: u64,
+    },
     /// An entry is not in the index.
     #[error("the table {table} does not have the entry")]
     NotIndexed {
@@ -197,10 +208,11 @@ pub enum VerifyError {
     },
 }
 
-/// Reason why verification stops: a fault, or a failure to go on.
+/// Reason why verification stops: a fault, a failure to go on, or a caller that wants no more of it.
 enum Stop {
     Wrong(Wrong),
     Error(VerifyError),
+    Told,
 }
 
 impl<E: Into<VerifyError>> From<E> for Stop {
@@ -262,6 +274,24 @@ pub fn verify_telling(
     trust: Trust<'_>,
     tell: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, VerifyError> {
+    let report = verify_while(ledger, trust, &mut |done, all| {
+        tell(done, all);
+        true
+    })?;
+    Ok(report.expect("nothing told it to stop"))
+}
+
+/// Verifies as [`verify_telling`] does, for as long as `go_on` says so, which may take its time to answer: it is asked
+/// page by page, with how many entries have been looked at and how many there are. `None` when it said no.
+///
+/// # Errors
+///
+/// [`VerifyError`] when it cannot be read; what is wrong with it is in the report.
+pub fn verify_while(
+    ledger: &mut dyn ReadLedger,
+    trust: Trust<'_>,
+    go_on: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Option<Report>, VerifyError> {
     // The file first: a line is written after what it seals, so all that it says must be there.
     let seals = Seals::new(trust)?;
     let extent = ledger.extent()?;
@@ -279,13 +309,14 @@ pub fn verify_telling(
         last: extent.last_sequence,
         groups: 0,
     };
-    let first_wrong = match verification.run(ledger, tell) {
+    let first_wrong = match verification.run(ledger, go_on) {
         Ok(()) => None,
         Err(Stop::Wrong(wrong)) => Some(wrong),
         Err(Stop::Error(error)) => return Err(error),
+        Err(Stop::Told) => return Ok(None),
     };
     let entries = verification.tail.next_sequence - 1;
-    Ok(Report {
+    Ok(Some(Report {
         entries,
         unsealed: verification.seals.unsealed(entries),
         file_lacks: verification.seals.file_lacks(),
@@ -295,7 +326,7 @@ pub fn verify_telling(
         checkpoints_checked: verification.seals.checked,
         sealed_through: verification.seals.sealed_through,
         unreadable_lines: verification.seals.unreadable_lines(),
-    })
+    }))
 }
 
 struct Verification {
@@ -321,7 +352,7 @@ impl Verification {
     fn run(
         &mut self,
         ledger: &mut dyn ReadLedger,
-        tell: &mut dyn FnMut(u64, u64),
+        go_on: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<(), Stop> {
         // From 0, so that nothing hides before the first entry.
         let mut from = 0;
@@ -337,7 +368,9 @@ impl Verification {
                 self.skip_deleted();
                 self.group(ledger, group)?;
             }
-            tell(self.tail.next_sequence - 1, self.last);
+            if !go_on(self.tail.next_sequence - 1, self.last) {
+                return Err(Stop::Told);
+            }
         }
         if self.tail.next_sequence <= self.last {
             // The last group says that it has more entries than it has, or it is gone by now.
@@ -383,33 +416,7 @@ impl Verification {
 
     fn group(&mut self, ledger: &mut dyn ReadLedger, group: &StoredGroup) -> Result<(), Stop> {
         let first = self.tail.next_sequence;
-        let found = group.first_sequence;
-        // Negative numbers come first and look large.
-        if found < first || i64::MAX as u64 <= found {
-            return Err(Wrong::at(first, Fault::Repeated { found }));
-        }
-        if first < found {
-            return Err(Wrong::at(first, Fault::Missing { found }));
-        }
-        let mut entries: u64 = 0;
-        for entry in codec::split(&group.body) {
-            entry.map_err(|error| Wrong::at(first + entries, Fault::Unreadable(error)))?;
-            entries += 1;
-        }
-        let after = self.tail.after(&group.body, entries);
-        if after.hash != group.hash {
-            return Err(Wrong::at(first, Fault::Hash));
-        }
-        if group.count != entries || entries == 0 {
-            let said = group.count;
-            return Err(Wrong::at(
-                first,
-                Fault::Count {
-                    said,
-                    found: entries,
-                },
-            ));
-        }
+        let after = link(&self.tail, group)?;
         self.seals.group_ends(ledger, &after)?;
         while self
             .segments
@@ -444,6 +451,39 @@ impl Verification {
         self.tail = after;
         Ok(())
     }
+}
+
+/// End of a ledger that ended at `tail` and went on with this group; it is wrong if the group cannot be there.
+fn link(tail: &Tail, group: &StoredGroup) -> Result<Tail, Stop> {
+    let first = tail.next_sequence;
+    let found = group.first_sequence;
+    // Negative numbers come first and look large.
+    if found < first || i64::MAX as u64 <= found {
+        return Err(Wrong::at(first, Fault::Repeated { found }));
+    }
+    if first < found {
+        return Err(Wrong::at(first, Fault::Missing { found }));
+    }
+    let mut entries: u64 = 0;
+    for entry in codec::split(&group.body) {
+        entry.map_err(|error| Wrong::at(first + entries, Fault::Unreadable(error)))?;
+        entries += 1;
+    }
+    let after = tail.after(&group.body, entries);
+    if after.hash != group.hash {
+        return Err(Wrong::at(first, Fault::Hash));
+    }
+    if group.count != entries || entries == 0 {
+        let said = group.count;
+        return Err(Wrong::at(
+            first,
+            Fault::Count {
+                said,
+                found: entries,
+            },
+        ));
+    }
+    Ok(after)
 }
 
 /// Returns true if a note says that these entries were deleted.

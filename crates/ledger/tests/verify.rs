@@ -3,10 +3,10 @@
 
 use ledger::{
     Approval, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId, CheckpointOptions,
-    Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End, Fault, KeyClaim, Kind,
-    LedgerReader, MAX_PAGE_ROWS, NewApproval, Note, NoteKind, OfflineApprovals, Outcome, PublicKey,
-    ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError, SigningKey,
-    SqliteLedger, Start, Tail, Trust, Verdict, VerifyError, check_continuity, verify,
+    Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End, Fault, Follower,
+    KeyClaim, Kind, LedgerReader, MAX_PAGE_ROWS, NewApproval, Note, NoteKind, OfflineApprovals,
+    Outcome, PublicKey, ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError,
+    SigningKey, SqliteLedger, Start, Tail, Trust, Verdict, VerifyError, check_continuity, verify,
     verify_telling,
 };
 use rusqlite::{Connection, params};
@@ -1298,6 +1298,60 @@ fn a_rewritten_ledger_names_what_was_sealed_last() {
     assert!(through - from <= 30, "{from} to {through}");
     // Nobody can tell by what the ledger says itself: that is what keys and files are for.
     assert!(files.verify(false, false).is_ok());
+}
+
+#[test]
+fn who_has_seen_the_end_of_a_ledger_sees_that_it_is_rewritten_or_cut_off() {
+    let files = ledger();
+    let connection = files.connection();
+    let look = |follower: &mut Follower| {
+        let mut reader = LedgerReader::open(files.path()).unwrap();
+        let keys = std::slice::from_ref(&files.public);
+        follower.look(&mut reader, keys, &mut || true).unwrap()
+    };
+    let all = groups(&connection);
+    let last = all.last().unwrap().0;
+    let cut = |from: i64| {
+        connection
+            .execute("DELETE FROM entry_group WHERE first_sequence >= ?1", [from])
+            .unwrap();
+    };
+    // What comes later is held against the end that was seen, and checkpoints among it against their keys.
+    let half = all.len() / 2;
+    cut(all[half].0);
+    let mut follower = Follower::default();
+    assert_eq!(look(&mut follower), None);
+    let seen = all[half].0 as u64 - 1;
+    assert_eq!(follower.last_sequence(), Some(seen));
+    all[half..].iter().for_each(|group| put(&connection, group));
+    assert_eq!(look(&mut follower), None);
+    assert!(follower.last_sequence() >= Some(last as u64));
+
+    let mut rewritten = all.clone();
+    change_arguments(&mut rewritten);
+    rechain(&connection, &mut rewritten, true);
+    assert!(files.verify(false, false).is_ok());
+    let wrong = look(&mut follower).unwrap().what;
+    assert!(matches!(wrong, Fault::Rewritten { .. }), "{wrong}");
+
+    all.iter().for_each(|group| put(&connection, group));
+    assert_eq!(look(&mut follower), None);
+    cut(last);
+    let wrong = look(&mut follower).unwrap().what;
+    assert!(matches!(wrong, Fault::Truncated { .. }), "{wrong}");
+
+    // What was appended by somebody who does not know the end is no part of it.
+    let mut follower = Follower::default();
+    assert_eq!(look(&mut follower), None);
+    let (first, count, hash, mut body) = all.last().unwrap().clone();
+    *body.last_mut().unwrap() ^= 1;
+    put(&connection, &(first, count, hash, body));
+    let wrong = look(&mut follower).unwrap();
+    assert_eq!(wrong.sequence, Some(first as u64));
+    assert!(
+        matches!(wrong.what, Fault::Hash | Fault::Unreadable(_)),
+        "{wrong}"
+    );
 }
 
 #[test]

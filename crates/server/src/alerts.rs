@@ -20,6 +20,7 @@ use super::quotas::Quotas;
 use super::rules;
 use super::store::{self, ServedMcpServer};
 use super::tls::Certificates;
+use super::verification;
 use crate::Failure;
 use config::{AlertEvent, Config, Environment};
 
@@ -98,6 +99,7 @@ fn options(
 fn event(event: AlertEvent) -> Event {
     match event {
         AlertEvent::LedgerUnavailable => Event::LedgerUnavailable,
+        AlertEvent::LedgerDamaged => Event::LedgerDamaged,
         AlertEvent::QuotaStoreUnavailable => Event::QuotaStoreUnavailable,
         AlertEvent::WorkerCrashLoop => Event::WorkerCrashLoop,
         AlertEvent::Budget80 => Event::Budget80,
@@ -254,6 +256,7 @@ fn part(part: &ComponentState) -> Option<Observation> {
     }
     let condition = match part.name {
         "ledger" => Condition::of(Event::LedgerUnavailable),
+        verification::INTEGRITY => Condition::of(Event::LedgerDamaged),
         store::QUOTAS => Condition::of(Event::QuotaStoreUnavailable),
         rules::COMPONENT => Condition::of(Event::PolicyRejected),
         "identity" => Condition::of(Event::IdentityUnavailable),
@@ -408,7 +411,15 @@ mod tests {
 
     #[test]
     fn parts_have_events_of_their_own() {
-        let names = ["ledger", "quotas", "rules", "identity", "application", "x"];
+        let names = [
+            "ledger",
+            "ledger_integrity",
+            "quotas",
+            "rules",
+            "identity",
+            "application",
+            "x",
+        ];
         let keys = names.map(|name| {
             let state = ComponentState {
                 name,
@@ -420,6 +431,7 @@ mod tests {
         let keys: Vec<_> = keys.iter().flatten().map(String::as_str).collect();
         let expected = [
             "ledger_unavailable",
+            "ledger_damaged",
             "quota_store_unavailable",
             "policy_rejected",
             "identity_unavailable",

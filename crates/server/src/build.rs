@@ -30,6 +30,7 @@ use super::standing::{self, Standing};
 
 use super::store::{self, ServedMcpServer, Stores};
 use super::tls::Certificates;
+use super::verification::Verifying;
 use super::witness::Witness;
 use super::{application, notes, offering, policy, redaction, results, upstreams};
 use crate::Failure;
@@ -58,6 +59,8 @@ pub struct Server {
     _keeping: Option<Keeping>,
     /// Archives the ledger until it is dropped, if it is to be archived by itself.
     _archiving: Option<Archiving>,
+    /// Verifies the ledger until it is dropped, if that is configured.
+    _verifying: Option<Verifying>,
     /// Task that tells the witness of checkpoints, if there is one.
     witness: Option<Witness>,
     /// Exporter of traces, if one is configured.
@@ -152,6 +155,7 @@ impl Server {
         let sessions = sessions::open(&config)?;
 
         let archiving = Archiving::begin(&config)?;
+        let verifying = Verifying::begin(&config)?;
         let mut components = vec![
             rules.component(),
             Standing::component(&standing),
@@ -160,6 +164,7 @@ impl Server {
         components.extend(store::crowd_component(Arc::clone(&quotas)));
         components.extend(witness.as_ref().map(Witness::component));
         components.extend(archiving.as_ref().map(Archiving::component));
+        components.extend(verifying.iter().flat_map(Verifying::components));
         let alerts = super::alerts::start(&config, &in_code.info.version)?;
         components.extend(alerts.clone().map(super::alerts::component));
         components.extend(sources.components());
@@ -195,6 +200,9 @@ impl Server {
             filters: of_calls,
         };
         let mcp = McpServer::new(parts, options(&config));
+        if let Some(verifying) = &verifying {
+            verifying.read(mcp.metrics());
+        }
         if let Some(alerts) = &alerts {
             super::alerts::read(mcp.metrics(), alerts);
         }
@@ -232,6 +240,7 @@ impl Server {
             identification,
             _keeping: keeping,
             _archiving: archiving,
+            _verifying: verifying,
             witness,
             certificates,
             standing,

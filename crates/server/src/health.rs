@@ -7,11 +7,12 @@ use serde_json::json;
 use transport_http::PlainResponse;
 
 use super::{
-    application, archives, identity, prompts, rules, sessions, standing, store, tls, witness,
+    application, archives, identity, prompts, rules, sessions, standing, store, tls, verification,
+    witness,
 };
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 16] = [
+const SPARED: [&str; 18] = [
     application::CODE,
     archives::COMPONENT,
     identity::COMPONENT,
@@ -27,6 +28,8 @@ const SPARED: [&str; 16] = [
     ::resources::DATABASES_COMPONENT,
     ::resources::SEARCH_COMPONENT,
     ::resources::SERVICES_COMPONENT,
+    verification::COMPONENT,
+    verification::INTEGRITY,
     witness::COMPONENT,
 ];
 
@@ -39,7 +42,7 @@ const SPARED: [&str; 16] = [
 /// other clients would be turned away with its own. New clients that are refused because too many
 /// are counted must not keep those who are counted from being served.
 /// An upstream that cannot be reached takes no other tool along, a directory that is gone no other resource, and what
-/// cannot be archived or witnessed no call.
+/// cannot be archived, witnessed or verified no call. A ledger that is damaged is damaged for all servers that share it.
 pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainResponse {
     let status = if is_draining || !is_fit(health) {
         StatusCode::SERVICE_UNAVAILABLE

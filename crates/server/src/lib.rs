@@ -70,6 +70,7 @@ mod supervisor;
 mod telemetry;
 mod tls;
 mod upstreams;
+mod verification;
 mod websocket;
 mod witness;
 

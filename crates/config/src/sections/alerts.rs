@@ -86,6 +86,8 @@ impl Default for Webhook {
 pub enum AlertEvent {
     /// Calls cannot be recorded.
     LedgerUnavailable,
+    /// Verification has found the ledger to be damaged.
+    LedgerDamaged,
     /// Use cannot be counted.
     QuotaStoreUnavailable,
     /// Processes of the application end again and again.

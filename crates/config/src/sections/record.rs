@@ -32,6 +32,8 @@ pub struct Ledger {
     pub archive: Archive,
     /// Another machine that is told each checkpoint.
     pub witness: Witness,
+    /// Verification while the server serves.
+    pub verification: Verification,
 }
 
 impl Ledger {
@@ -65,6 +67,7 @@ impl Default for Ledger {
             checkpoint: Checkpoint::default(),
             archive: Archive::default(),
             witness: Witness::default(),
+            verification: Verification::default(),
         }
     }
 }
@@ -88,6 +91,33 @@ impl Default for Witness {
             url: None,
             token: None,
             required: true,
+        }
+    }
+}
+
+/// Verification of the ledger and its archives while the server serves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Verification {
+    /// Seconds from one verification of all entries to the next; a day is 86400. New entries are looked at every ten
+    /// seconds, or as often. Without it nothing is verified while the server serves.
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub every_seconds: Option<u64>,
+    /// The most of one core's time that it takes, in percent.
+    #[schemars(range(min = 1, max = 100))]
+    pub cpu_percent: u32,
+    /// Further public keys that may have signed checkpoints and segments, besides that of `checkpoint.key`: earlier
+    /// ones, and those of other servers with the same ledger.
+    #[schemars(extend("items" = {"type": "string", "format": "path"}))]
+    pub keys: Vec<PathBuf>,
+}
+
+impl Default for Verification {
+    fn default() -> Self {
+        Self {
+            every_seconds: None,
+            cpu_percent: 5,
+            keys: Vec::new(),
         }
     }
 }

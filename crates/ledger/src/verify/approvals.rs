@@ -8,6 +8,7 @@ use crate::{
         id::CallId,
         note::{NoteKind, Noted},
     },
+    recorder::system_now_us,
     store::claims::KEEP_APPROVALS_US,
 };
 use serde_json::Value;
@@ -101,7 +102,9 @@ impl Missing {
     }
 
     /// All has gone by.
-    pub(super) fn finish(&self) -> Result<(), Stop> {
+    pub(super) fn finish(&mut self) -> Result<(), Stop> {
+        // Rows may have been over before they were looked for, if all took long.
+        self.latest_us = self.latest_us.max(system_now_us());
         match self.last {
             Some(Absent {
                 sequence,
