@@ -136,6 +136,18 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let message = format!("`{key}` is for a witness, and there is no `ledger.witness.url`");
         problems.push(error(key, message).hint("set `ledger.witness.url`, or leave the token out"));
     }
+    if let Some(file) = &witness.file {
+        let key = "ledger.witness.file";
+        let others = [
+            (&ledger.path, "the ledger"),
+            (&ledger.checkpoints_file(), "the file of checkpoints"),
+        ];
+        for (_, what) in others.into_iter().filter(|(path, _)| *path == file) {
+            let message = format!("`{key}` is {what} itself");
+            let hint = "name a file on another volume, such as `/mnt/witness/shop`";
+            problems.push(error(key, message).hint(hint));
+        }
+    }
     if let Some(url) = &ledger.url {
         // The line may hold a password.
         let error = |key: &str, message: String| error(key, message).without_line();

@@ -13,14 +13,18 @@ mod file;
 mod key;
 mod schedule;
 mod seal;
+mod witness_file;
 
 pub(crate) use self::file::{Lines, append_first, last};
 pub use self::{
-    continuity::{Continuity, ContinuityError, check_continuity, check_witness},
+    continuity::{
+        Continuity, ContinuityError, check_continuity, check_witness, check_witness_file,
+    },
     key::{KeyError, PublicKey, SigningKey},
     schedule::{
         CheckpointOptions, Checkpoints, DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL,
     },
+    witness_file::{WitnessFile, Witnessed},
 };
 pub use crate::record::seal::Signature;
 use crate::record::{codec::hex, entry::Digest};
@@ -76,24 +80,42 @@ impl Filed {
         }
     }
 
-    /// Reads it from the detail of a checkpoint's note.
-    pub(crate) fn of(detail: &str) -> Option<Self> {
+    /// Reads it from the detail of a checkpoint's note, of this kind of file.
+    pub(crate) fn of(detail: &str, kind: FileKind) -> Option<Self> {
         let detail: Value = serde_json::from_str(detail).ok()?;
+        let filed = &detail[kind.member()];
         Some(Self {
-            file: detail["filed"]["file"].as_str()?.to_owned(),
-            sequence: detail["filed"]["sequence"].as_u64()?,
+            file: filed["file"].as_str()?.to_owned(),
+            sequence: filed["sequence"].as_u64()?,
         })
     }
 
-    fn is_in(&self, file: &Path) -> bool {
+    pub(crate) fn is_in(&self, file: &Path) -> bool {
         Self::new(file, self.sequence) == *self
     }
 
-    /// The detail of a checkpoint's note.
-    fn beside(&self, checkpoint: &Checkpoint) -> String {
-        let mut detail = checkpoint.as_value();
-        detail["filed"] = json!({ "file": self.file, "sequence": self.sequence });
-        detail.to_string()
+    /// Adds it to the detail of a checkpoint's note.
+    fn add_to(&self, detail: &mut Value, kind: FileKind) {
+        detail[kind.member()] = json!({ "file": self.file, "sequence": self.sequence });
+    }
+}
+
+/// Kind of a file that has checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// The file that is written with the ledger.
+    Checkpoints,
+    /// The file of a witness.
+    Witness,
+}
+
+impl FileKind {
+    /// Member of a note's detail that has the last line of such a file.
+    fn member(self) -> &'static str {
+        match self {
+            Self::Checkpoints => "filed",
+            Self::Witness => "witnessed",
+        }
     }
 }
 

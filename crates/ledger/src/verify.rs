@@ -47,6 +47,8 @@ pub struct Trust<'a> {
     pub keys: &'a [PublicKey],
     /// A file of checkpoints that was written beside the ledger, or far away from it.
     pub checkpoints: Option<&'a Path>,
+    /// The file of a witness, which has checkpoints, too ([`crate::WitnessFile`]).
+    pub witness: Option<&'a Path>,
     /// Schedule of checkpoints, if one server at a time writes to the ledger: an end that is sealed
     /// later than that is wrong. With none, it may be as long as the last checkpoint allows.
     pub every: Option<SealedEvery>,
@@ -83,7 +85,10 @@ pub struct Report {
     /// The entry that the ledger says was sealed in a file of checkpoints, if the file that it was
     /// held against ends before that, or there was none.
     pub file_lacks: Option<u64>,
-    /// Lines of the file that are no checkpoints: what a crash left of a line, or an edit.
+    /// The entry that the ledger says was sealed in the file of the witness that it was held against, if that ends
+    /// before.
+    pub witness_lacks: Option<u64>,
+    /// Lines of the files that are no checkpoints: what a crash left of a line, or an edit.
     pub unreadable_lines: u64,
 }
 
@@ -238,10 +243,13 @@ impl Report {
     }
 
     /// Returns true if, besides, nothing but checkpoints comes after the sealed entries, and the
-    /// file of checkpoints has all that it had. Beside a server that writes this is seldom so.
+    /// files of checkpoints have all that they had. Beside a server that writes this is seldom so.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        self.is_ok() && self.unsealed == 0 && self.file_lacks.is_none()
+        self.is_ok()
+            && self.unsealed == 0
+            && self.file_lacks.is_none()
+            && self.witness_lacks.is_none()
     }
 }
 
@@ -320,6 +328,7 @@ pub fn verify_while(
         entries,
         unsealed: verification.seals.unsealed(entries),
         file_lacks: verification.seals.file_lacks(),
+        witness_lacks: verification.seals.witness_lacks(),
         deleted: verification.deleted,
         head: verification.tail.hash,
         first_wrong,

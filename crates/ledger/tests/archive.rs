@@ -177,6 +177,7 @@ impl Fixture {
             keys: &keys,
             checkpoints: Some(&checkpoints),
             every: None,
+            ..Trust::default()
         };
         verify(&mut self.reader(), trust).unwrap()
     }

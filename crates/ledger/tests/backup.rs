@@ -46,6 +46,7 @@ impl Place {
             keys: &keys,
             checkpoints: Some(&file),
             every: None,
+            ..Trust::default()
         };
         verify(&mut LedgerReader::open(self.ledger()).unwrap(), trust).unwrap()
     }

@@ -97,8 +97,8 @@ pub fn backup(config: &Config, to: &Path) -> Result<Checkpoint, Failure> {
 }
 
 /// Puts a backup in the place of the ledger of a configuration, which must not be there. `accepted` is who goes on
-/// with a backup that the file of checkpoints contradicts, and why: it goes on record, and the file is set aside,
-/// to where is returned besides.
+/// with a backup that the file of checkpoints contradicts, and why: it goes on record, and files that contradict it are
+/// set aside, to where is returned besides.
 ///
 /// # Errors
 ///
@@ -107,7 +107,7 @@ pub async fn restore(
     config: &Config,
     from: &Path,
     accepted: Option<(&str, &str)>,
-) -> Result<(Checkpoint, Option<PathBuf>), Failure> {
+) -> Result<(Checkpoint, Vec<PathBuf>), Failure> {
     in_a_file(config)?;
     let public = config
         .ledger
@@ -130,7 +130,7 @@ pub async fn restore(
     })?;
     let aside = match accepted.filter(|_| restored.contradicted.is_some()) {
         Some((by, reason)) => crate::accept_rollback(config, by, reason).await?.1,
-        None => None,
+        None => Vec::new(),
     };
     Ok((restored.checkpoint, aside))
 }

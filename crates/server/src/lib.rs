@@ -102,3 +102,4 @@ pub use upstreams::{
     Declared, DeclaredUpstream, declared_upstreams, unmatched_upstream_rules, upstreams_directory,
     upstreams_stored,
 };
+pub use witness::beside as witness_beside;

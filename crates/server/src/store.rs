@@ -10,7 +10,7 @@ use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Digest, Durability, LedgerReader,
     LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
     ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger, check_continuity,
-    check_witness,
+    check_witness, check_witness_file,
 };
 use mcp_server::{Component, ComponentState, McpServer, system_clock};
 use quota_postgres::{Comparison, PostgresQuota, QuotaOptions, TimeSource, UseRecord};
@@ -171,7 +171,8 @@ pub(super) fn crowd_component(quotas: Arc<Quotas>) -> Option<Component> {
 pub fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
     let witnessed = witness::last(config)?;
     let file = checkpoints_file(config);
-    if file.is_none() && witnessed.is_none() {
+    let witness_file = config.ledger.witness.file.as_deref();
+    if file.is_none() && witnessed.is_none() && witness_file.is_none() {
         return Ok(None);
     }
     let mut reader = match config.ledger.url.is_none() && !config.ledger.path.exists() {
@@ -187,6 +188,29 @@ pub fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
         let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
         check_witness(ledger, checkpoint, place)
             .map_err(|error| wrong(error, Some(checkpoint.hash)))?;
+    }
+    if let Some(path) = witness_file {
+        let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
+        match check_witness_file(ledger, path) {
+            Ok(Continuity { last: None, .. }) => {
+                let path = path.display();
+                tracing::info!(%path, "the file of the ledger's witness begins");
+            }
+            Ok(_) => {}
+            Err(ContinuityError::File { file, source }) if config.ledger.witness.required => {
+                return Err(format!(
+                    "the file of the ledger's witness, {}, cannot be read: {source}. Without it nobody knows whether \
+                     this ledger is an earlier copy; to start all the same, set ledger.witness.required to false",
+                    file.display()
+                )
+                .into());
+            }
+            Err(ContinuityError::File { file, source }) => {
+                let (path, error) = (file.display(), source);
+                tracing::error!(%path, %error, "the file of the ledger's witness cannot be read");
+            }
+            Err(error) => return Err(wrong(error, None)),
+        }
     }
     let Some(file) = file else {
         return Ok(None);
@@ -212,8 +236,8 @@ pub(super) fn checkpoints_file(config: &Config) -> Option<PathBuf> {
 }
 
 /// Accepts a ledger that is not the one that its file of checkpoints belongs to: records the
-/// operator and the reason, and sets the file aside. Returns the fault that was found, and the
-/// present path of the file.
+/// operator and the reason, and sets the file aside, and that of the witness where it contradicts the ledger. Returns
+/// the fault that was found, and the present paths of the files.
 ///
 /// # Errors
 ///
@@ -222,7 +246,7 @@ pub async fn accept_rollback(
     config: &Config,
     by: &str,
     reason: &str,
-) -> Result<(String, Option<PathBuf>), Failure> {
+) -> Result<(String, Vec<PathBuf>), Failure> {
     let Some(NotContinued(error, witness)) = continuity_error(config).await? else {
         return Err(
             "the ledger goes on from where its checkpoints say that it was: there is \
@@ -246,13 +270,21 @@ pub async fn accept_rollback(
     };
     let now_us = system_clock();
     let file = checkpoints_file(config);
-    let aside = file.as_ref().filter(|file| file.exists()).map(|file| {
+    let aside = |file: &PathBuf| {
         let mut name = file.as_os_str().to_owned();
         name.push(format!(".{}", now_us / 1_000_000));
         PathBuf::from(name)
-    });
+    };
+    let file_aside = file.as_ref().filter(|file| file.exists()).map(aside);
+    let contradicting = config.clone();
+    let contradicting = tokio::task::spawn_blocking(move || contradicting_witness(&contradicting));
+    let witness_file = contradicting.await??;
     let what = error.to_string();
-    let mut detail = json!({ "reason": reason, "what": what, "file": file, "set_aside": aside });
+    let mut detail =
+        json!({ "reason": reason, "what": what, "file": file, "set_aside": file_aside });
+    if let Some(path) = &witness_file {
+        detail["witness_file"] = json!({ "file": path, "set_aside": aside(path) });
+    }
     if let Some(hash) = witness {
         // By this the next start knows that it was accepted.
         detail["witness"] = hex(&hash).into();
@@ -265,11 +297,28 @@ pub async fn accept_rollback(
     recorder.note(&note).await?;
     recorder.close().await?;
     // Last: as long as it is there, nobody goes on without a word.
-    if let (Some(file), Some(aside)) = (&file, &aside) {
-        std::fs::rename(file, aside)
+    let checkpoints = file.filter(|_| file_aside.is_some());
+    let mut moved = Vec::new();
+    for file in checkpoints.iter().chain(&witness_file) {
+        let to = aside(file);
+        std::fs::rename(file, &to)
             .map_err(|error| format!("{} cannot be set aside: {error}", file.display()))?;
+        moved.push(to);
     }
-    Ok((what, aside))
+    Ok((what, moved))
+}
+
+/// The file of the witness, if it contradicts the ledger and is there.
+fn contradicting_witness(config: &Config) -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = config.ledger.witness.file.as_deref() else {
+        return Ok(None);
+    };
+    let mut reader = open_reader(config)?;
+    match check_witness_file(Some(reader.as_mut()), path) {
+        Ok(_) | Err(ContinuityError::File { .. }) => Ok(None),
+        Err(ContinuityError::Ledger(error)) => Err(error.into()),
+        Err(_) => Ok(path.exists().then(|| path.to_owned())),
+    }
 }
 
 /// The contradiction between a ledger and its checkpoints elsewhere, if there is one.
@@ -378,6 +427,7 @@ fn checkpoints(
     Ok(Checkpoints::new(CheckpointOptions {
         file: checkpoints_file(config),
         witness: witness.map(Witness::checkpoints),
+        witnessed: witness.and_then(Witness::witnessed),
         ..unfiled(config, shared)?
     }))
 }
@@ -397,6 +447,7 @@ fn unfiled(config: &Config, shared: bool) -> Result<CheckpointOptions, Failure> 
         shared,
         max_unwritten: options(config).max_unwritten,
         witness: None,
+        witnessed: None,
     })
 }
 

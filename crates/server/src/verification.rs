@@ -286,6 +286,7 @@ impl Verifier {
             let trust = Trust {
                 keys: &self.keys,
                 checkpoints: file.as_deref(),
+                witness: self.config.ledger.witness.file.as_deref(),
                 every: sealed_every(&self.config),
             };
             let (mut begun, mut told) = (began, 0);

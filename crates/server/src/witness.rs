@@ -1,13 +1,14 @@
-//! Witness of the ledger: another machine that is told each checkpoint, and asked before a ledger is gone on with.
+//! Witnesses of the ledger: another machine, and a file on another volume. They are told each checkpoint, and asked before
+//! a ledger is gone on with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, Uri, header};
 use http_client::{Client, ClientOptions, Reach};
-use ledger::{Checkpoint, PublicKey, SigningKey};
+use ledger::{Checkpoint, PublicKey, SigningKey, WitnessFile, Witnessed};
 use mcp_server::{Component, ComponentState};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -31,19 +32,40 @@ const MAX_ANSWER: usize = 4096;
 /// Time that the last checkpoint gets when a server ends.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Place of the witness.
-struct Place {
+/// Place that is told of checkpoints.
+enum Place {
+    Machine(Machine),
+    File(WitnessFile),
+}
+
+impl Place {
+    async fn tell(&mut self, checkpoint: &Checkpoint) -> Result<(), Failure> {
+        match self {
+            Self::Machine(machine) => machine.tell(checkpoint).await,
+            // On a thread of its own, since a volume may hang.
+            Self::File(file) => file.tell(checkpoint).map_err(|error| {
+                format!("{} cannot be written: {error}", file.path().display()).into()
+            }),
+        }
+    }
+}
+
+/// Witness that is another machine.
+struct Machine {
     client: Client,
     url: Uri,
     authorization: Option<String>,
 }
 
-/// Task that tells the witness.
+/// Tasks that tell the witnesses.
 #[derive(Debug)]
 pub(super) struct Witness {
     checkpoints: watch::Sender<Option<Checkpoint>>,
-    state: Arc<watch::Sender<State>>,
+    states: Vec<Arc<watch::Sender<State>>>,
+    /// Task that tells the other machine, if there is one.
     telling: Mutex<Option<JoinHandle<()>>>,
+    /// What the file has, if there is one.
+    witnessed: Option<Witnessed>,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +76,8 @@ struct State {
     failed: Option<String>,
 }
 
-impl Place {
-    /// The witness of a configuration, if it has one.
+impl Machine {
+    /// The machine of a configuration, if it has one.
     fn of(config: &Config) -> Result<Option<Self>, Failure> {
         let witness = &config.ledger.witness;
         let Some(url) = &witness.url else {
@@ -142,7 +164,7 @@ impl Place {
 ///
 /// When the witness cannot be asked and `ledger.witness.required` is true, or its answer is not to be believed.
 pub(super) fn last(config: &Config) -> Result<Option<(Checkpoint, PathBuf)>, Failure> {
-    let Some(place) = Place::of(config)? else {
+    let Some(place) = Machine::of(config)? else {
         return Ok(None);
     };
     let name = place.name();
@@ -194,19 +216,49 @@ pub(super) fn last(config: &Config) -> Result<Option<(Checkpoint, PathBuf)>, Fai
 }
 
 impl Witness {
-    /// Tells the witness of a configuration of each checkpoint that comes, if there is one.
+    /// Tells the witnesses of a configuration of each checkpoint that comes, if there are any.
     pub(super) fn begin(config: &Config) -> Result<Option<Self>, Failure> {
-        let Some(place) = Place::of(config)? else {
+        let machine = Machine::of(config)?;
+        let file = config.ledger.witness.file.as_deref().map(WitnessFile::new);
+        if machine.is_none() && file.is_none() {
             return Ok(None);
-        };
+        }
         let (checkpoints, coming) = watch::channel(None);
-        let state = Arc::new(watch::Sender::new(State::default()));
-        let telling = tokio::spawn(tell(place, coming, Arc::clone(&state)));
-        Ok(Some(Self {
+        let mut witness = Self {
             checkpoints,
-            state,
-            telling: Mutex::new(Some(telling)),
-        }))
+            states: Vec::new(),
+            telling: Mutex::new(None),
+            witnessed: file.as_ref().map(WitnessFile::witnessed),
+        };
+        if let Some(machine) = machine {
+            let state = witness.state();
+            let telling = tell(Place::Machine(machine), coming.clone(), state);
+            witness.telling = Mutex::new(Some(tokio::spawn(telling)));
+        }
+        if let Some(mut file) = file {
+            if let Err(error) = file.open() {
+                let path = file.path().display();
+                tracing::error!(%error, %path, "the file of the ledger's witness cannot be read");
+            }
+            let telling = tell(Place::File(file), coming, witness.state());
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()?;
+            // It ends with the last sender of checkpoints; nobody waits for a volume that hangs.
+            std::thread::Builder::new()
+                .name("witness".to_owned())
+                .spawn(move || runtime.block_on(telling))?;
+        }
+        if let Some(problem) = beside(config) {
+            tracing::warn!("{problem}");
+        }
+        Ok(Some(witness))
+    }
+
+    fn state(&mut self) -> Arc<watch::Sender<State>> {
+        let state = Arc::new(watch::Sender::new(State::default()));
+        self.states.push(Arc::clone(&state));
+        state
     }
 
     /// Gets each checkpoint once it is in the ledger.
@@ -214,15 +266,23 @@ impl Witness {
         self.checkpoints.clone()
     }
 
-    /// Component of `/health`, which fails while the witness cannot be told.
+    /// What the file of the witness has, if there is one.
+    pub(super) fn witnessed(&self) -> Option<Witnessed> {
+        self.witnessed.clone()
+    }
+
+    /// Component of `/health`, which fails while a witness cannot be told.
     pub(super) fn component(&self) -> Component {
-        let state = Arc::clone(&self.state);
+        let states = self.states.clone();
         Component::new(move || {
-            let failed = state.borrow().failed.clone();
+            let failed = states
+                .iter()
+                .filter_map(|state| state.borrow().failed.clone());
+            let failed: Vec<_> = failed.collect();
             ComponentState {
                 name: COMPONENT,
-                ok: failed.is_none(),
-                detail: failed,
+                ok: failed.is_empty(),
+                detail: (!failed.is_empty()).then(|| failed.join("; ")),
             }
         })
     }
@@ -234,12 +294,16 @@ impl Witness {
             .borrow()
             .as_ref()
             .map_or(0, |it| it.sequence);
-        let mut state = self.state.subscribe();
-        let told = state.wait_for(|state| last <= state.told);
+        let told = async {
+            for state in &self.states {
+                let mut state = state.subscribe();
+                let _ = state.wait_for(|state| last <= state.told).await;
+            }
+        };
         if tokio::time::timeout(LAST_WORD, told).await.is_err() {
             tracing::warn!(
                 sequence = last,
-                "the witness of the ledger was not told of the last checkpoint"
+                "a witness of the ledger was not told of the last checkpoint"
             );
         }
         if let Some(telling) = self.telling().take() {
@@ -252,9 +316,35 @@ impl Witness {
     }
 }
 
+/// The reason why a witness's file proves less than it could: it is on the volume of the ledger in a file.
+pub fn beside(config: &Config) -> Option<String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let file = config.ledger.witness.file.as_deref()?;
+        let ledger = config.ledger.url.is_none().then_some(&config.ledger.path)?;
+        let volume = |path: &Path| {
+            let directory = path.parent().filter(|it| *it != Path::new(""));
+            let found = std::fs::metadata(directory.unwrap_or(Path::new(".")));
+            found.ok().map(|found| found.dev())
+        };
+        (volume(file)? == volume(ledger)?).then(|| {
+            format!(
+                "the file of the ledger's witness, {}, is on the volume of the ledger: who puts back one can put back both",
+                file.display()
+            )
+        })
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = config;
+        None
+    }
+}
+
 /// Tells of the newest checkpoint until it has got there, or there is a newer one.
 async fn tell(
-    place: Place,
+    mut place: Place,
     mut coming: watch::Receiver<Option<Checkpoint>>,
     state: Arc<watch::Sender<State>>,
 ) {
@@ -278,7 +368,7 @@ async fn tell(
                 tracing::warn!(
                     error = why,
                     sequence = checkpoint.sequence,
-                    "the witness of the ledger cannot be told"
+                    "a witness of the ledger cannot be told"
                 );
                 let why = format!(
                     "the checkpoint of entry {} did not get to the witness: {why}",

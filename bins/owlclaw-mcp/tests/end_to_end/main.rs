@@ -68,6 +68,7 @@ mod tls;
 mod tools_call;
 mod traces;
 mod upstream_commands;
+mod verification;
 mod websocket;
 mod witness;
 mod workers;

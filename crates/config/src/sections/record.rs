@@ -30,7 +30,7 @@ pub struct Ledger {
     pub checkpoint: Checkpoint,
     /// Files that the oldest entries are moved to.
     pub archive: Archive,
-    /// Another machine that is told each checkpoint.
+    /// Another machine or volume that is told each checkpoint.
     pub witness: Witness,
     /// Verification while the server serves.
     pub verification: Verification,
@@ -72,7 +72,8 @@ impl Default for Ledger {
     }
 }
 
-/// Another machine that is told each checkpoint, and asked for the last one before a ledger is gone on with.
+/// Witnesses elsewhere that are told each checkpoint, and asked for the last one before a ledger is gone on with: another
+/// machine, a file on another volume, or both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Witness {
@@ -81,7 +82,10 @@ pub struct Witness {
     pub url: Option<Secret>,
     /// Sent with each request, as `Authorization: Bearer …`.
     pub token: Option<Secret>,
-    /// Refuse to start while the witness cannot be asked. Otherwise that is logged.
+    /// A file on another volume that each checkpoint is added to as a line. Its directory must be there.
+    #[schemars(extend("format" = "path"))]
+    pub file: Option<PathBuf>,
+    /// Refuse to start while a witness cannot be asked. Otherwise that is logged.
     pub required: bool,
 }
 
@@ -90,6 +94,7 @@ impl Default for Witness {
         Self {
             url: None,
             token: None,
+            file: None,
             required: true,
         }
     }

@@ -4,7 +4,7 @@
 //! that was taken away. Whoever serves with it would forget budgets that are used up, approvals that
 //! are used and keys that have run. The file of checkpoints remembers.
 
-use super::{Checkpoint, Filed, file};
+use super::{Checkpoint, FileKind, Filed, file};
 use crate::{
     query::{NoteFilter, NoteRecord, QueryError, ReadLedger},
     record::{codec::hex, note::NoteKind},
@@ -94,6 +94,31 @@ pub fn check_continuity(
     ledger: Option<&mut dyn ReadLedger>,
     file: &Path,
 ) -> Result<Continuity, ContinuityError> {
+    check_file(ledger, file, FileKind::Checkpoints)
+}
+
+/// Compares a ledger with the file of a witness, as [`check_continuity`] does with that of its checkpoints.
+///
+/// # Errors
+///
+/// [`ContinuityError`] when it must not be continued, also when the file cannot be one
+/// ([`WitnessFile::check_place`](super::WitnessFile::check_place)).
+pub fn check_witness_file(
+    ledger: Option<&mut dyn ReadLedger>,
+    file: &Path,
+) -> Result<Continuity, ContinuityError> {
+    if let Err(source) = super::WitnessFile::check_place(file) {
+        let file = file.to_owned();
+        return Err(ContinuityError::File { file, source });
+    }
+    check_file(ledger, file, FileKind::Witness)
+}
+
+fn check_file(
+    ledger: Option<&mut dyn ReadLedger>,
+    file: &Path,
+    kind: FileKind,
+) -> Result<Continuity, ContinuityError> {
     let found = match file::last(file) {
         Ok(found) => Some(found),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -110,7 +135,7 @@ pub fn check_continuity(
         Some(ledger) => {
             let last = ledger.extent()?.last_sequence;
             let hash = ledger.hash_after(sealed)?;
-            (last, hash, last_filed(ledger)?)
+            (last, hash, last_filed(ledger, kind)?)
         }
     };
     // The file is made after the first entry has been stored.
@@ -186,7 +211,7 @@ fn is_accepted(ledger: &mut dyn ReadLedger, checkpoint: &Checkpoint) -> Result<b
 }
 
 /// The line of the file that the last checkpoint among the entries names.
-fn last_filed(ledger: &mut dyn ReadLedger) -> Result<Option<Filed>, QueryError> {
+fn last_filed(ledger: &mut dyn ReadLedger, of: FileKind) -> Result<Option<Filed>, QueryError> {
     let kind = NoteKind::CHECKPOINT;
     let filter = NoteFilter {
         kind: Some(kind.as_str()),
@@ -195,5 +220,5 @@ fn last_filed(ledger: &mut dyn ReadLedger) -> Result<Option<Filed>, QueryError> 
     let notes = ledger.notes(1, filter)?;
     Ok(notes
         .first()
-        .and_then(|note| Filed::of(&note.noted.detail.text)))
+        .and_then(|note| Filed::of(&note.noted.detail.text, of)))
 }

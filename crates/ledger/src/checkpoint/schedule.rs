@@ -1,6 +1,6 @@
 //! Schedule of a ledger's checkpoints.
 
-use super::{Checkpoint, Filed, SigningKey, file};
+use super::{Checkpoint, FileKind, Filed, SigningKey, Witnessed, file};
 use crate::{
     record::{
         entry::Clipped,
@@ -41,6 +41,8 @@ pub struct CheckpointOptions {
     pub max_unwritten: usize,
     /// Gets each checkpoint once it is in the ledger, for a witness elsewhere.
     pub witness: Option<watch::Sender<Option<Checkpoint>>>,
+    /// What a file of a witness is known to have, which each checkpoint puts on record unless the ledger is shared.
+    pub witnessed: Option<Witnessed>,
 }
 
 /// Seals a ledger when it is time: a [`CommitHook`] for [`crate::recorder::Recorder::spawn_with_hook`].
@@ -69,6 +71,7 @@ impl Default for CheckpointOptions {
             shared: false,
             max_unwritten: DEFAULT_MAX_UNWRITTEN,
             witness: None,
+            witnessed: None,
         }
     }
 }
@@ -119,10 +122,15 @@ impl Checkpoints {
         // The note has the next place, unless others come in between.
         let after = checkpoint.sequence.saturating_add(2);
         self.last = Some((after, checkpoint.at_us));
-        let text = match &self.filed {
-            Some(filed) => filed.beside(&checkpoint),
-            None => checkpoint.to_json(),
-        };
+        let mut detail = checkpoint.as_value();
+        if let Some(filed) = &self.filed {
+            filed.add_to(&mut detail, FileKind::Checkpoints);
+        }
+        let witnessed = (self.options.witnessed.as_ref()).filter(|_| !self.options.shared);
+        if let Some((witnessed, sequence)) = witnessed.and_then(|it| Some((it, it.sequence()?))) {
+            Filed::new(&witnessed.path, sequence).add_to(&mut detail, FileKind::Witness);
+        }
+        let text = detail.to_string();
         let at_us = checkpoint.at_us;
         self.unfiled = Some(checkpoint);
         Noted {

@@ -1,12 +1,15 @@
 use super::{Fault, Stop, Trust, VerifyError, Wrong};
 use crate::{
-    checkpoint::{self, Checkpoint, Filed, Lines, PublicKey, SignatureError},
+    checkpoint::{self, Checkpoint, FileKind, Filed, Lines, PublicKey, SignatureError},
     query::{Gap, ReadLedger},
     record::{entry::Event, seal::Seal},
     store::Tail,
     verify::SealedEvery,
 };
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Groups that may come between the moment that a checkpoint is due and the group it is in. There is
 /// one at most, but for those that a server stores while it tidies.
@@ -15,8 +18,8 @@ const MAX_LATE_GROUPS: u64 = 16;
 /// Checks checkpoints, those of the ledger and those of a file, as the entries go by.
 pub(super) struct Seals {
     keys: Vec<PublicKey>,
-    path: PathBuf,
-    lines: Option<Lines>,
+    /// The file of checkpoints, and that of a witness.
+    files: [SealFile; 2],
     pub(super) checked: u64,
     pub(super) sealed_through: u64,
     /// True once a signature has been seen: checkpoints before the first one need not be signed,
@@ -33,27 +36,89 @@ pub(super) struct Seals {
     late_groups: u64,
     every: Option<SealedEvery>,
     deleted: Vec<Gap>,
+}
+
+/// File of checkpoints that a ledger is held against, if there is one.
+struct SealFile {
+    kind: FileKind,
+    path: PathBuf,
+    lines: Option<Lines>,
     /// Last line that the file had according to the ledger, and the last that it has.
     filed: u64,
     found: u64,
 }
 
+impl SealFile {
+    fn open(kind: FileKind, path: Option<&Path>) -> Result<Self, VerifyError> {
+        let mut file = Self {
+            kind,
+            path: path.map(PathBuf::from).unwrap_or_default(),
+            lines: None,
+            filed: 0,
+            found: 0,
+        };
+        if path.is_some() {
+            file.lines = match Lines::open(&file.path) {
+                Ok(lines) => Some(lines),
+                // The ledger says whether there was one.
+                Err(error)
+                    if kind == FileKind::Witness && error.kind() == io::ErrorKind::NotFound =>
+                {
+                    None
+                }
+                Err(source) => return Err(file.unreadable(source)),
+            };
+        }
+        Ok(file)
+    }
+
+    /// The next line, if it seals this entry or one before.
+    fn next_through(&mut self, last: u64) -> Result<Option<Checkpoint>, VerifyError> {
+        let Some(lines) = &mut self.lines else {
+            return Ok(None);
+        };
+        let Some(line) = lines.peek().filter(|line| line.sequence <= last).cloned() else {
+            return Ok(None);
+        };
+        self.found = line.sequence;
+        let advanced = lines.advance();
+        advanced.map_err(|source| self.unreadable(source))?;
+        Ok(Some(line))
+    }
+
+    /// All of the ledger has gone by: tells the entry that a line seals beyond it.
+    fn finish(&mut self) -> Result<Option<u64>, VerifyError> {
+        if let Some(line) = self.lines.as_ref().and_then(Lines::peek) {
+            return Ok(Some(line.sequence));
+        }
+        if self.found < self.filed && self.lines.is_some() {
+            // A server may have written that line since the file was opened.
+            let last = checkpoint::last(&self.path);
+            let last = last.map_err(|source| self.unreadable(source))?;
+            self.found = last.map_or(0, |line| line.sequence);
+        }
+        Ok(None)
+    }
+
+    /// The entry through which the file sealed the ledger once, if it does not any more.
+    fn lacks(&self) -> Option<u64> {
+        (self.found < self.filed).then_some(self.filed)
+    }
+
+    fn unreadable(&self, source: io::Error) -> VerifyError {
+        let path = self.path.clone();
+        VerifyError::Checkpoints { path, source }
+    }
+}
+
 impl Seals {
     pub(super) fn new(trust: Trust<'_>) -> Result<Self, VerifyError> {
-        let path = trust.checkpoints.map(PathBuf::from).unwrap_or_default();
-        let lines = match trust.checkpoints {
-            None => None,
-            Some(_) => Some(
-                Lines::open(&path).map_err(|source| VerifyError::Checkpoints {
-                    path: path.clone(),
-                    source,
-                })?,
-            ),
-        };
         Ok(Self {
             keys: trust.keys.to_vec(),
-            path,
-            lines,
+            files: [
+                SealFile::open(FileKind::Checkpoints, trust.checkpoints)?,
+                SealFile::open(FileKind::Witness, trust.witness)?,
+            ],
             checked: 0,
             sealed_through: 0,
             signed: false,
@@ -64,13 +129,12 @@ impl Seals {
             late_groups: 0,
             every: trust.every,
             deleted: Vec::new(),
-            filed: 0,
-            found: 0,
         })
     }
 
     pub(super) fn unreadable_lines(&self) -> u64 {
-        self.lines.as_ref().map_or(0, |lines| lines.unreadable)
+        let lines = self.files.iter().filter_map(|file| file.lines.as_ref());
+        lines.map(|lines| lines.unreadable).sum()
     }
 
     /// A group ends here: looks at the lines of the file about what has gone by.
@@ -80,14 +144,10 @@ impl Seals {
         tail: &Tail,
     ) -> Result<(), Stop> {
         let last = tail.next_sequence - 1;
-        while let Some(line) = self.lines.as_ref().and_then(Lines::peek) {
-            if last < line.sequence {
-                break;
+        for file in 0..self.files.len() {
+            while let Some(line) = self.files[file].next_through(last)? {
+                self.check(ledger, line.sequence, &line)?;
             }
-            let line = line.clone();
-            self.check(ledger, line.sequence, &line)?;
-            self.found = line.sequence;
-            self.advance()?;
         }
         Ok(())
     }
@@ -119,7 +179,12 @@ impl Seals {
 
     /// The entry through which the file sealed the ledger once, if it does not any more.
     pub(super) fn file_lacks(&self) -> Option<u64> {
-        (self.found < self.filed).then_some(self.filed)
+        self.files[0].lacks()
+    }
+
+    /// The same of the witness's file, if there is one to hold the ledger against.
+    pub(super) fn witness_lacks(&self) -> Option<u64> {
+        self.files[1].lacks()
     }
 
     /// An entry goes by, of the group that begins at `first`.
@@ -130,7 +195,7 @@ impl Seals {
         sequence: u64,
         event: &Event,
     ) -> Result<(), Stop> {
-        if let Some((checkpoint, filed)) = sealed_by(event) {
+        if let Some((checkpoint, detail)) = sealed_by(event) {
             // It seals groups before its own.
             let checkpoint = checkpoint
                 .filter(|it| it.sequence < first && sequence < it.next_by)
@@ -142,7 +207,13 @@ impl Seals {
             }
             self.next_by = Some(checkpoint.next_by);
             self.last = Some((checkpoint.sequence, checkpoint.at_us));
-            self.filed = filed.map_or(0, |filed| filed.sequence);
+            for file in &mut self.files {
+                let filed = Filed::of(detail, file.kind);
+                // Another file than this one, or one that is named anew, is not missed.
+                file.filed = filed
+                    .filter(|filed| file.kind == FileKind::Checkpoints || filed.is_in(&file.path))
+                    .map_or(0, |filed| filed.sequence);
+            }
             self.late_groups = 0;
         } else if self.next_by.is_some_and(|next_by| next_by <= sequence) {
             return Err(Wrong::at(sequence, Fault::NoCheckpoint));
@@ -185,15 +256,10 @@ impl Seals {
         groups: u64,
     ) -> Result<(), Stop> {
         self.group_ends(ledger, tail)?;
-        if let Some(line) = self.lines.as_ref().and_then(Lines::peek) {
-            let through = line.sequence;
-            return Err(Wrong::at(tail.next_sequence, Fault::Truncated { through }));
-        }
-        if self.found < self.filed && self.lines.is_some() {
-            // A server may have written that line since the file was opened.
-            let last = checkpoint::last(&self.path);
-            let last = last.map_err(|source| self.unreadable(source))?;
-            self.found = last.map_or(0, |line| line.sequence);
+        for file in &mut self.files {
+            if let Some(through) = file.finish()? {
+                return Err(Wrong::at(tail.next_sequence, Fault::Truncated { through }));
+            }
         }
         // Of a ledger that begins there may be no checkpoint yet.
         let begins = self.last.is_none() && groups <= MAX_LATE_GROUPS;
@@ -242,27 +308,14 @@ impl Seals {
         }
         Ok(is_believed)
     }
-
-    fn advance(&mut self) -> Result<(), VerifyError> {
-        let Some(lines) = &mut self.lines else {
-            return Ok(());
-        };
-        let advanced = lines.advance();
-        advanced.map_err(|source| self.unreadable(source))
-    }
-
-    fn unreadable(&self, source: io::Error) -> VerifyError {
-        let path = self.path.clone();
-        VerifyError::Checkpoints { path, source }
-    }
 }
 
-/// The checkpoint that an entry is, `None` inside if it cannot be read, and what it says of the file.
-fn sealed_by(event: &Event) -> Option<(Option<Checkpoint>, Option<Filed>)> {
+/// The checkpoint that an entry is, `None` inside if it cannot be read, and its detail.
+fn sealed_by(event: &Event) -> Option<(Option<Checkpoint>, &str)> {
     match event {
         Event::Noted(noted) if noted.kind == crate::record::note::NoteKind::CHECKPOINT => {
             let detail = &noted.detail.text;
-            Some((Checkpoint::from_json(detail), Filed::of(detail)))
+            Some((Checkpoint::from_json(detail), detail))
         }
         Event::Noted(_) | Event::Started(_) | Event::Ended(_) => None,
     }

@@ -36,6 +36,9 @@ fn in_database(config: &Config) -> Vec<Finding> {
             // Each server has its own, made at its first start.
             findings.extend(redaction_key(AREA, config, false));
             findings.extend(continued(AREA, config));
+            let beside = server::witness_beside(config);
+            let hint = "name a file on another volume, or another machine (ledger.witness)";
+            findings.extend(beside.map(|it| Finding::warning(AREA, it).hint(hint)));
             findings.extend(clock(&mut *reader));
             drop(reader);
             findings.extend(counters(AREA, config));

@@ -113,7 +113,8 @@ pub(crate) fn restore(
             "ledger": path,
             "last_sequence": checkpoint.sequence,
             "head": hex(&checkpoint.hash),
-            "set_aside": aside,
+            "set_aside": aside.first(),
+            "all_set_aside": aside,
         })),
         ReportFormat::Text => {
             let mut lines = vec![format!(
@@ -121,7 +122,11 @@ pub(crate) fn restore(
                 path.display(),
                 checkpoint.sequence
             )];
-            lines.extend(aside.map(|aside| format!("set aside    {}", aside.display())));
+            lines.extend(
+                aside
+                    .iter()
+                    .map(|aside| format!("set aside    {}", aside.display())),
+            );
             lines.join("\n")
         }
     })

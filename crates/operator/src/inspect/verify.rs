@@ -48,11 +48,14 @@ pub(crate) fn verify(
     let named = checkpoints.or(config.ledger.checkpoint.file.as_deref());
     let is_beside = config.ledger.url.is_none() && beside.exists();
     let file = named.or_else(|| is_beside.then_some(beside.as_path()));
+    // It begins with the first checkpoint; one that is gone since then is missed by what the ledger says of it.
+    let witness = config.ledger.witness.file.as_deref();
     let mut reader = open_reader(config)?;
     let bar = bar(0, "entries");
     let trust = Trust {
         keys: &keys,
         checkpoints: file,
+        witness,
         every: sealed_every(config),
     };
     let report = verify_telling(reader.as_mut(), trust, &mut |done, all| {
@@ -66,7 +69,7 @@ pub(crate) fn verify(
         is_sound: report.is_ok() && counters.are_right(),
         is_sealed: report.is_sealed(),
         text: match format {
-            ReportFormat::Text => text(&report, keys.len(), file, &counters),
+            ReportFormat::Text => text(&report, keys.len(), (file, witness), &counters),
             ReportFormat::Json => pretty(&json!({
                 "sound": report.is_ok(),
                 "entries": report.entries,
@@ -79,6 +82,8 @@ pub(crate) fn verify(
                 "sealed_through": report.sealed_through,
                 "unsealed": report.unsealed,
                 "file_lacks": report.file_lacks,
+                "witness": witness,
+                "witness_lacks": report.witness_lacks,
                 "unreadable_lines": report.unreadable_lines,
                 "counters": counters.json(),
                 "wrong": report.first_wrong.as_ref().map(|wrong| json!({
@@ -108,9 +113,8 @@ pub(crate) fn accept_rollback(config: &Config, by: &str, reason: &str) -> Result
     let accepted = server::accept_rollback(config, by.trim(), reason.trim());
     let (what, aside) = runtime.block_on(accepted)?;
     let mut lines = vec![format!("accepted     {what}")];
-    if let Some(aside) = aside {
-        lines.push(format!("set aside    {}", aside.display()));
-    }
+    let moved = aside.iter();
+    lines.extend(moved.map(|aside| format!("set aside    {}", aside.display())));
     Ok(lines.join("\n"))
 }
 
@@ -168,7 +172,12 @@ impl Counters {
     }
 }
 
-fn text(report: &Report, keys: usize, file: Option<&Path>, counters: &Counters) -> String {
+fn text(
+    report: &Report,
+    keys: usize,
+    (file, witness): (Option<&Path>, Option<&Path>),
+    counters: &Counters,
+) -> String {
     let mut lines = vec![
         format!("entries      {}", report.entries),
         format!("head         {}", hex(&report.head)),
@@ -185,6 +194,9 @@ fn text(report: &Report, keys: usize, file: Option<&Path>, counters: &Counters) 
             keys => format!("signatures   held against {keys} keys"),
         },
     ];
+    if let Some(witness) = witness {
+        lines.insert(4, format!("witness      {}", witness.display()));
+    }
     if report.deleted != 0 {
         let count = report.deleted;
         lines.push(format!(
@@ -208,6 +220,11 @@ fn text(report: &Report, keys: usize, file: Option<&Path>, counters: &Counters) 
                 format!("lacking      a file that seals entry {through}: name it (--checkpoints)")
             }
         });
+    }
+    if let Some(through) = report.witness_lacks {
+        lines.push(format!(
+            "lacking      the file of the witness once sealed entry {through}: lines are gone"
+        ));
     }
     lines.extend(counters.lines());
     lines.push(match &report.first_wrong {
