@@ -148,6 +148,32 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
             problems.push(error(key, message).hint(hint));
         }
     }
+    let stamps = &ledger.timestamps;
+    if let Some(url) = &stamps.url {
+        const SCHEMES: &[&str] = &["https", "http"];
+        let key = "ledger.timestamps.url";
+        let error = |key: &str, message: String| error(key, message).without_line();
+        if !url.may_begin_with(&["https://", "http://"]) {
+            let message = format!("`{key}` must begin with https:// or http://");
+            problems.push(error(key, message).hint("write `https://stamps.example/tsr`"));
+        } else if let Some(why) = url.url_fault(SCHEMES) {
+            problems.push(error(key, format!("`{key}` cannot be used: {why}")));
+        }
+        if stamps.certificates.is_none() {
+            let message = format!("`{key}` names an authority, and no certificate is believed");
+            let hint = "name the file of its root: `ledger.timestamps.certificates`";
+            problems.push(error(key, message).hint(hint));
+        }
+        if ledger.url.is_some() && stamps.file.is_none() {
+            let message =
+                "a ledger in PostgreSQL has no place for time-stamps beside it".to_owned();
+            problems.push(error(key, message).hint("name a file: `ledger.timestamps.file`"));
+        }
+    } else if stamps.file.is_some() && stamps.certificates.is_none() {
+        let key = "ledger.timestamps.file";
+        let message = format!("`{key}` is for time-stamps, and no certificate is believed");
+        problems.push(error(key, message).hint("set `ledger.timestamps.certificates`"));
+    }
     if let Some(url) = &ledger.url {
         // The line may hold a password.
         let error = |key: &str, message: String| error(key, message).without_line();

@@ -59,7 +59,8 @@ pub use self::sections::identity::{
 };
 pub use self::sections::limits::Limits;
 pub use self::sections::record::{
-    Archive, Checkpoint, Detectors, Durability, Ledger, Redaction, Verification, Witness,
+    Archive, Checkpoint, Detectors, Durability, Ledger, Redaction, Timestamps, Verification,
+    Witness,
 };
 pub use self::sections::registry::Registry;
 pub use self::sections::results::{Host, OutputSchema, ResultLimit, Results};

@@ -273,6 +273,22 @@ fn in_what_is_recorded_and_told() {
                 "  ledger: {url: 'mysql://u:hunter2@h/d'}",
             ),
             (
+                "a witness in the ledger's own file",
+                "  ledger: {witness: {file: ./data/ledger.db}}",
+            ),
+            (
+                "time-stamps that nobody could believe",
+                "  ledger: {timestamps: {url: 'https://stamps.example/tsr'}}",
+            ),
+            (
+                "time-stamps by mail",
+                "  ledger: {timestamps: {url: 'mailto:stamps@x.example', certificates: ca.pem}}",
+            ),
+            (
+                "a verification without end",
+                "  ledger: {verification: {every_seconds: 0, cpu_percent: 200}}",
+            ),
+            (
                 "sessions in the ledger's file",
                 "  ledger: {path: x.db}\n  http: {sessions_path: x.db}",
             ),

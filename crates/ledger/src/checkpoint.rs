@@ -29,6 +29,7 @@ pub use self::{
 pub use crate::record::seal::Signature;
 use crate::record::{codec::hex, entry::Digest};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::path::Path;
 
 /// End of a ledger at a time.
@@ -131,6 +132,12 @@ impl Checkpoint {
         }
         message.extend_from_slice(&self.hash);
         message
+    }
+
+    /// SHA-256 of what its signature is of: what an authority stamps. It covers all but the signature.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Sha256::digest(self.message()).into()
     }
 
     /// Signs it, in place of any signature before.

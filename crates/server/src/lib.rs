@@ -68,6 +68,7 @@ mod stdio;
 mod store;
 mod supervisor;
 mod telemetry;
+mod timestamps;
 mod tls;
 mod upstreams;
 mod verification;
@@ -98,6 +99,7 @@ pub use store::{
     accept_rollback, compare_counters, continuity, database, database_options, open_reader,
     sealed_every,
 };
+pub use timestamps::{Stamps, verify_timestamps};
 pub use upstreams::{
     Declared, DeclaredUpstream, declared_upstreams, unmatched_upstream_rules, upstreams_directory,
     upstreams_stored,

@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::ledger_use::{LedgerUse, kind_of, recorded_use, used};
 use super::quotas::Quotas;
+use super::timestamps;
 use super::witness::{self, Witness};
 use crate::Failure;
 use config::Config;
@@ -169,10 +170,11 @@ pub(super) fn crowd_component(quotas: Arc<Quotas>) -> Option<Component> {
 ///
 /// When a server must not continue the ledger.
 pub fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
-    let witnessed = witness::last(config)?;
+    let witnessed = [witness::last(config)?, timestamps::last(config)?];
+    let witnessed: Vec<_> = witnessed.into_iter().flatten().collect();
     let file = checkpoints_file(config);
     let witness_file = config.ledger.witness.file.as_deref();
-    if file.is_none() && witnessed.is_none() && witness_file.is_none() {
+    if file.is_none() && witnessed.is_empty() && witness_file.is_none() {
         return Ok(None);
     }
     let mut reader = match config.ledger.url.is_none() && !config.ledger.path.exists() {
@@ -184,7 +186,7 @@ pub fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
         ContinuityError::File { .. } | ContinuityError::Ledger(_) => Failure::from(error),
         error => NotContinued(error, witness).into(),
     };
-    if let Some((checkpoint, place)) = &witnessed {
+    for (checkpoint, place) in &witnessed {
         let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
         check_witness(ledger, checkpoint, place)
             .map_err(|error| wrong(error, Some(checkpoint.hash)))?;
@@ -236,8 +238,8 @@ pub(super) fn checkpoints_file(config: &Config) -> Option<PathBuf> {
 }
 
 /// Accepts a ledger that is not the one that its file of checkpoints belongs to: records the
-/// operator and the reason, and sets the file aside, and that of the witness where it contradicts the ledger. Returns
-/// the fault that was found, and the present paths of the files.
+/// operator and the reason, and sets the file aside, and those of the witness and of time-stamps where they contradict
+/// the ledger. Returns the fault that was found, and the present paths of the files.
 ///
 /// # Errors
 ///
@@ -276,15 +278,14 @@ pub async fn accept_rollback(
         PathBuf::from(name)
     };
     let file_aside = file.as_ref().filter(|file| file.exists()).map(aside);
-    let contradicting = config.clone();
-    let contradicting = tokio::task::spawn_blocking(move || contradicting_witness(&contradicting));
-    let witness_file = contradicting.await??;
+    let others = config.clone();
+    let others = tokio::task::spawn_blocking(move || contradicting(&others)).await??;
     let what = error.to_string();
     let mut detail =
         json!({ "reason": reason, "what": what, "file": file, "set_aside": file_aside });
-    if let Some(path) = &witness_file {
-        detail["witness_file"] = json!({ "file": path, "set_aside": aside(path) });
-    }
+    let moved = others.iter();
+    let moved = moved.map(|path| json!({ "file": path, "set_aside": aside(path) }));
+    detail["others"] = moved.collect();
     if let Some(hash) = witness {
         // By this the next start knows that it was accepted.
         detail["witness"] = hex(&hash).into();
@@ -299,7 +300,7 @@ pub async fn accept_rollback(
     // Last: as long as it is there, nobody goes on without a word.
     let checkpoints = file.filter(|_| file_aside.is_some());
     let mut moved = Vec::new();
-    for file in checkpoints.iter().chain(&witness_file) {
+    for file in checkpoints.iter().chain(&others) {
         let to = aside(file);
         std::fs::rename(file, &to)
             .map_err(|error| format!("{} cannot be set aside: {error}", file.display()))?;
@@ -308,17 +309,25 @@ pub async fn accept_rollback(
     Ok((what, moved))
 }
 
-/// The file of the witness, if it contradicts the ledger and is there.
-fn contradicting_witness(config: &Config) -> Result<Option<PathBuf>, Failure> {
-    let Some(path) = config.ledger.witness.file.as_deref() else {
-        return Ok(None);
-    };
+/// The file of the witness and that of time-stamps, those that are there and contradict the ledger.
+fn contradicting(config: &Config) -> Result<Vec<PathBuf>, Failure> {
     let mut reader = open_reader(config)?;
-    match check_witness_file(Some(reader.as_mut()), path) {
-        Ok(_) | Err(ContinuityError::File { .. }) => Ok(None),
-        Err(ContinuityError::Ledger(error)) => Err(error.into()),
-        Err(_) => Ok(path.exists().then(|| path.to_owned())),
+    let mut found = Vec::new();
+    if let Some(path) = config.ledger.witness.file.as_deref() {
+        match check_witness_file(Some(reader.as_mut()), path) {
+            Ok(_) | Err(ContinuityError::File { .. }) => {}
+            Err(ContinuityError::Ledger(error)) => return Err(error.into()),
+            Err(_) => found.extend(path.exists().then(|| path.to_owned())),
+        }
     }
+    if let Some((checkpoint, path)) = timestamps::last(config)? {
+        match check_witness(Some(reader.as_mut()), &checkpoint, &path) {
+            Ok(()) => {}
+            Err(ContinuityError::Ledger(error)) => return Err(error.into()),
+            Err(_) => found.push(path),
+        }
+    }
+    Ok(found)
 }
 
 /// The contradiction between a ledger and its checkpoints elsewhere, if there is one.

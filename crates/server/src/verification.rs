@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use ledger::{Follower, PublicKey, ReadLedger, SigningKey, Trust, Wrong, verify_while};
+use ledger::{Follower, PublicKey, ReadLedger, SigningKey, Trust, verify_while};
 use mcp_server::{Component, ComponentState, Metrics, ReadingKind};
 
 use super::store::{checkpoints_file, open_reader, sealed_every};
+use super::timestamps::verify_timestamps;
 use crate::{Failure, with_causes};
 use config::Config;
 
@@ -50,9 +51,13 @@ struct State {
     entries: u64,
     /// Fault that the last pass or look has found.
     wrong: Option<String>,
-    /// The reason why the ledger could not be verified.
-    failed: Option<String>,
+    /// The reasons why new entries, and why all entries, could not be verified.
+    failed: [Option<String>; 2],
 }
+
+/// Places in [`State::failed`].
+const NEW: usize = 0;
+const ALL: usize = 1;
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -76,8 +81,7 @@ impl Shared {
         false
     }
 
-    fn is_wrong(&self, wrong: &Wrong) {
-        let wrong = wrong.to_string();
+    fn is_wrong(&self, wrong: String) {
         let mut state = self.state();
         if state.wrong.as_ref() != Some(&wrong) {
             tracing::error!(fault = wrong, "the ledger is damaged");
@@ -85,10 +89,10 @@ impl Shared {
         }
     }
 
-    fn has_failed(&self, failure: &Failure) {
+    fn has_failed(&self, part: usize, failure: &Failure) {
         let why = with_causes(&**failure);
         tracing::error!(error = why, "the ledger could not be verified");
-        self.state().failed = Some(why);
+        self.state().failed[part] = Some(why);
     }
 }
 
@@ -113,7 +117,7 @@ impl Verifying {
                 passes: 0,
                 entries: 0,
                 wrong: None,
-                failed: None,
+                failed: [None, None],
             }),
         });
         let verifier = Verifier {
@@ -144,7 +148,9 @@ impl Verifying {
             })
         };
         [
-            component(COMPONENT, |state| state.failed.clone()),
+            component(COMPONENT, |state| {
+                state.failed.iter().flatten().next().cloned()
+            }),
             component(INTEGRITY, |state| state.wrong.clone()),
         ]
     }
@@ -194,7 +200,7 @@ struct Verifier {
     every: Duration,
 }
 
-/// What was appended, and when it was looked at last.
+/// Reader of what is appended, and the time of the last look.
 struct Following {
     follower: Follower,
     reader: Option<Box<dyn ReadLedger + Send>>,
@@ -222,7 +228,7 @@ impl Verifier {
                 let began = Instant::now();
                 match self.pass(&mut following) {
                     Ok(()) => {}
-                    Err(failure) => self.shared.has_failed(&failure),
+                    Err(failure) => self.shared.has_failed(ALL, &failure),
                 }
                 next = (began + self.every).max(Instant::now());
             }
@@ -245,7 +251,7 @@ impl Verifier {
         following.looked = Some(Instant::now());
         if let Err(failure) = self.look(following) {
             following.reader = None;
-            self.shared.has_failed(&failure);
+            self.shared.has_failed(NEW, &failure);
         }
     }
 
@@ -266,9 +272,9 @@ impl Verifier {
         if self.config.ledger.url.is_none() {
             following.reader = None;
         }
-        match found {
-            Some(wrong) => self.shared.is_wrong(&wrong),
-            None => self.shared.state().failed = None,
+        self.shared.state().failed[NEW] = None;
+        if let Some(wrong) = found {
+            self.shared.is_wrong(wrong.to_string());
         }
         Ok(())
     }
@@ -303,14 +309,22 @@ impl Verifier {
                 // What was deleted by policy meanwhile is missed where it was.
                 Some(_) if attempt <= MAX_DISTURBED && reader.gaps()? != gaps => {}
                 Some(wrong) => {
-                    self.shared.is_wrong(&wrong);
+                    self.shared.state().failed[ALL] = None;
+                    self.shared.is_wrong(wrong.to_string());
                     return Ok(());
                 }
                 None => {
+                    let stamps = verify_timestamps(&self.config, reader.as_mut())?;
+                    if let Some(wrong) = stamps.and_then(|it| it.wrong) {
+                        self.shared.state().failed[ALL] = None;
+                        self.shared.is_wrong(format!("a time-stamp: {wrong}"));
+                        return Ok(());
+                    }
                     // What the follower has seen to be wrong, a pass by itself may not see.
                     let is_right = self.still_follows(following)?;
                     let mut state = self.shared.state();
-                    (state.verified_at, state.failed) = (began, None);
+                    state.verified_at = began;
+                    state.failed[ALL] = None;
                     state.passes += 1;
                     if is_right && state.wrong.take().is_some() {
                         tracing::info!("the ledger is as it should be again");
@@ -331,7 +345,7 @@ impl Verifier {
         let mut reader = open_reader(&self.config)?;
         let found = (following.follower).look(reader.as_mut(), &self.keys, &mut || true)?;
         if let Some(wrong) = &found {
-            self.shared.is_wrong(wrong);
+            self.shared.is_wrong(wrong.to_string());
         }
         Ok(found.is_none())
     }
@@ -485,6 +499,26 @@ mod tests {
         let is_told = || told(&verifying)[0].is_some();
         wait_until("it cannot be read", GENEROUS, is_told).await;
         assert_eq!(told(&verifying)[1], None);
+        drop(verifying);
+
+        // A look at new entries does not hide that all of them could not be looked at.
+        let store = SqliteLedger::open(&config.ledger.path, Durability::Strict).unwrap();
+        let recorder = recorder(store);
+        calls(&recorder, 3).await;
+        config.ledger.checkpoint.file = Some(directory.path().join("gone"));
+        let verifying = Verifying::begin(&config).unwrap().unwrap();
+        let is_told = || {
+            told(&verifying)[0]
+                .as_deref()
+                .is_some_and(|it| it.contains("gone"))
+        };
+        wait_until("the file is gone", GENEROUS, is_told).await;
+        for _ in 0..20 {
+            assert!(is_told());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        drop(verifying);
+        recorder.close().await.unwrap();
         config.ledger.verification.every_seconds = None;
         assert!(Verifying::begin(&config).unwrap().is_none());
     }

@@ -1,5 +1,5 @@
-//! Witnesses of the ledger: another machine, and a file on another volume. They are told each checkpoint, and asked before
-//! a ledger is gone on with.
+//! Witnesses of the ledger: another machine, a file on another volume, and an authority that stamps times. They are told
+//! each checkpoint, and the first two asked before a ledger is gone on with.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use mcp_server::{Component, ComponentState};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::timestamps::Authority;
 use crate::{Failure, with_causes};
 use config::Config;
 
@@ -35,6 +36,7 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// Place that is told of checkpoints.
 enum Place {
     Machine(Machine),
+    Authority(Authority),
     File(WitnessFile),
 }
 
@@ -42,6 +44,7 @@ impl Place {
     async fn tell(&mut self, checkpoint: &Checkpoint) -> Result<(), Failure> {
         match self {
             Self::Machine(machine) => machine.tell(checkpoint).await,
+            Self::Authority(authority) => authority.tell(checkpoint).await,
             // On a thread of its own, since a volume may hang.
             Self::File(file) => file.tell(checkpoint).map_err(|error| {
                 format!("{} cannot be written: {error}", file.path().display()).into()
@@ -62,9 +65,9 @@ struct Machine {
 pub(super) struct Witness {
     checkpoints: watch::Sender<Option<Checkpoint>>,
     states: Vec<Arc<watch::Sender<State>>>,
-    /// Task that tells the other machine, if there is one.
-    telling: Mutex<Option<JoinHandle<()>>>,
-    /// What the file has, if there is one.
+    /// Tasks that tell the other machine and the authority, if there are any.
+    telling: Mutex<Vec<JoinHandle<()>>>,
+    /// Last line of the file, if there is one.
     witnessed: Option<Witnessed>,
 }
 
@@ -220,20 +223,21 @@ impl Witness {
     pub(super) fn begin(config: &Config) -> Result<Option<Self>, Failure> {
         let machine = Machine::of(config)?;
         let file = config.ledger.witness.file.as_deref().map(WitnessFile::new);
-        if machine.is_none() && file.is_none() {
+        let authority = Authority::of(config)?;
+        if machine.is_none() && file.is_none() && authority.is_none() {
             return Ok(None);
         }
         let (checkpoints, coming) = watch::channel(None);
         let mut witness = Self {
             checkpoints,
             states: Vec::new(),
-            telling: Mutex::new(None),
+            telling: Mutex::default(),
             witnessed: file.as_ref().map(WitnessFile::witnessed),
         };
-        if let Some(machine) = machine {
-            let state = witness.state();
-            let telling = tell(Place::Machine(machine), coming.clone(), state);
-            witness.telling = Mutex::new(Some(tokio::spawn(telling)));
+        let machine = machine.map(Place::Machine);
+        for place in machine.into_iter().chain(authority.map(Place::Authority)) {
+            let telling = tell(place, coming.clone(), witness.state());
+            witness.telling().push(tokio::spawn(telling));
         }
         if let Some(mut file) = file {
             if let Err(error) = file.open() {
@@ -266,7 +270,7 @@ impl Witness {
         self.checkpoints.clone()
     }
 
-    /// What the file of the witness has, if there is one.
+    /// Last line of the witness's file, if there is one.
     pub(super) fn witnessed(&self) -> Option<Witnessed> {
         self.witnessed.clone()
     }
@@ -306,12 +310,12 @@ impl Witness {
                 "a witness of the ledger was not told of the last checkpoint"
             );
         }
-        if let Some(telling) = self.telling().take() {
+        for telling in self.telling().drain(..) {
             telling.abort();
         }
     }
 
-    fn telling(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+    fn telling(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

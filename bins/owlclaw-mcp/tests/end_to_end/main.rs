@@ -64,6 +64,7 @@ mod shutdown_ways;
 mod skills;
 mod stdio;
 mod tasks;
+mod timestamps;
 mod tls;
 mod tools_call;
 mod traces;

@@ -32,6 +32,8 @@ pub struct Ledger {
     pub archive: Archive,
     /// Another machine or volume that is told each checkpoint.
     pub witness: Witness,
+    /// Authority that stamps each checkpoint with its time.
+    pub timestamps: Timestamps,
     /// Verification while the server serves.
     pub verification: Verification,
 }
@@ -42,6 +44,15 @@ impl Ledger {
         self.archive.directory.clone().unwrap_or_else(|| {
             let mut name = self.path.as_os_str().to_owned();
             name.push("-archive");
+            name.into()
+        })
+    }
+
+    /// Path of the file that time-stamps are kept in.
+    pub fn timestamps_file(&self) -> PathBuf {
+        self.timestamps.file.clone().unwrap_or_else(|| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(".timestamps");
             name.into()
         })
     }
@@ -67,6 +78,7 @@ impl Default for Ledger {
             checkpoint: Checkpoint::default(),
             archive: Archive::default(),
             witness: Witness::default(),
+            timestamps: Timestamps::default(),
             verification: Verification::default(),
         }
     }
@@ -100,6 +112,21 @@ impl Default for Witness {
     }
 }
 
+/// Time-stamping authority (RFC 3161) that is asked to stamp each checkpoint. The tokens are kept in a file, and verified
+/// offline.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timestamps {
+    /// The address that requests are posted to: `https://…`, or `http://…`, since tokens are signed.
+    pub url: Option<Secret>,
+    /// The certificates in PEM of authorities that are believed, one of which the certificate of the stamps must lead to.
+    #[schemars(extend("format" = "path"))]
+    pub certificates: Option<PathBuf>,
+    /// The file of the tokens. Without one, beside the ledger: its path with `.timestamps` at the end.
+    #[schemars(extend("format" = "path"))]
+    pub file: Option<PathBuf>,
+}
+
 /// Verification of the ledger and its archives while the server serves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -113,7 +140,7 @@ pub struct Verification {
     pub cpu_percent: u32,
     /// Further public keys that may have signed checkpoints and segments, besides that of `checkpoint.key`: earlier
     /// ones, and those of other servers with the same ledger.
-    #[schemars(extend("items" = {"type": "string", "format": "path"}))]
+    #[schemars(extend("x-items" = "path"))]
     pub keys: Vec<PathBuf>,
 }
 

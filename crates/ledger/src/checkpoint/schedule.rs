@@ -41,7 +41,7 @@ pub struct CheckpointOptions {
     pub max_unwritten: usize,
     /// Gets each checkpoint once it is in the ledger, for a witness elsewhere.
     pub witness: Option<watch::Sender<Option<Checkpoint>>>,
-    /// What a file of a witness is known to have, which each checkpoint puts on record unless the ledger is shared.
+    /// Last line that a file of a witness is known to have, which each checkpoint puts on record unless the ledger is shared.
     pub witnessed: Option<Witnessed>,
 }
 

@@ -15,7 +15,7 @@ use std::{
 #[derive(Debug)]
 pub struct WitnessFile {
     path: PathBuf,
-    /// Whether the file was read, which needs its volume.
+    /// True once the file was read, which needs its volume.
     is_open: bool,
     told: Witnessed,
 }
@@ -59,7 +59,7 @@ impl WitnessFile {
         &self.path
     }
 
-    /// What the file is known to have, also later.
+    /// Last line that the file is known to have, also later.
     #[must_use]
     pub fn witnessed(&self) -> Witnessed {
         self.told.clone()

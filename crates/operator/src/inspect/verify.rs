@@ -8,10 +8,10 @@ use serde_json::json;
 use super::export::bar;
 use super::rows::hex;
 use super::sheet::pretty;
-use crate::request::ReportFormat;
+use crate::request::{ReportFormat, when::shown};
 use config::Config;
 use server::Failure;
-use server::{self, Comparison, compare_counters, open_reader, sealed_every};
+use server::{self, Comparison, Stamps, compare_counters, open_reader, sealed_every};
 
 /// Result of the verification, to be printed.
 pub(crate) struct Verified {
@@ -63,15 +63,23 @@ pub(crate) fn verify(
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
+    let stamps = server::verify_timestamps(config, reader.as_mut())?;
+    let is_stamped = stamps.as_ref().is_none_or(|it| it.wrong.is_none());
     let counters = compare_counters(config);
     let counters = Counters::of(counters);
     Ok(Verified {
-        is_sound: report.is_ok() && counters.are_right(),
+        is_sound: report.is_ok() && is_stamped && counters.are_right(),
         is_sealed: report.is_sealed(),
         text: match format {
-            ReportFormat::Text => text(&report, keys.len(), (file, witness), &counters),
+            ReportFormat::Text => text(
+                &report,
+                keys.len(),
+                (file, witness),
+                stamps.as_ref(),
+                &counters,
+            ),
             ReportFormat::Json => pretty(&json!({
-                "sound": report.is_ok(),
+                "sound": report.is_ok() && is_stamped,
                 "entries": report.entries,
                 "deleted": report.deleted,
                 "head": hex(&report.head),
@@ -82,6 +90,15 @@ pub(crate) fn verify(
                 "sealed_through": report.sealed_through,
                 "unsealed": report.unsealed,
                 "file_lacks": report.file_lacks,
+                "timestamps": stamps.as_ref().map(|it| json!({
+                    "file": it.file,
+                    "agree": it.agree,
+                    "last": it.last.map(|(sequence, at)| json!({
+                        "sequence": sequence, "at": shown(at_us(at)),
+                    })),
+                    "unreadable": it.unreadable,
+                    "wrong": it.wrong,
+                })),
                 "witness": witness,
                 "witness_lacks": report.witness_lacks,
                 "unreadable_lines": report.unreadable_lines,
@@ -93,6 +110,23 @@ pub(crate) fn verify(
             })),
         },
     })
+}
+
+/// The line about the time-stamps of checkpoints.
+fn stamped(stamps: &Stamps) -> String {
+    let last = match stamps.last {
+        Some((sequence, at)) => format!(", the last of {}, of entry {sequence}", shown(at_us(at))),
+        None => String::new(),
+    };
+    let unreadable = match stamps.unreadable {
+        0 => String::new(),
+        count => format!("; {count} lines cannot be read"),
+    };
+    format!("timestamps   {} agree{last}{unreadable}", stamps.agree)
+}
+
+fn at_us(at: std::time::Duration) -> u64 {
+    u64::try_from(at.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Refuses a text for the record that is empty or has control characters.
@@ -176,6 +210,7 @@ fn text(
     report: &Report,
     keys: usize,
     (file, witness): (Option<&Path>, Option<&Path>),
+    stamps: Option<&Stamps>,
     counters: &Counters,
 ) -> String {
     let mut lines = vec![
@@ -226,8 +261,11 @@ fn text(
             "lacking      the file of the witness once sealed entry {through}: lines are gone"
         ));
     }
+    lines.extend(stamps.map(stamped));
+    let wrong_stamp = stamps.and_then(|it| it.wrong.as_ref());
     lines.extend(counters.lines());
     lines.push(match &report.first_wrong {
+        None if let Some(wrong) = wrong_stamp => format!("damaged      a time-stamp: {wrong}"),
         None if !counters.are_right() => {
             "damaged      counters are lower than the ledger says; a server that starts raises them"
                 .to_owned()
