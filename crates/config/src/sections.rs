@@ -369,7 +369,7 @@ pub struct Tasks {
     /// Offer tasks at all.
     pub enabled: bool,
     /// The database file; it and its directory are made if they are missing. Without one, a file
-    /// beside the ledger.
+    /// beside the ledger, or, with `ledger.url`, tables in that database, which all servers share.
     #[schemars(extend("format" = "path"))]
     pub path: Option<PathBuf>,
     /// A call that takes longer becomes a task by itself, if its client knows the Tasks extension.
@@ -554,6 +554,11 @@ impl Config {
     pub fn tasks_path(&self) -> PathBuf {
         let path = self.tasks.path.clone();
         path.unwrap_or_else(|| self.beside_the_ledger("-tasks.db"))
+    }
+
+    /// True if tasks are kept in the ledger's database, where all servers have them.
+    pub fn shares_tasks(&self) -> bool {
+        self.ledger.url.is_some() && self.tasks.path.is_none()
     }
 
     /// Path of the file in which earlier states of files are kept.

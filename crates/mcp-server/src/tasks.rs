@@ -6,7 +6,7 @@
 //! answers. A client that cancels a task cancels that invocation.
 //!
 //! What a task has come to is in the store before anybody is told of it. What it asks meanwhile is
-//! in memory. A task that its process did not end is begun again by the next one, from the start and
+//! in memory, and, where several servers share the store, shown to the others. A task that its process did not end is begun again by the next one, from the start and
 //! through everything that a call passes, if its tool says that this does no harm; otherwise it is
 //! [failed](TaskState::Failed). Where and when calls are carried out is up to a [`TaskRunner`].
 
@@ -17,5 +17,6 @@ pub(crate) mod registry;
 pub(crate) mod run;
 pub(crate) mod runner;
 pub(crate) mod running;
+pub(crate) mod sharing;
 pub(crate) mod status;
 pub(crate) mod stored_call;

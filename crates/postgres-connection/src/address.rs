@@ -3,10 +3,14 @@ use crate::{
     tls::{self, AUTHORITIES, CERTIFICATE, Files, KEY, Names},
 };
 use percent_encoding::percent_decode_str;
-use std::{fmt, net::IpAddr, path::PathBuf};
-use tokio::task::JoinHandle;
+use std::{fmt, future::poll_fn, net::IpAddr, path::PathBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+    task::JoinHandle,
+};
 use tokio_postgres::{
-    Client, Config, NoTls,
+    AsyncMessage, Client, Config, Connection, NoTls, Notification,
     config::{Host, SslMode},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -101,6 +105,32 @@ impl Address {
         })
     }
 
+    /// Connects, and passes on what the connection hears by `LISTEN`. The channel closes when the connection
+    /// ends, and the connection ends when the client or the receiver is dropped. While `max_waiting`
+    /// notifications wait to be received, nothing is read from the connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`Address::connect`].
+    pub async fn connect_and_hear(
+        &self,
+        max_waiting: usize,
+    ) -> Result<(Client, mpsc::Receiver<Notification>), ConnectError> {
+        let (heard, hears) = mpsc::channel(max_waiting);
+        Ok(match &self.tls {
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await?;
+                tokio::spawn(hear(connection, heard));
+                (client, hears)
+            }
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                tokio::spawn(hear(connection, heard));
+                (client, hears)
+            }
+        })
+    }
+
     /// Asks the server to end what a client's connection is doing, by a connection of its own, which is as safe.
     ///
     /// # Errors
@@ -113,6 +143,22 @@ impl Address {
             None => token.cancel_query(NoTls).await?,
         }
         Ok(())
+    }
+}
+
+/// Carries a connection, and passes on what it hears.
+async fn hear<S, T>(mut connection: Connection<S, T>, heard: mpsc::Sender<Notification>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    // How a connection ended is reported to the users of the client.
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notification(notification) = message
+            && heard.send(notification).await.is_err()
+        {
+            return;
+        }
     }
 }
 

@@ -35,6 +35,7 @@ use super::witness::Witness;
 use super::{application, notes, offering, policy, redaction, results, upstreams};
 use crate::Failure;
 use crate::logging::{self, LevelHandle};
+use cluster::Cluster;
 use config::{Config, UnmatchedFilter};
 
 /// A running server: its parts, and what keeps them alive.
@@ -151,7 +152,8 @@ impl Server {
         logging::redact_with(Arc::clone(&redactor));
         standing.remember(&catalog, offer.tools());
 
-        let tasks = open_tasks(&config).await?;
+        let cluster = store::open_cluster(&config).await?;
+        let tasks = open_tasks(&config, cluster.as_ref()).await?;
         let sessions = sessions::open(&config)?;
 
         let archiving = Archiving::begin(&config)?;
@@ -320,9 +322,17 @@ impl Server {
     }
 }
 
-async fn open_tasks(config: &Config) -> Result<Option<Arc<Tasks>>, Failure> {
+async fn open_tasks(
+    config: &Config,
+    cluster: Option<&Cluster>,
+) -> Result<Option<Arc<Tasks>>, Failure> {
     if !config.tasks.enabled {
         return Ok(None);
+    }
+    if let Some(cluster) = cluster.filter(|_| config.shares_tasks()) {
+        let store = Arc::new(cluster.tasks());
+        let tasks = Tasks::open(store, task_options(config), system_clock).await?;
+        return Ok(Some(tasks));
     }
     let path = config.tasks_path();
     let store = SqliteTaskStore::open(&path).map_err(|error| match error {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::{Cluster, ClusterOptions};
 use governance::{MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Digest, Durability, LedgerReader,
@@ -74,6 +75,14 @@ pub(super) async fn open(config: &Config, policy: &Arc<Policy>) -> Result<Stores
         quotas: Quotas::memory(quotas),
         witness,
     })
+}
+
+/// Opens what servers share beside the ledger, if they do.
+pub(super) async fn open_cluster(config: &Config) -> Result<Option<Cluster>, Failure> {
+    match database(config)? {
+        Some(url) => Ok(Some(Cluster::open(&url, ClusterOptions::default()).await?)),
+        None => Ok(None),
+    }
 }
 
 /// Opens the ledger to read it, also beside a server that writes to it.

@@ -57,6 +57,7 @@
 
 mod id;
 mod record;
+mod shared;
 mod store;
 
 mod memory;
@@ -69,8 +70,9 @@ mod table;
 pub use crate::{
     id::{ParseTaskIdError, TaskId},
     memory::MemoryTaskStore,
-    record::{Begun, Claimed, Lapsed, Lease, MAX_RECORD_BYTES, TaskRecord, TaskState},
+    record::{Begun, Claimed, Lapsed, Lease, MAX_RECORD_BYTES, RecordError, TaskRecord, TaskState},
     schema::OpenError,
+    shared::{SharedTasks, TaskNews},
     sqlite::SqliteTaskStore,
     store::{CreateError, LimitKind, MAX_LISTED, StoreError, TaskLimits, TaskStore},
 };

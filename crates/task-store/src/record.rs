@@ -156,22 +156,31 @@ pub struct Claimed {
 
 /// Reason why a record is refused by every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RecordError {
+pub enum RecordError {
+    /// A first record whose sequence is not 1.
     #[error("a task begins with sequence 1")]
     NotFirst,
+    /// A time or sequence above 2^63 - 1.
     #[error("a time or sequence of a task is larger than 2^63 - 1")]
     LargeNumber,
+    /// Texts of more than [`MAX_RECORD_BYTES`].
     #[error("the texts of a task have more than {MAX_RECORD_BYTES} bytes")]
     LargeText,
+    /// Another task has the name.
     #[error("there is another task of this name")]
     Taken,
+    /// A claim of a task that is over.
     #[error("a task that is over is not begun again")]
     Over,
 }
 
 impl TaskRecord {
     /// Checks that the record fits into any store, so that all stores refuse the same.
-    pub(crate) fn check(&self) -> Result<(), RecordError> {
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`].
+    pub fn check(&self) -> Result<(), RecordError> {
         let numbers = [
             self.created_us,
             self.updated_us,
@@ -195,7 +204,11 @@ impl TaskRecord {
     }
 
     /// Checks that the record can be the first of its task, with its lease and call.
-    pub(crate) fn check_first(&self, begun: &Begun) -> Result<(), RecordError> {
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`].
+    pub fn check_first(&self, begun: &Begun) -> Result<(), RecordError> {
         if self.sequence != 1 {
             return Err(RecordError::NotFirst);
         }
@@ -208,7 +221,11 @@ impl TaskRecord {
     }
 
     /// Checks that a task with this record can be taken over.
-    pub(crate) fn check_claim(&self, lease: &Lease) -> Result<(), RecordError> {
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`].
+    pub fn check_claim(&self, lease: &Lease) -> Result<(), RecordError> {
         if self.state.is_terminal() {
             return Err(RecordError::Over);
         }

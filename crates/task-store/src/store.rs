@@ -1,4 +1,6 @@
-use crate::{Begun, Claimed, Lapsed, Lease, TaskId, TaskRecord, record::RecordError};
+use crate::{
+    Begun, Claimed, Lapsed, Lease, TaskId, TaskRecord, record::RecordError, shared::SharedTasks,
+};
 use futures_util::future::BoxFuture;
 use std::{error::Error, fmt};
 
@@ -141,6 +143,11 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`] when it cannot be said that it is done.
     fn renew(&self, lease: Lease) -> BoxFuture<'_, Result<Vec<TaskId>, StoreError>>;
+
+    /// The part for processes that share this store; `None` if only one process has it open.
+    fn shared(&self) -> Option<&dyn SharedTasks> {
+        None
+    }
 }
 
 /// Limits on tasks that have not expired.

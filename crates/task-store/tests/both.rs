@@ -3,7 +3,10 @@
 
 mod common;
 
-use common::{LIMITS, begun, block_on, completed, lease, new_sqlite, next, not_over, states, task};
+use common::{
+    LIMITS, begun, block_on, completed, lease, new_sqlite, next, not_over, on_postgres, states,
+    task,
+};
 use futures_util::future::join_all;
 use std::{collections::HashSet, error::Error as _, thread};
 use task_store::{
@@ -24,6 +27,12 @@ macro_rules! on_all_stores {
             fn $claim() {
                 let (store, _directory) = super::new_sqlite();
                 super::block_on(super::$claim(&store));
+            })*
+        }
+        mod postgres {
+            $(#[test]
+            fn $claim() {
+                super::on_postgres(async |store| super::$claim(store).await);
             })*
         }
     };

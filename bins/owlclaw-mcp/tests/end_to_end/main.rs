@@ -45,6 +45,7 @@ mod ledger_faults;
 mod listings;
 mod logs;
 mod metrics;
+mod nodes;
 mod own_sign_in;
 mod plain_reads;
 mod prompts;

@@ -14,19 +14,20 @@ use crate::{
 };
 use futures_util::future::{Either, join_all, select};
 use governance::QuotaStore;
-use jsonrpc_core::ErrorCode;
+use jsonrpc_core::{ErrorCode, RawJson};
 use ledger::{CallId, End, Kind, Outcome, Start};
 use mcp_protocol::{
-    Era, Method, ProtocolError,
+    Era, Method, ProtocolError, ProtocolVersion,
+    client::decode_input_requests,
     model::{
-        ClientCapabilities, ListTasksResult, Listening, Page, ServerResult, SubscriptionFilter,
-        Task, TaskState, UpdateTask,
+        ClientCapabilities, InputRequest, ListTasksResult, Listening, Page, ServerResult,
+        SubscriptionFilter, Task, TaskState, UpdateTask,
     },
 };
 use mcp_service::{McpError, Outbox, RequestCx};
 use serde_json::json;
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
-use task_store::{TaskId, TaskState as Stored};
+use task_store::{TaskId, TaskRecord, TaskState as Stored};
 
 /// The most tasks on a page of `tasks/list`.
 const PAGE: usize = 50;
@@ -56,13 +57,21 @@ impl<Q: QuotaStore> Server<Q> {
         let asked = json!({ "taskId": update.id, "inputResponses": keys });
         self.record_about(cx, Method::UpdateTask, &found, &asked)
             .await?;
-        // Answers to a task that is over are answers to nothing that is asked.
-        if let Found::Live(live) = found {
-            let responses = update.answers.responses.into_iter();
-            let responses = responses.filter_map(|(key, raw)| Some((key, rounds::boxed(&raw)?)));
-            tasks
-                .answer(&live, responses.collect())
-                .map_err(|error| too_large(&error))?;
+        let responses = update.answers.responses.into_iter();
+        let responses = responses.filter_map(|(key, raw)| Some((key, rounds::boxed(&raw)?)));
+        let responses = responses.collect();
+        match found {
+            Found::Live(live) => tasks
+                .answer(&live, responses)
+                .map_err(|error| too_large(&error))?,
+            Found::Elsewhere(record) => {
+                let taken = tasks.answer_elsewhere(&record.id, responses).await;
+                if !taken.map_err(|error| McpError::internal(&error))? {
+                    return Err(too_large(&AnswersTooLarge));
+                }
+            }
+            // Answers to a task that is over are answers to nothing that is asked.
+            Found::Over(_) => {}
         }
         Ok(ServerResult::Empty)
     }
@@ -130,6 +139,8 @@ impl<Q: QuotaStore> Server<Q> {
             );
             return Err(McpError(error.0.with(&json!({ "retryable": true }))));
         };
+        // What was asked here for a task that another server carries out.
+        let mut asked = None;
         loop {
             match self.find(cx, tasks, id).await? {
                 Found::Over(record) => {
@@ -140,7 +151,13 @@ impl<Q: QuotaStore> Server<Q> {
                         return Ok(result);
                     }
                 }
-                Found::Elsewhere(_) => tasks.look_again_later().await?,
+                Found::Elsewhere(record) => {
+                    if asked.as_ref() != Some(&record.state) {
+                        self.ask_of_elsewhere(cx, tasks, id, &record).await?;
+                        asked = Some(record.state);
+                    }
+                    tasks.look_again_later().await?;
+                }
             }
         }
     }
@@ -149,9 +166,9 @@ impl<Q: QuotaStore> Server<Q> {
     async fn await_live(
         &self,
         cx: &RequestCx,
-        tasks: &Tasks,
+        tasks: &Arc<Tasks>,
         id: &str,
-        live: &RunningTask,
+        live: &Arc<RunningTask>,
     ) -> Result<Option<ServerResult>, McpError> {
         let mut changes = live.changes();
         loop {
@@ -192,6 +209,59 @@ impl<Q: QuotaStore> Server<Q> {
             }
             drop(claim);
         }
+    }
+
+    /// Asks the client what a task asks that another server carries out, and hands the answers to that one.
+    async fn ask_of_elsewhere(
+        &self,
+        cx: &RequestCx,
+        tasks: &Tasks,
+        id: &str,
+        record: &TaskRecord,
+    ) -> Result<(), McpError> {
+        let Stored::InputRequired { requests } = &record.state else {
+            return Ok(());
+        };
+        let requests = RawJson::from_serialized(requests.clone().into_bytes());
+        let requests = decode_input_requests(ProtocolVersion::V2026_07_28, &requests);
+        let mut requests = requests.map_err(|error| McpError::internal(&error))?;
+        for request in requests.values_mut() {
+            if let InputRequest::ElicitUrl { elicitation_id, .. } = request {
+                *elicitation_id = uuid::Uuid::new_v4().to_string();
+            }
+        }
+        let can_answer = requests
+            .values()
+            .all(|it| it.is_declared_by(&cx.capabilities));
+        // Answered elsewhere, or over, it asks nothing any more: the client is told so.
+        let changed = async {
+            loop {
+                tasks.look_again_later().await?;
+                match self.find(cx, tasks, id).await? {
+                    Found::Elsewhere(now) if now.state == record.state => {}
+                    _ => return Ok(()),
+                }
+            }
+        };
+        let said = match select(pin!(ask_all(cx, &requests, Some(id))), pin!(changed)).await {
+            Either::Left((Ok(responses), _)) => {
+                let taken = tasks.answer_elsewhere(&record.id, responses).await;
+                match taken {
+                    Ok(false) => {
+                        let refusal = too_large(&AnswersTooLarge);
+                        tasks.refuse_elsewhere(&record.id, &refusal).await
+                    }
+                    taken => taken.map(drop),
+                }
+            }
+            Either::Left((Err(unanswered), _)) if unanswered.refused && can_answer => {
+                let error = &unanswered.error;
+                tasks.refuse_elsewhere(&record.id, error).await
+            }
+            Either::Left((Err(unanswered), _)) => return Err(unanswered.error),
+            Either::Right((changed, _)) => return changed,
+        };
+        said.map_err(|error| McpError::internal(&error))
     }
 
     pub(crate) async fn list_tasks(

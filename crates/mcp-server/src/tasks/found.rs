@@ -31,10 +31,16 @@ impl Found {
     /// The task as clients see it, and the number of its changes; the largest number if it is over.
     pub(crate) fn seen(self, tasks: &Tasks) -> (u64, Task) {
         match self {
-            Self::Live(live) => live.seen(),
+            Self::Live(live) => tasks.seen(&live),
             Self::Over(record) => (u64::MAX, convert::seen(record, tasks.poll_interval_ms())),
-            // Whatever may come of it is news.
-            Self::Elsewhere(record) => (0, convert::seen(record, tasks.poll_interval_ms())),
+            Self::Elsewhere(record) => {
+                let number = match tasks.store.shared() {
+                    Some(_) => record.updated_us,
+                    // Whatever may come of it is news.
+                    None => 0,
+                };
+                (number, convert::seen(record, tasks.poll_interval_ms()))
+            }
         }
     }
 }

@@ -61,7 +61,11 @@ impl<Q: QuotaStore> Recovery<Q> {
         // Each beside the other: what runs here is to stay ours however much there is to take up.
         let (leases, others) = (pin!(self.keep_all_leases()), pin!(self.keep_taking_up()));
         let closes = pin!(closing.wait_for(|closing| *closing));
-        select(select(leases, others), closes).await;
+        let shared = pin!(async {
+            self.follow_others().await;
+            std::future::pending::<()>().await;
+        });
+        select(select(select(leases, others), shared), closes).await;
     }
 
     async fn keep_all_leases(&self) -> Infallible {
@@ -229,8 +233,12 @@ impl Tasks {
         match self.store.renew(self.lease()).await {
             Ok(kept) => {
                 let kept: HashSet<_> = kept.into_iter().collect();
-                let lost = running.iter().filter(|it| !kept.contains(&it.record.id));
-                lost.for_each(|it| it.stop(Stop::Lost));
+                for lost in running.iter().filter(|it| !kept.contains(&it.record.id)) {
+                    // Cancelled by another server, it is not left for one to go on with.
+                    if self.store.shared().is_none() || self.look_after(lost).await.is_err() {
+                        lost.stop(Stop::Lost);
+                    }
+                }
             }
             Err(error) => note(&error, "it could not be stored that tasks are carried on"),
         }

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use jsonrpc_core::ErrorCode;
-use mcp_protocol::model::{InputRequest, TaskState};
+use mcp_protocol::model::{InputRequest, Task, TaskState};
 use mcp_service::{Change, FairShare, McpError, RequestCx, Subscriptions};
 use serde_json::json;
 use std::{
@@ -317,8 +317,8 @@ impl Tasks {
 
     /// Asks a task's client.
     pub(crate) async fn ask(
-        &self,
-        live: &RunningTask,
+        self: &Arc<Self>,
+        live: &Arc<RunningTask>,
         requests: BTreeMap<String, InputRequest>,
     ) -> Result<Responses, McpError> {
         let answers = live.ask(requests, (self.clock)());
@@ -330,8 +330,8 @@ impl Tasks {
     }
 
     pub(crate) fn answer(
-        &self,
-        live: &RunningTask,
+        self: &Arc<Self>,
+        live: &Arc<RunningTask>,
         responses: Responses,
     ) -> Result<(), AnswersTooLarge> {
         live.answer(responses, (self.clock)())?;
@@ -339,14 +339,19 @@ impl Tasks {
         Ok(())
     }
 
-    pub(crate) fn refuse(&self, live: &RunningTask, error: McpError) {
+    pub(crate) fn refuse(self: &Arc<Self>, live: &Arc<RunningTask>, error: McpError) {
         live.refuse(error, (self.clock)());
         self.publish(live);
     }
 
     /// Ends a task: in the store, then visibly for all waiting clients. While the store fails it is
     /// tried again, until the task has expired.
-    pub(crate) async fn end(&self, live: &RunningTask, state: TaskState, message: Option<String>) {
+    pub(crate) async fn end(
+        self: &Arc<Self>,
+        live: &Arc<RunningTask>,
+        state: TaskState,
+        message: Option<String>,
+    ) {
         let (state, message) = if convert::size(&state) <= MAX_OUTCOME_BYTES {
             (state, message)
         } else {
@@ -369,6 +374,8 @@ impl Tasks {
         while (self.clock)() < live.record.expires_us {
             match self.store.update(record.clone()).await {
                 Ok(true) => break,
+                // Another server has taken the cancellation, and stopped it here.
+                Ok(false) if self.is_cancelled_elsewhere(&record).await => break,
                 // Somebody else has taken it, or ended it: what they say of it is what holds.
                 Ok(false) => {
                     tracing::warn!(task = ?live.record.id, "a task has ended that was not ours any more");
@@ -414,6 +421,17 @@ impl Tasks {
         });
     }
 
+    /// The task as clients see it, and the number of the change: by any server the same, where several share
+    /// the store.
+    pub(crate) fn seen(&self, live: &RunningTask) -> (u64, Task) {
+        let (changes, task) = live.seen();
+        match self.store.shared() {
+            None => (changes, task),
+            Some(_) if task.state.is_terminal() => (u64::MAX, task),
+            Some(_) => (live.updated_us(), task),
+        }
+    }
+
     async fn is_forgotten(&self, live: &RunningTask) -> bool {
         let removed = self.store.remove(live.record.id.clone()).await;
         if let Err(error) = &removed {
@@ -432,13 +450,15 @@ impl Tasks {
         self.count.send_replace(all.len());
     }
 
-    pub(crate) fn publish(&self, live: &RunningTask) {
+    /// Tells subscribers here how a task stands, and, where other servers share the store, them.
+    pub(crate) fn publish(self: &Arc<Self>, live: &Arc<RunningTask>) {
         if let Some(subscriptions) = self.subscriptions.get() {
-            let (changes, task) = live.seen();
-            subscriptions.publish(&Change::Task(changes, task), |principal| {
+            let (number, task) = self.seen(live);
+            subscriptions.publish(&Change::Task(number, task), |principal| {
                 principal.as_str() == live.record.principal && (live.visible)(principal)
             });
         }
+        self.show(live);
     }
 
     pub(crate) fn live(&self, id: &TaskId) -> Option<Arc<RunningTask>> {

@@ -50,6 +50,8 @@ pub(crate) struct RunningTask {
     /// Number of its changes.
     changes: watch::Sender<u64>,
     stop: watch::Sender<Option<Stop>>,
+    /// Held while the task is shown to other servers, so that what is shown last is what is so.
+    pub(crate) showing: tokio::sync::Mutex<()>,
     _slot: Option<Slot>,
 }
 
@@ -115,6 +117,7 @@ impl RunningTask {
             record,
             changes: watch::Sender::new(1),
             stop: watch::Sender::new(None),
+            showing: tokio::sync::Mutex::default(),
             _slot: slot,
         })
     }

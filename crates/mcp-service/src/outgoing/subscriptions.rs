@@ -164,6 +164,25 @@ impl Subscriptions {
         }
     }
 
+    /// Tasks that anybody follows.
+    pub fn tasks(&self) -> BTreeSet<String> {
+        let state = self.lock();
+        let followed = state.subscribers.values();
+        followed
+            .flat_map(|it| it.filter.task_ids.iter().cloned())
+            .collect()
+    }
+
+    /// Returns true if anybody follows a task.
+    pub fn is_task_followed(&self, id: &str) -> bool {
+        let state = self.lock();
+        let mut followed = state
+            .subscribers
+            .values()
+            .flat_map(|it| &it.filter.task_ids);
+        followed.any(|it| it == id)
+    }
+
     /// Adds a subscriber until the returned guard is dropped.
     pub(crate) fn add(
         self: &Arc<Self>,

@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+use cluster::{Cluster, ClusterOptions, PostgresTaskStore, TimeSource};
 use task_store::{
     Begun, Lease, SqliteTaskStore, TaskId, TaskLimits, TaskRecord, TaskState, TaskStore,
 };
 use tempfile::TempDir;
+use testkit::Postgres;
 
 pub(crate) const LIMITS: TaskLimits = TaskLimits {
     max_total: 10_000,
@@ -95,9 +97,29 @@ pub(crate) fn new_sqlite() -> (SqliteTaskStore, TempDir) {
     (store, directory)
 }
 
+/// Tries a claim on a new store in PostgreSQL, where that is installed.
+pub(crate) fn on_postgres(claim: impl AsyncFnOnce(&PostgresTaskStore)) {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    // The tests block threads, which are not to be those that carry the connection.
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = ClusterOptions {
+            time: TimeSource::Callers,
+            ..ClusterOptions::default()
+        };
+        let cluster = Cluster::open(&url, options).await.unwrap();
+        claim(&cluster.tasks()).await;
+    });
+}
+
 /// Runs a future on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
+        .enable_all()
         .build()
         .unwrap()
         .block_on(future)

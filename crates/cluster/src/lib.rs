@@ -1,0 +1,25 @@
+//! What several servers share in one PostgreSQL, so that any of them can answer any request.
+//!
+//! A [`Cluster`] is this server's place among them: a connection for statements, and one on which it hears
+//! what the others have changed (`LISTEN`). News say what has changed and nothing more, so they stay small;
+//! what it is now is read from the tables. News may be lost with their connection: then
+//! [`News::Missed`] has everybody read again what they follow.
+//!
+//! * [`Cluster::tasks`]: calls whose results are fetched later ([`task_store::TaskStore`]).
+//!
+//! Leases and their ends go by the clock of the database, whatever the clocks of the servers say. No lease is
+//! taken for over by a server that could not reach the database for as long as one lasts: after an outage
+//! every server can renew its own first.
+
+mod database;
+mod error;
+mod migrations;
+mod news;
+mod tasks;
+
+pub use crate::{
+    database::{Cluster, ClusterOptions, TimeSource},
+    error::{Failed, OpenError},
+    news::News,
+    tasks::PostgresTaskStore,
+};

@@ -1,0 +1,29 @@
+//! News: what other servers have changed.
+
+use std::sync::Arc;
+
+/// The channel of `NOTIFY`.
+pub(crate) const CHANNEL: &str = "owlclaw_cluster";
+
+/// Change that another server has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A task is not what it was, or is gone.
+    Task(Arc<str>),
+    /// A client has answered what a task asks.
+    Answers(Arc<str>),
+    /// Some news were lost: whatever is followed may have changed.
+    Missed,
+}
+
+impl News {
+    /// Reads a payload; `None` for one of a newer version.
+    pub(crate) fn read(payload: &str) -> Option<Self> {
+        let (what, of) = payload.split_once(' ').unwrap_or((payload, ""));
+        match what {
+            "task" => Some(Self::Task(of.into())),
+            "answers" => Some(Self::Answers(of.into())),
+            _ => None,
+        }
+    }
+}
