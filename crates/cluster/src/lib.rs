@@ -6,6 +6,7 @@
 //! [`News::Missed`] has everybody read again what they follow.
 //!
 //! * [`Cluster::tasks`]: calls whose results are fetched later ([`task_store::TaskStore`]).
+//! * [`Cluster::sealing_keys`]: keys that seal what travels through clients, of which there is another every day.
 //!
 //! Leases and their ends go by the clock of the database, whatever the clocks of the servers say. No lease is
 //! taken for over by a server that could not reach the database for as long as one lasts: after an outage
@@ -13,6 +14,7 @@
 
 mod database;
 mod error;
+mod keys;
 mod migrations;
 mod news;
 mod tasks;
@@ -20,6 +22,7 @@ mod tasks;
 pub use crate::{
     database::{Cluster, ClusterOptions, TimeSource},
     error::{Failed, OpenError},
+    keys::Key,
     news::News,
     tasks::PostgresTaskStore,
 };

@@ -5,7 +5,10 @@ use tokio_postgres::Client;
 
 /// Each brings the tables from the version before it to its own; they are numbered from 1. Released
 /// scripts are never changed.
-const MIGRATIONS: &[&str] = &[include_str!("../sql/0001_tasks.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../sql/0001_tasks.sql"),
+    include_str!("../sql/0002_keys.sql"),
+];
 
 /// Lets servers that start together take turns.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1331121236, 0)";

@@ -12,6 +12,8 @@ pub enum News {
     Task(Arc<str>),
     /// A client has answered what a task asks.
     Answers(Arc<str>),
+    /// There is another key.
+    Keys,
     /// Some news were lost: whatever is followed may have changed.
     Missed,
 }
@@ -22,6 +24,7 @@ impl News {
         let (what, of) = payload.split_once(' ').unwrap_or((payload, ""));
         match what {
             "task" => Some(Self::Task(of.into())),
+            "keys" => Some(Self::Keys),
             "answers" => Some(Self::Answers(of.into())),
             _ => None,
         }

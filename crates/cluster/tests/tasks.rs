@@ -205,3 +205,30 @@ async fn what_a_newer_program_made_is_left_alone() {
         "{refused:?}"
     );
 }
+
+#[tokio::test]
+async fn keys_are_the_same_everywhere_and_a_new_one_seals_once_everybody_has_it() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let (here, there) = tokio::join!(node(&url), node(&url));
+    let (first, other) = tokio::join!(here.sealing_keys([1; 32]), there.sealing_keys([2; 32]));
+    let (first, other) = (first.unwrap(), other.unwrap());
+    assert_eq!(first, other);
+    assert_eq!(first.len(), 1, "one of two that come at once");
+    let database = url.rsplit('/').next().unwrap();
+    let pass = |time: &str| {
+        let sql = "UPDATE owlclaw_cluster.sealing_key SET made_at = made_at - interval";
+        postgres.sql_in(database, &format!("{sql} '{time}'"));
+    };
+    let [old] = first[..] else { panic!() };
+    pass("25 hours");
+    let new = [3; 32];
+    assert_eq!(here.sealing_keys(new).await.unwrap(), [old, new]);
+    assert_eq!(there.sealing_keys([4; 32]).await.unwrap(), [old, new]);
+    pass("3 hours");
+    assert_eq!(there.sealing_keys([4; 32]).await.unwrap(), [new, old]);
+    pass("21 hours");
+    assert_eq!(there.sealing_keys([5; 32]).await.unwrap(), [new, [5; 32]]);
+}

@@ -57,6 +57,7 @@ pub struct McpServer<Q: QuotaStore> {
     tasks: Option<Arc<Recovery<Q>>>,
     components: Arc<[Component]>,
     version: String,
+    sealer: Arc<Sealer>,
     clock: Clock,
 }
 
@@ -134,6 +135,7 @@ impl<Q: QuotaStore> McpServer<Q> {
         let search_view = offer.search().map(|it| Arc::clone(&it.view));
         let offer = Arc::new(ArcSwap::from_pointee(offer));
         let giving_up = Arc::new(GivingUp::default());
+        let sealer = Arc::new(Sealer::new());
         let server = Server {
             invocations: Arc::new(invocations(
                 Arc::clone(&governor),
@@ -156,7 +158,7 @@ impl<Q: QuotaStore> McpServer<Q> {
                 resources_ttl_ms: millis(options.resources_ttl),
             },
             answering: options.answering,
-            sealer: Sealer::new(),
+            sealer: Arc::clone(&sealer),
             recorder: recorder.clone(),
             redactor: Arc::clone(&redactor),
             tasks: tasks.clone(),
@@ -223,6 +225,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             metrics,
             observer,
             tasks: recovery,
+            sealer,
             components: components.into(),
             version,
             clock: options.clock,
@@ -234,6 +237,13 @@ impl<Q: QuotaStore> McpServer<Q> {
     /// Logs these requests from now on.
     pub fn log_requests(&self, which: RequestLog) {
         self.observer.set_log(which);
+    }
+
+    /// Seals what travels through clients (`requestState`) with the first of these keys from now on, and opens
+    /// what any of them has sealed: for servers that share keys. Until then, and without any, with a key of
+    /// this process.
+    pub fn seal_with(&self, keys: &[[u8; 32]]) {
+        self.sealer.use_keys(keys);
     }
 
     pub(crate) fn components(&self) -> &Arc<[Component]> {

@@ -69,7 +69,7 @@ pub struct Server<Q> {
     pub(crate) encoder: Encoder,
     pub(crate) lists: ListOptions,
     pub(crate) answering: AnswerOptions,
-    pub(crate) sealer: Sealer,
+    pub(crate) sealer: Arc<Sealer>,
     pub(crate) recorder: Recorder,
     pub(crate) redactor: Arc<Redactor>,
     pub(crate) tasks: Option<Arc<Tasks>>,

@@ -25,6 +25,7 @@ use super::metrics::{Numbers, read_identity};
 use super::quotas::Quotas;
 use super::rules::Rules;
 use super::sessions::{self, KeptSessions, LiveSessions};
+use super::sharing::Sharing;
 use super::sources::Sources;
 use super::standing::{self, Standing};
 
@@ -62,6 +63,8 @@ pub struct Server {
     _archiving: Option<Archiving>,
     /// Verifies the ledger until it is dropped, if that is configured.
     _verifying: Option<Verifying>,
+    /// Follows what other servers change, until it is dropped, if there may be others.
+    _sharing: Option<Sharing>,
     /// Task that tells the witness of checkpoints, if there is one.
     witness: Option<Witness>,
     /// Exporter of traces, if one is configured.
@@ -205,6 +208,10 @@ impl Server {
         if let Some(verifying) = &verifying {
             verifying.read(mcp.metrics());
         }
+        let sharing = match &cluster {
+            Some(cluster) => Some(Sharing::begin(cluster, &mcp).await?),
+            None => None,
+        };
         if let Some(alerts) = &alerts {
             super::alerts::read(mcp.metrics(), alerts);
         }
@@ -243,6 +250,7 @@ impl Server {
             _keeping: keeping,
             _archiving: archiving,
             _verifying: verifying,
+            _sharing: sharing,
             witness,
             certificates,
             standing,

@@ -2,6 +2,7 @@
 //! nor change it, and bound to the one request it belongs to (2026-07-28, multi round-trip requests:
 //! a server must treat it as attacker-controlled).
 
+use arc_swap::ArcSwap;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chacha20poly1305::{
     XChaCha20Poly1305, XNonce,
@@ -10,7 +11,7 @@ use chacha20poly1305::{
 use ledger::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// The longest sealed state that is opened, in bytes of its text.
 const MAX_SEALED: usize = 64 * 1024;
@@ -20,9 +21,11 @@ pub(crate) const LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 const NONCE_BYTES: usize = 24;
 
-/// Seals and opens states with a key of its own, which lives as long as the process.
+/// Seals and opens states: with a key of its own, which lives as long as the process, or with those that
+/// servers share.
 pub(crate) struct Sealer {
-    cipher: XChaCha20Poly1305,
+    /// The first seals; all of them open.
+    ciphers: ArcSwap<Vec<XChaCha20Poly1305>>,
 }
 
 /// The request that a state belongs to. Sent along with another request, it does not open.
@@ -52,7 +55,16 @@ impl Sealer {
         // Without randomness there is no key, and without a key nothing may be sealed.
         getrandom::fill(&mut key).expect("the system gives random bytes");
         Self {
-            cipher: XChaCha20Poly1305::new(&key.into()),
+            ciphers: ArcSwap::from_pointee(vec![XChaCha20Poly1305::new(&key.into())]),
+        }
+    }
+
+    /// Seals with the first of these keys from now on, and opens with all of them and no other. Nothing
+    /// changes without any.
+    pub(crate) fn use_keys(&self, keys: &[[u8; 32]]) {
+        if !keys.is_empty() {
+            let ciphers = keys.iter().map(|key| XChaCha20Poly1305::new(key.into()));
+            self.ciphers.store(Arc::new(ciphers.collect()));
         }
     }
 
@@ -69,8 +81,9 @@ impl Sealer {
             msg: &text,
             aad: &context,
         };
-        let sealed = self
-            .cipher
+        let ciphers = self.ciphers.load();
+        // There is always one.
+        let sealed = ciphers[0]
             .encrypt(&XNonce::from(nonce), payload)
             .expect("a state is far smaller than what the cipher takes");
         URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat())
@@ -89,14 +102,14 @@ impl Sealer {
         let (nonce, sealed) = bytes.split_at_checked(NONCE_BYTES).ok_or(BadSeal)?;
         let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| BadSeal)?;
         let context = bound.context();
-        let payload = Payload {
-            msg: sealed,
-            aad: &context,
+        let open = |cipher: &XChaCha20Poly1305| {
+            let payload = Payload {
+                msg: sealed,
+                aad: &context,
+            };
+            cipher.decrypt(&XNonce::from(nonce), payload).ok()
         };
-        let text = self
-            .cipher
-            .decrypt(&XNonce::from(nonce), payload)
-            .map_err(|_| BadSeal)?;
+        let text = self.ciphers.load().iter().find_map(open).ok_or(BadSeal)?;
         let opened: Sealed = serde_json::from_slice(&text).map_err(|_| BadSeal)?;
         if opened.expires_us < now_us {
             return Err(BadSeal);
@@ -122,6 +135,34 @@ impl std::fmt::Debug for Sealer {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn servers_open_what_others_with_the_same_keys_have_sealed_until_a_key_is_gone() {
+        let [first, second] = [Sealer::new(), Sealer::new()];
+        let bound = Bound {
+            principal: "alice",
+            method: "tools/call",
+            name: "transfer",
+            parameters: redaction::digest("{}"),
+        };
+        let state = json!({ "step": 2 });
+        let [old, new] = [[1; 32], [2; 32]];
+        first.use_keys(&[old, new]);
+        second.use_keys(&[new, old]);
+        for (from, to) in [(&first, &second), (&second, &first)] {
+            let sealed = from.seal(bound, &state, 1_000);
+            assert_eq!(to.open(bound, &sealed, 1_000), Ok(state.clone()));
+        }
+        let (of_old, of_new) = (
+            first.seal(bound, &state, 1_000),
+            second.seal(bound, &state, 1_000),
+        );
+        first.use_keys(&[new]);
+        assert_eq!(first.open(bound, &of_old, 1_000), Err(BadSeal));
+        assert!(first.open(bound, &of_new, 1_000).is_ok());
+        first.use_keys(&[]);
+        assert!(first.open(bound, &of_new, 1_000).is_ok(), "as it was");
+    }
 
     #[test]
     fn a_state_opens_for_its_own_request_alone() {
