@@ -41,6 +41,19 @@ impl OpenError {
     }
 }
 
+impl Failed {
+    /// Returns true if the values of the statement are to blame: it will fail again.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        let Self::Database(error) = self else {
+            return false;
+        };
+        // Data exceptions, and limits of the program.
+        let class = error.code().and_then(|code| code.code().get(..2));
+        matches!(class, Some("22" | "54"))
+    }
+}
+
 /// Reason why a statement was not carried out, or why it is unknown whether it was.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {

@@ -7,6 +7,7 @@
 //!
 //! * [`Cluster::tasks`]: calls whose results are fetched later ([`task_store::TaskStore`]).
 //! * [`Cluster::sealing_keys`]: keys that seal what travels through clients, of which there is another every day.
+//! * [`Cluster::take_session_up`] and the functions beside it: sessions that any server goes on with.
 //!
 //! Leases and their ends go by the clock of the database, whatever the clocks of the servers say. No lease is
 //! taken for over by a server that could not reach the database for as long as one lasts: after an outage
@@ -17,6 +18,7 @@ mod error;
 mod keys;
 mod migrations;
 mod news;
+mod sessions;
 mod tasks;
 
 pub use crate::{
@@ -24,5 +26,6 @@ pub use crate::{
     error::{Failed, OpenError},
     keys::Key,
     news::News,
+    sessions::{Difference, SharedSession},
     tasks::PostgresTaskStore,
 };

@@ -8,6 +8,7 @@ use tokio_postgres::Client;
 const MIGRATIONS: &[&str] = &[
     include_str!("../sql/0001_tasks.sql"),
     include_str!("../sql/0002_keys.sql"),
+    include_str!("../sql/0003_sessions.sql"),
 ];
 
 /// Lets servers that start together take turns.

@@ -12,6 +12,10 @@ pub enum News {
     Task(Arc<str>),
     /// A client has answered what a task asks.
     Answers(Arc<str>),
+    /// A session is not what it was, or has ended.
+    Session(Arc<str>),
+    /// A client has sent something to another server that concerns a session: its number and the session.
+    Said(i64, Arc<str>),
     /// There is another key.
     Keys,
     /// Some news were lost: whatever is followed may have changed.
@@ -24,6 +28,11 @@ impl News {
         let (what, of) = payload.split_once(' ').unwrap_or((payload, ""));
         match what {
             "task" => Some(Self::Task(of.into())),
+            "session" => Some(Self::Session(of.into())),
+            "said" => {
+                let (number, session) = of.split_once(' ')?;
+                Some(Self::Said(number.parse().ok()?, session.into()))
+            }
             "keys" => Some(Self::Keys),
             "answers" => Some(Self::Answers(of.into())),
             _ => None,

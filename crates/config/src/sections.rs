@@ -200,7 +200,7 @@ pub struct Http {
     /// Keep sessions when the server stops, so that its clients continue when it is started again.
     pub keep_sessions: bool,
     /// The file they are kept in; it and its directory are made if they are missing. Without one, a
-    /// file beside the ledger.
+    /// file beside the ledger, or, with `ledger.url`, tables in that database, which all servers share.
     #[schemars(extend("format" = "path"))]
     pub sessions_path: Option<PathBuf>,
     /// Events that a session keeps for a client that lost a stream; 0: none, and no stream can be
@@ -559,6 +559,11 @@ impl Config {
     /// True if tasks are kept in the ledger's database, where all servers have them.
     pub fn shares_tasks(&self) -> bool {
         self.ledger.url.is_some() && self.tasks.path.is_none()
+    }
+
+    /// True if legacy sessions are kept in the ledger's database, where all servers have them.
+    pub fn shares_sessions(&self) -> bool {
+        self.ledger.url.is_some() && self.http.sessions_path.is_none() && self.http.keep_sessions
     }
 
     /// Path of the file in which earlier states of files are kept.

@@ -476,16 +476,24 @@ where
     ) -> Accepted {
         match message {
             Ok(Message::Notification(notification)) => {
-                on_notification(from.connection, &notification);
+                if !on_notification(from.connection, &notification) {
+                    let message = Message::Notification(notification);
+                    from.connection.elsewhere.pass_on(message);
+                }
                 Accepted::Done(Reply::Nothing)
             }
             Ok(Message::Response(response)) => {
-                let Response { id, outcome } = response;
-                let known = id
-                    .as_ref()
-                    .is_some_and(|id| from.connection.questions().answer(id, outcome));
-                if !known {
-                    tracing::debug!(?id, "an answer to nothing we asked");
+                let questions = from.connection.questions();
+                if response.id.as_ref().is_some_and(|id| questions.has(id)) {
+                    let Response { id, outcome } = response;
+                    // One that was withdrawn meanwhile has no answer.
+                    let _ = id.is_some_and(|id| questions.answer(&id, outcome));
+                } else if !from
+                    .connection
+                    .elsewhere
+                    .pass_on(Message::Response(response))
+                {
+                    tracing::debug!("an answer to nothing we asked");
                 }
                 Accepted::Done(Reply::Nothing)
             }
@@ -809,11 +817,12 @@ fn too_many(error: TooManySubscriptions) -> ErrorObject {
         .with(&json!({ "retryable": true }))
 }
 
-fn on_notification(connection: &Connection, notification: &Notification) {
+/// False for the cancellation of a request that is not here.
+fn on_notification(connection: &Connection, notification: &Notification) -> bool {
     match decode_notification(&notification.method, &notification.params) {
         Some(ClientNotification::Cancelled { request, reason }) => {
             tracing::debug!(%request, reason, "cancelled by its sender");
-            connection.cancel(&request);
+            connection.cancel(&request)
         }
         // Progress of what the client was asked, and other roots than it had, are nobody's concern.
         Some(
@@ -821,6 +830,6 @@ fn on_notification(connection: &Connection, notification: &Notification) {
             | ClientNotification::Progress { .. }
             | ClientNotification::RootsListChanged,
         )
-        | None => {}
+        | None => true,
     }
 }

@@ -157,7 +157,7 @@ impl Server {
 
         let cluster = store::open_cluster(&config).await?;
         let tasks = open_tasks(&config, cluster.as_ref()).await?;
-        let sessions = sessions::open(&config)?;
+        let sessions = sessions::open(&config, cluster.as_ref())?;
 
         let archiving = Archiving::begin(&config)?;
         let verifying = Verifying::begin(&config)?;

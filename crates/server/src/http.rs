@@ -102,11 +102,15 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         .certificates
         .clone()
         .map(|it| tokio::spawn(it.follow()));
+    let sharing = server.sessions.clone().map(|sessions| {
+        let follower = running.server().session_follower();
+        tokio::spawn(async move { sessions.follow(&follower).await })
+    });
     server.mcp.keep_tasks();
     lifecycle.ready();
     lifecycle.asked_over_http().await;
     running.stop();
-    if let Some(following) = following {
+    for following in following.into_iter().chain(sharing) {
         following.abort();
     }
     tokio::join!(running.stopped(), server.close_tasks(lifecycle.drain()));

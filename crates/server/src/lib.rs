@@ -61,6 +61,7 @@ mod rules;
 mod serve;
 mod services;
 mod sessions;
+mod shared_sessions;
 mod sharing;
 mod sign_in;
 mod sources;

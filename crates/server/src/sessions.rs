@@ -4,14 +4,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use cluster::Cluster;
 use mcp_protocol::model::{ClientCapabilities, LoggingLevel};
 use mcp_protocol::{Era, ProtocolVersion};
 use mcp_server::{Component, ComponentState};
 use mcp_service::SessionState;
 use serde::{Deserialize, Serialize};
 use session_store::{OpenError, SessionRecord, SessionStore};
-use transport_http::{PersistSessions, PersistedSession, SessionDesk, SessionOverview};
+use transport_http::{
+    PersistSessions, PersistedSession, SessionDesk, SessionFollower, SessionOverview, ShareSessions,
+};
 
+use super::shared_sessions::SharedSessions;
 use crate::Failure;
 use config::{Config, Transport};
 
@@ -28,18 +32,35 @@ const FULL: Duration = Duration::from_secs(5 * 60);
 /// last used.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// The sessions of an earlier process, and those of this one for the next.
+/// Sessions that outlive this process.
 #[derive(Debug)]
-pub(super) struct KeptSessions {
+pub(super) enum KeptSessions {
+    /// Those of an earlier process, and those of this one for the next.
+    File(FileSessions),
+    /// Those that all servers have.
+    Shared(SharedSessions),
+}
+
+/// Sessions in a file.
+#[derive(Debug)]
+pub(super) struct FileSessions {
     store: SessionStore,
     /// Sessions found in the store, until they are taken.
     found: Mutex<Vec<SessionRecord>>,
 }
 
 /// Opens the store, if sessions are to be kept.
-pub(super) fn open(config: &Config) -> Result<Option<Arc<KeptSessions>>, Failure> {
+pub(super) fn open(
+    config: &Config,
+    cluster: Option<&Cluster>,
+) -> Result<Option<Arc<KeptSessions>>, Failure> {
     if config.transport != Transport::Http || !config.http.keep_sessions {
         return Ok(None);
+    }
+    if let Some(cluster) = cluster.filter(|_| config.shares_sessions()) {
+        let idle = Duration::from_secs(config.http.session_idle_seconds);
+        let shared = SharedSessions::open(cluster, idle);
+        return Ok(Some(Arc::new(KeptSessions::Shared(shared))));
     }
     let opened = SessionStore::open(config.sessions_path()).map_err(|error| match error {
         OpenError::Locked(_) => Failure::from(format!(
@@ -57,20 +78,31 @@ pub(super) fn open(config: &Config) -> Result<Option<Arc<KeptSessions>>, Failure
             "the session store cannot be used, and another is begun; clients initialize again"
         );
     }
-    Ok(Some(Arc::new(KeptSessions {
+    Ok(Some(Arc::new(KeptSessions::File(FileSessions {
         store: opened.store,
         found: Mutex::new(opened.sessions),
-    })))
+    }))))
 }
 
 impl KeptSessions {
     /// Waits, for a while at most, until the next process would find what this one knows.
     pub(super) async fn close(&self) {
-        if tokio::time::timeout(CLOSING, self.store.settled())
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(CLOSING, self.settled()).await.is_err() {
             tracing::error!("sessions could not be stored; their clients initialize again");
+        }
+    }
+
+    /// Tells `sessions` what other servers do to them, for as long as it is awaited.
+    pub(super) async fn follow(&self, sessions: &dyn SessionFollower) {
+        if let Self::Shared(shared) = self {
+            shared.follow(sessions).await;
+        }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        match self {
+            Self::File(file) => file.store.trouble(),
+            Self::Shared(shared) => shared.trouble(),
         }
     }
 }
@@ -81,7 +113,7 @@ pub(super) fn component(kept: Option<&Arc<KeptSessions>>, live: &Arc<LiveSession
     let kept = kept.map(Arc::downgrade);
     let live = Arc::clone(live);
     Component::new(move || {
-        let store = kept.as_ref().and_then(|it| it.upgrade()?.store.trouble());
+        let store = kept.as_ref().and_then(|it| it.upgrade()?.trouble());
         let overview = live.get().map(SessionDesk::overview);
         let full = overview.filter(|it| it.full_since.is_some_and(|since| since < FULL));
         let troubles: Vec<_> = store
@@ -116,13 +148,17 @@ fn too_many(of: SessionOverview) -> String {
 
 impl PersistSessions for KeptSessions {
     fn load(&self) -> Vec<PersistedSession> {
-        let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
+        let Self::File(file) = self else {
+            // Those that are shared are taken up when their clients come.
+            return Vec::new();
+        };
+        let found = std::mem::take(&mut *file.found.lock().unwrap_or_else(PoisonError::into_inner));
         let (all, mut kept) = (found.len(), Vec::with_capacity(found.len()));
         for record in found {
             let id = record.id.clone();
             match decode(record) {
                 Some(session) => kept.push(session),
-                None => self.store.remove(&id),
+                None => file.store.remove(&id),
             }
         }
         if kept.len() < all {
@@ -133,25 +169,45 @@ impl PersistSessions for KeptSessions {
     }
 
     fn put(&self, session: &PersistedSession) {
-        self.store.put(SessionRecord {
+        let file = match self {
+            Self::File(file) => file,
+            Self::Shared(shared) => return shared.put(session),
+        };
+        file.store.put(SessionRecord {
             id: session.id.to_string(),
             principal: session.principal.to_string(),
-            state: encode(&session.state),
+            state: written_state(&session.state),
             lives: session.lives,
             last_used_ms: milliseconds(session.last_used),
         });
     }
 
     fn touch(&self, id: &str, last_used: SystemTime) {
-        self.store.touch(id, milliseconds(last_used));
+        match self {
+            Self::File(file) => file.store.touch(id, milliseconds(last_used)),
+            Self::Shared(shared) => shared.touch(id, last_used),
+        }
     }
 
     fn remove(&self, id: &str) {
-        self.store.remove(id);
+        match self {
+            Self::File(file) => file.store.remove(id),
+            Self::Shared(shared) => shared.remove(id),
+        }
     }
 
     fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.store.settled())
+        match self {
+            Self::File(file) => Box::pin(file.store.settled()),
+            Self::Shared(shared) => Box::pin(shared.settled()),
+        }
+    }
+
+    fn shared(&self) -> Option<&dyn ShareSessions> {
+        match self {
+            Self::File(_) => None,
+            Self::Shared(shared) => Some(shared),
+        }
     }
 }
 
@@ -171,7 +227,7 @@ struct State {
     tasks: Vec<String>,
 }
 
-fn encode(state: &SessionState) -> String {
+pub(super) fn written_state(state: &SessionState) -> String {
     let state = State {
         version: state.version.as_str().to_owned(),
         founding: state.is_founding,
@@ -184,20 +240,24 @@ fn encode(state: &SessionState) -> String {
     serde_json::to_string(&state).unwrap_or_default()
 }
 
-fn decode(record: SessionRecord) -> Option<PersistedSession> {
-    let state: State = serde_json::from_str(&record.state).ok()?;
+pub(super) fn read_state(text: &str) -> Option<SessionState> {
+    let state: State = serde_json::from_str(text).ok()?;
     let version = state.version.parse::<ProtocolVersion>().ok()?;
-    (version.era() == Era::Legacy).then(|| PersistedSession {
+    (version.era() == Era::Legacy).then_some(SessionState {
+        version,
+        is_founding: state.founding,
+        capabilities: state.capabilities,
+        log_level: state.log_level,
+        resources: state.resources,
+        tasks: state.tasks,
+    })
+}
+
+fn decode(record: SessionRecord) -> Option<PersistedSession> {
+    Some(PersistedSession {
         id: record.id.into(),
         principal: record.principal.into(),
-        state: SessionState {
-            version,
-            is_founding: state.founding,
-            capabilities: state.capabilities,
-            log_level: state.log_level,
-            resources: state.resources,
-            tasks: state.tasks,
-        },
+        state: read_state(&record.state)?,
         lives: record.lives,
         last_used: UNIX_EPOCH
             .checked_add(Duration::from_millis(record.last_used_ms))
@@ -238,7 +298,7 @@ mod tests {
                 resources: vec!["skill://a/b".to_owned()],
                 tasks: vec!["one".to_owned(), "two".to_owned()],
             };
-            let read = decode(record(&encode(&state))).unwrap();
+            let read = decode(record(&written_state(&state))).unwrap();
             assert_eq!(read.state, state);
             assert_eq!(
                 (&*read.id, &*read.principal, read.lives),

@@ -178,7 +178,10 @@ async fn stream<S>(
     parts: &Parts,
     headers: &Headers<'_>,
     busy: Busy,
-) -> Handled<Response<Body>> {
+) -> Handled<Response<Body>>
+where
+    S: McpService,
+{
     let (session, principal) = legacy_session(caller, parts, headers).await?;
     if !headers.accept.stream {
         return refuse(
@@ -220,7 +223,10 @@ async fn end_session<S>(
     caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
-) -> Handled<Response<Body>> {
+) -> Handled<Response<Body>>
+where
+    S: McpService,
+{
     let (session, _) = legacy_session(caller, parts, headers).await?;
     let sessions = &caller.endpoint().sessions;
     sessions.close(&session);
@@ -233,13 +239,17 @@ async fn legacy_session<S>(
     caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
-) -> Handled<(Arc<Session>, Principal)> {
+) -> Handled<(Arc<Session>, Principal)>
+where
+    S: McpService,
+{
     if headers.are_modern() {
         return Err(method_not_allowed(HeaderValue::from_static(
             "POST, OPTIONS",
         )));
     }
     let principal = caller.principal(parts).await?;
+    caller.take_session_up(headers, &principal).await?;
     match caller.session(headers, &principal)? {
         Some(session) => Ok((session, principal)),
         None => refuse(StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing"),

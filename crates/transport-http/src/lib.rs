@@ -86,7 +86,10 @@ pub use crate::{
     seams::{
         authenticate::{Authenticate, Authenticated, Authentication, ClientIdOrAddress},
         header_params::HeaderParams,
-        persistence::{PersistSessions, PersistedSession},
+        persistence::{
+            PersistSessions, PersistedSession, SessionFollower, ShareSessions, TakingUp,
+            Unavailable,
+        },
         side_routes::{SideBody, SideRequest, SideResponse, SideRoutes, side},
         upgrade::{Serving, Stopping, Upgrade, UpgradeRequest, Upgraded, UpgradedSocket},
     },

@@ -17,18 +17,20 @@ use crate::{
         connection_cx::{Endpoint, Listening},
         host_origin::Guard,
     },
+    seams::persistence::SessionFollower,
     session::{
         detached::DetachedRequests,
         sessions::{SessionDesk, Sessions},
     },
 };
+use bytes::Bytes;
 use http::HeaderValue;
-use mcp_service::{Engine, LAST_ANSWERS, McpService};
+use mcp_service::{Engine, LAST_ANSWERS, McpService, SessionState};
 use std::{
     net::{IpAddr, Ipv4Addr},
     pin::pin,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -127,6 +129,12 @@ where
     /// Access to its legacy sessions, for operators.
     pub fn session_desk(&self) -> SessionDesk {
         SessionDesk::of(&self.endpoint.sessions)
+    }
+
+    /// Its legacy sessions, for what other processes do to them. Does not keep the server alive: without it
+    /// there are none.
+    pub fn session_follower(&self) -> impl SessionFollower + 'static + use<S> {
+        Follower(Arc::downgrade(&self.endpoint))
     }
 
     /// Serves one listener on the current runtime, which may be a `current_thread` one.
@@ -265,4 +273,36 @@ impl<S> Drop for Listens<S> {
 fn hsts(age: Duration) -> HeaderValue {
     HeaderValue::try_from(format!("max-age={}", age.as_secs()))
         .expect("a number makes a value of a header")
+}
+
+/// The sessions of an endpoint that may be gone.
+struct Follower<S>(Weak<Endpoint<S>>);
+
+impl<S> SessionFollower for Follower<S>
+where
+    S: McpService,
+{
+    fn ids(&self) -> Vec<Arc<str>> {
+        let endpoint = self.0.upgrade();
+        endpoint
+            .map(|it| it.sessions.kept_ids())
+            .unwrap_or_default()
+    }
+
+    fn has(&self, id: &str) -> bool {
+        let endpoint = self.0.upgrade();
+        endpoint.is_some_and(|it| it.sessions.is_here(id))
+    }
+
+    fn changed(&self, id: &str, now: Option<SessionState>) {
+        if let Some(it) = self.0.upgrade() {
+            it.sessions.changed_elsewhere(&it.engine, id, now);
+        }
+    }
+
+    fn said(&self, id: &str, message: &Bytes) {
+        if let Some(it) = self.0.upgrade() {
+            it.sessions.said_elsewhere(&it.engine, id, message);
+        }
+    }
 }

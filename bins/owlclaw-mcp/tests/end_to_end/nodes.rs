@@ -1,11 +1,26 @@
 //! Several servers over one PostgreSQL, where any of them answers any request.
 
 use crate::{
-    support::{Site, text},
+    support::{Site, call, text},
     tasks::{created, ended, knowing, task},
 };
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
 use serde_json::{Value, json};
-use testkit::{GENEROUS, HttpClient, HttpServer, Postgres, wait_until};
+use testkit::{
+    GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, Postgres, wait_until,
+};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
 
 /// A handler that asks, and one that may be called again, beside those of the workshop.
 const ASKING: &str = r#"
@@ -39,6 +54,7 @@ impl Nodes {
             let site = Site::new(json!({
                 "ledger": {"path": null, "url": postgres.url()},
                 "tasks": {"after_seconds": 0},
+                "governance": {"tools": {"append": {"risk": ["financial"]}}},
             }));
             let app = site.read("app.py");
             site.write("app.py", format!("{app}\n{ASKING}"));
@@ -157,4 +173,277 @@ async fn a_task_of_a_node_that_was_killed_is_ended_by_another_and_never_run_twic
     assert_eq!(seen["status"], "failed", "{seen}");
     assert_eq!(seen["error"]["data"]["retryable"], false, "{seen}");
     assert_eq!(nodes.noted("naps"), ["begun"]);
+}
+
+/// Gives each connection to the next server, whoever comes, and passes over those that do not answer.
+struct Balancer {
+    address: SocketAddr,
+    /// Servers that have got connections, in order.
+    chosen: Arc<Mutex<Vec<usize>>>,
+    _accepting: JoinSet<()>,
+}
+
+impl Balancer {
+    async fn before(servers: &[HttpServer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let servers: Vec<_> = servers.iter().map(HttpServer::address).collect();
+        let (next, chosen) = (AtomicUsize::new(0), Arc::<Mutex<Vec<_>>>::default());
+        let mut accepting = JoinSet::new();
+        let seen = Arc::clone(&chosen);
+        accepting.spawn(async move {
+            let mut carried = JoinSet::new();
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                for _ in 0..servers.len() {
+                    let server = next.fetch_add(1, Ordering::Relaxed) % servers.len();
+                    if let Ok(mut stream) = TcpStream::connect(servers[server]).await {
+                        seen.lock().unwrap().push(server);
+                        carried.spawn(async move {
+                            let _ = copy_bidirectional(&mut client, &mut stream).await;
+                        });
+                        break;
+                    }
+                }
+            }
+        });
+        Self {
+            address,
+            chosen,
+            _accepting: accepting,
+        }
+    }
+
+    fn client(&self) -> HttpClient {
+        HttpClient::new(self.address)
+    }
+
+    /// The server that got the last connection.
+    fn last(&self) -> usize {
+        *self.chosen.lock().unwrap().last().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_session_goes_on_behind_a_balancer_without_stickiness_while_a_node_is_killed() {
+    let Some(mut nodes) = Nodes::start(3).await else {
+        return;
+    };
+    let balancer = Balancer::before(&nodes.servers).await;
+    let mut client = balancer.client().with_header("X-MCP-Client-ID", "anna");
+    client.voice.capabilities = json!({"elicitation": {}});
+    let opened = client.initialize("2025-11-25").await;
+    assert_eq!(opened.result()["protocolVersion"], "2025-11-25");
+    let session = client.session().unwrap().to_owned();
+    let initialized = client
+        .voice
+        .notification("notifications/initialized", json!({}));
+    assert_eq!(
+        client.exchange(&client.post_of(&initialized)).await.status,
+        202
+    );
+    for round in 0..6 {
+        let answer = client
+            .post_legacy("tools/call", call("echo", json!({"text": "there"})))
+            .await;
+        assert!(
+            answer.result()["isError"] != true,
+            "round {round}: {}",
+            answer.response()
+        );
+    }
+    let mut used = balancer.chosen.lock().unwrap().clone();
+    used.sort_unstable();
+    used.dedup();
+    assert_eq!(used, [0, 1, 2]);
+
+    // Another principal has no such session, anywhere.
+    let mut mallory = balancer.client().with_header("X-MCP-Client-ID", "mallory");
+    mallory.speak("2025-11-25");
+    mallory.set_session(Some(&session));
+    let ping = mallory.voice.request("ping", json!({}));
+    for _ in 0..3 {
+        assert_eq!(mallory.exchange(&mallory.post_of(&ping)).await.status, 404);
+    }
+
+    // What a call asks is answered through another server than the one that waits.
+    let choose = client
+        .voice
+        .request("tools/call", call("choose", json!({})));
+    let mut stream = client.stream(&client.post_of(&choose)).await;
+    let asking = balancer.last();
+    let question = stream.message().await;
+    assert_eq!(question["method"], "elicitation/create", "{question}");
+    let said = json!({"action": "accept", "content": {"colour": "green"}});
+    let said = json!({"jsonrpc": "2.0", "id": question["id"], "result": said});
+    assert_eq!(client.exchange(&client.post_of(&said)).await.status, 202);
+    assert_ne!(balancer.last(), asking);
+    let answer = stream.message().await;
+    assert_eq!(text(&answer["result"]), "green", "{answer}");
+
+    // So is a call cancelled.
+    let nap = client
+        .voice
+        .request("tools/call", call("nap", json!({"seconds": 600})));
+    let mut napping = HttpConnection::connect(client.address()).await.unwrap();
+    let request = client.post_of(&nap);
+    napping.send_bytes(&request.to_bytes()).await.unwrap();
+    wait_until("it runs", GENEROUS, || nodes.noted("naps") == ["begun"]).await;
+    let napper = balancer.last();
+    let cancel = json!({"requestId": nap["id"]});
+    let cancel = client.voice.notification("notifications/cancelled", cancel);
+    assert_eq!(client.exchange(&client.post_of(&cancel)).await.status, 202);
+    assert_ne!(balancer.last(), napper);
+    wait_until("it was cancelled", GENEROUS, || {
+        nodes.noted("naps") == ["begun", "cancelled"]
+    })
+    .await;
+    drop(napping);
+
+    // A server dies, and the session goes on.
+    nodes.servers[0].process().signal("KILL").await;
+    nodes.servers[0].wait_exit(GENEROUS).await;
+    for _ in 0..4 {
+        let answer = client.post_legacy("tools/list", json!({})).await;
+        assert!(answer.result()["tools"].is_array());
+    }
+
+    // A stream of another server is not gone on with, and that is said.
+    let resume = HttpRequest::get("/mcp")
+        .header("accept", "text/event-stream")
+        .header("last-event-id", "77-1");
+    assert_eq!(client.exchange(&client.dress(resume)).await.status, 400);
+
+    // Ended through one, it is over on all, and does not come back.
+    let end = client.dress(HttpRequest::new("DELETE", "/mcp"));
+    assert_eq!(client.exchange(&end).await.status, 204);
+    let ping = client.voice.request("ping", json!({}));
+    for server in &nodes.servers[1..] {
+        let there = client.clone().moved_to(server.address());
+        let begun = std::time::Instant::now();
+        while there.exchange(&there.post_of(&ping)).await.status != 404 {
+            assert!(begun.elapsed() < GENEROUS, "it is not over");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_modern_client_brings_back_opens_on_any_node() {
+    let Some(nodes) = Nodes::start(3).await else {
+        return;
+    };
+    let balancer = Balancer::before(&nodes.servers).await;
+    let mut client = balancer.client().with_header("X-MCP-Client-ID", "anna");
+    client.voice.capabilities = json!({"elicitation": {}});
+    let mut params = call("append", json!({"mark": "one"}));
+    let asked = client.post_modern("tools/call", params.clone()).await;
+    assert_eq!(
+        asked.result()["resultType"],
+        "input_required",
+        "{}",
+        asked.response()
+    );
+    let asking = balancer.last();
+    let keys = asked.result()["inputRequests"].as_object().unwrap().keys();
+    let said = json!({"action": "accept", "content": {"confirm": true}});
+    params["inputResponses"] = keys.map(|key| (key.clone(), said.clone())).collect();
+    params["requestState"] = asked.result()["requestState"].clone();
+    let done = client.post_modern("tools/call", params.clone()).await;
+    assert_ne!(balancer.last(), asking);
+    assert_eq!(
+        done.result()["resultType"],
+        "complete",
+        "{}",
+        done.response()
+    );
+    // What was agreed to once is not done twice, wherever it is asked for.
+    client.post_modern("tools/call", params).await;
+    let all = nodes
+        .sites
+        .iter()
+        .map(|it| it.read("executed").lines().count());
+    assert_eq!(all.sum::<usize>(), 1);
+}
+
+/// Steps of a client, as `tests/clients/plan.md` has them, between which a server is killed.
+fn plan(url: &str, era: &str, knows_tasks: bool, killed: u32) -> Value {
+    let echo = |id: String| {
+        let arguments = json!({"text": "there"});
+        json!({"id": id, "do": "call", "tool": "echo", "arguments": arguments})
+    };
+    let mut steps: Vec<_> = (0..6).map(|it| echo(format!("before {it}"))).collect();
+    let choose = if knows_tasks { "task" } else { "call" };
+    steps.push(json!({
+        "id": "asks", "do": choose, "tool": "choose", "arguments": {}, "keep": 90_000,
+    }));
+    if knows_tasks {
+        let arguments = json!({"seconds": 600});
+        steps.push(json!({
+            "id": "stopped", "do": "cancel", "tool": "nap", "arguments": arguments, "keep": 90_000,
+        }));
+    }
+    // A balancer cannot know of a connection that the dying server still accepts, nor does the SDK send again.
+    let kill = format!(
+        "kill -KILL {killed}; while grep -qs 'State:.[^Z]' /proc/{killed}/status; do sleep 0.01; done"
+    );
+    let kill = ["sh".to_owned(), "-c".to_owned(), kill];
+    steps.push(json!({"id": "killed", "do": "beside", "command": kill}));
+    steps.extend((0..6).map(|it| echo(format!("after {it}"))));
+    let said = if knows_tasks { "answers" } else { "confirms" };
+    json!({
+        "transport": "http", "era": era, "url": url, "timeout": 60, "steps": steps,
+        // Each request has a connection of its own, and so a server.
+        "headers": {"X-MCP-Client-ID": "anna", "Connection": "close"},
+        said: {"Which colour?": {"colour": "green"}},
+    })
+}
+
+#[tokio::test]
+#[ignore = "wants the official clients, which tests/clients/run.sh installs"]
+async fn official_clients_go_on_behind_a_balancer_without_stickiness_while_a_node_is_killed() {
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let cache = std::env::var("OWLCLAW_TEST_CACHE").unwrap_or(format!("{repository}/.cache"));
+    for (client, driver, era, knows_tasks) in [
+        ("python-2", "drive.py", "modern", true),
+        ("python-2", "drive.py", "legacy", false),
+        ("python-1", "drive_v1.py", "legacy", true),
+    ] {
+        let Some(nodes) = Nodes::start(3).await else {
+            return;
+        };
+        let balancer = Balancer::before(&nodes.servers).await;
+        let url = format!("http://{}/mcp", balancer.address);
+        let killed = nodes.servers[0].process().id().unwrap();
+        let plan = plan(&url, era, knows_tasks, killed);
+        nodes.sites[0].write("plan.json", plan.to_string());
+        let output = tokio::process::Command::new(format!("{cache}/clients/{client}/bin/python"))
+            .arg(format!("{repository}/tests/clients/python/{driver}"))
+            .arg(nodes.sites[0].path("plan.json"))
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        println!("{client} {era}: {said}{errors}");
+        assert!(output.status.success());
+        let lines: Vec<Value> = said
+            .lines()
+            .map(|it| serde_json::from_str(it).unwrap())
+            .collect();
+        let of = |id: &str| lines.iter().find(|it| it["id"] == id).expect(id);
+        for when in ["before", "after"] {
+            for number in 0..6 {
+                let step = of(&format!("{when} {number}"));
+                assert_eq!(step["isError"], false, "{step}");
+            }
+        }
+        let asks = of("asks");
+        assert_eq!(asks["text"], "green", "{asks}");
+        assert_eq!(asks["asked"], json!(["Which colour?"]), "{asks}");
+        if knows_tasks {
+            assert!(of("stopped").to_string().contains("cancelled"));
+        }
+        let chosen = balancer.chosen.lock().unwrap().clone();
+        assert!(chosen.contains(&0) && chosen.contains(&1) && chosen.contains(&2));
+    }
 }

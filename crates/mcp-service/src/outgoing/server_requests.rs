@@ -79,6 +79,11 @@ impl Questions {
         Ok((id, receiver))
     }
 
+    /// Returns true if there is such a question.
+    pub(crate) fn has(&self, id: &Id) -> bool {
+        self.lock().waiting.contains_key(id)
+    }
+
     /// Passes an answer on; returns true if a handler waits for it.
     pub(crate) fn answer(&self, id: &Id, outcome: Answered) -> bool {
         let waiting = self.lock().waiting.remove(id);

@@ -4,7 +4,7 @@ use crate::{
     giving_up::GivingUp,
     outgoing::{outbox::Outbox, server_requests::Questions, subscriptions::Subscription},
     principal::Principal,
-    session::state::Watcher,
+    session::state::{Elsewhere, Watcher},
     told::Told,
 };
 use foldhash::HashMap;
@@ -60,6 +60,7 @@ pub struct Connection {
     winding_down: watch::Sender<bool>,
     pub(crate) giving_up: GivingUp,
     pub(crate) watcher: Watcher,
+    pub(crate) elsewhere: Elsewhere,
 }
 
 impl Connection {
@@ -85,6 +86,7 @@ impl Connection {
             winding_down: watch::Sender::new(false),
             giving_up: GivingUp::default(),
             watcher: Watcher::default(),
+            elsewhere: Elsewhere::default(),
         })
     }
 
@@ -165,11 +167,16 @@ impl Connection {
     }
 
     pub(crate) fn set_log_level(&self, level: LoggingLevel) {
+        self.align_log_level(level);
+        self.watcher.tell();
+    }
+
+    /// The same, as another process says.
+    pub(crate) fn align_log_level(&self, level: LoggingLevel) {
         *self
             .log_level
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = level;
-        self.watcher.tell();
     }
 
     pub(crate) fn subscription(&self) -> MutexGuard<'_, Option<Subscription>> {
@@ -192,11 +199,15 @@ impl Connection {
         }
     }
 
-    /// Cancels a request; one that is unknown or done is ignored, as the protocol asks.
-    pub(crate) fn cancel(&self, id: &Id) {
-        if let Some(request) = self.requests().get(id) {
+    /// Cancels a request; one that is unknown or done is ignored, as the protocol asks. Returns true if it is
+    /// known.
+    pub(crate) fn cancel(&self, id: &Id) -> bool {
+        let requests = self.requests();
+        let request = requests.get(id);
+        if let Some(request) = request {
             request.abort();
         }
+        request.is_some()
     }
 
     fn requests(&self) -> MutexGuard<'_, HashMap<Id, Arc<Told>>> {

@@ -1,6 +1,8 @@
 //! Legacy sessions that outlive the process they began in.
 
 use crate::{principal::Principal, session::connection::Connection};
+use bytes::Bytes;
+use jsonrpc_core::{Frame, Message};
 use mcp_protocol::{
     ProtocolVersion, Session,
     model::{ClientCapabilities, LoggingLevel},
@@ -46,7 +48,37 @@ impl fmt::Debug for Watcher {
     }
 }
 
+/// Way to other processes that have the same session.
+#[derive(Default)]
+pub(crate) struct Elsewhere(OnceLock<Box<dyn Fn(Bytes) + Send + Sync>>);
+
+impl Elsewhere {
+    /// Passes on what concerns nothing here; false where there is nobody else.
+    pub(crate) fn pass_on(&self, message: Message) -> bool {
+        let Some(others) = self.0.get() else {
+            return false;
+        };
+        others(Frame::message(&message).into_bytes());
+        true
+    }
+}
+
+impl fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Elsewhere")
+            .field(&self.0.get().is_some())
+            .finish()
+    }
+}
+
 impl Connection {
+    /// Has `others` called with what the client sends that concerns nothing here: answers to unknown
+    /// questions, and cancellations of unknown requests. Only the first callback is kept.
+    pub fn pass_on_by(&self, others: impl Fn(Bytes) + Send + Sync + 'static) {
+        // An error means that there is one already.
+        let _ = self.elsewhere.0.set(Box::new(others));
+    }
+
     /// State with which another process can continue; `None` before `initialize`.
     pub fn state(&self) -> Option<SessionState> {
         let (version, is_founding, capabilities) = match &*self.session() {

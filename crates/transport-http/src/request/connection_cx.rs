@@ -17,7 +17,7 @@ use crate::{
 };
 use http::{HeaderValue, StatusCode, request::Parts};
 use jsonrpc_core::{ErrorCode, ErrorObject};
-use mcp_service::{Engine, Principal};
+use mcp_service::{Engine, McpService, Principal};
 use serde_json::json;
 use std::sync::{Arc, atomic::AtomicUsize};
 
@@ -97,6 +97,27 @@ impl<S> ConnectionCx<S> {
             Some((Arc::from(name.as_str()), value.into_boxed_str()))
         });
         Ok(principal.with_headers(passed.collect()))
+    }
+
+    /// Takes up the session that the headers name, if other processes have it and this one has not.
+    pub(crate) async fn take_session_up(
+        &self,
+        headers: &Headers<'_>,
+        principal: &Principal,
+    ) -> Handled<()>
+    where
+        S: McpService,
+    {
+        let Some(id) = headers.session.text().filter(|_| !headers.are_modern()) else {
+            return Ok(());
+        };
+        let endpoint = self.endpoint();
+        let taken = endpoint.sessions.take_up(&endpoint.engine, id, principal);
+        taken.await.map_err(|error| {
+            let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, error.to_string())
+                .with(&json!({ "retryable": true }));
+            Box::new(refusal_with(StatusCode::SERVICE_UNAVAILABLE, error))
+        })
     }
 
     /// The live session the headers name, which must be `principal`'s; `None` if they name none.

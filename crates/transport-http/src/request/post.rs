@@ -63,10 +63,13 @@ where
     let received = read(caller, body).await?;
     let options = caller.options();
     let id = id_of(&received.payload);
+    caller.take_session_up(headers, &principal).await?;
     let dispatched = dispatch(caller, parts, headers, principal, received);
     let mut running = match dispatched.map_err(|refused| about(refused, id))? {
         Dispatched::Reply(reply) => return Ok(respond::reply(reply, accept)),
         Dispatched::Opened(session, reply) => {
+            // Its next request may come to another process.
+            caller.endpoint().sessions.shared_by_now().await;
             let mut response = respond::reply(reply, accept);
             if let Ok(session) = HeaderValue::from_str(&session) {
                 response.headers_mut().insert(MCP_SESSION_ID, session);

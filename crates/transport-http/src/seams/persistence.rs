@@ -1,5 +1,6 @@
 //! Legacy sessions that outlive the process.
 
+use bytes::Bytes;
 use mcp_service::SessionState;
 use std::{pin::Pin, sync::Arc, time::SystemTime};
 
@@ -46,4 +47,49 @@ pub trait PersistSessions: Send + Sync + 'static {
 
     /// Resolves once everything asked for so far would survive the process, or cannot.
     fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// The part for processes that have the same sessions; `None` if only one process has them.
+    fn shared(&self) -> Option<&dyn ShareSessions> {
+        None
+    }
+}
+
+/// The part of keeping sessions that only processes need which share them, at the same time. A process takes a
+/// session up when a client names it there, and from then on hears of what others do to it
+/// ([`SessionFollower`]).
+///
+/// To keep a session is to wait for it ([`PersistSessions::settled`]) before its client hears of it; that it
+/// was unused here for too long, or had to make room, is no end of it.
+pub trait ShareSessions: Send + Sync {
+    /// The session of this id, if it is this principal's and has not ended. Each process that takes it up has
+    /// another number of [`lives`](PersistedSession::lives). `Err` if it cannot be told.
+    fn take_up<'a>(&'a self, id: &'a str, principal: &'a str) -> TakingUp<'a>;
+
+    /// Passes on what a client has sent in a session that concerns nothing here: an answer to a question, or
+    /// the cancellation of a request.
+    fn pass_on(&self, id: &str, message: Bytes);
+}
+
+/// A session that is being taken up.
+pub type TakingUp<'a> =
+    Pin<Box<dyn Future<Output = Result<Option<PersistedSession>, Unavailable>> + Send + 'a>>;
+
+/// It cannot be told at the moment if there is such a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("sessions cannot be looked up at the moment")]
+pub struct Unavailable;
+
+/// Hears of what other processes do to sessions.
+pub trait SessionFollower: Send + Sync {
+    /// Ids of the sessions that are here, of those that are shared.
+    fn ids(&self) -> Vec<Arc<str>>;
+
+    /// Returns true if this session is here.
+    fn has(&self, id: &str) -> bool;
+
+    /// Takes over what has become of a session: `None` if it has ended.
+    fn changed(&self, id: &str, now: Option<SessionState>);
+
+    /// Takes what its client has sent to another process.
+    fn said(&self, id: &str, message: &Bytes);
 }

@@ -166,7 +166,7 @@ impl Sessions {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 return Err(full);
             };
-            if !idle.is_in_use() && self.remove(&idle) {
+            if !idle.is_in_use() && self.let_go(&idle) {
                 let evicted = self.evicted.fetch_add(1, Ordering::Relaxed) + 1;
                 // Told often, it would fill the log.
                 if evicted.is_power_of_two() {
@@ -259,6 +259,14 @@ impl Sessions {
         self.remove(session);
     }
 
+    /// Ends a session that is not used here: where processes share sessions, here alone.
+    fn let_go(&self, session: &Session) -> bool {
+        if self.is_shared() {
+            *lock(&session.is_kept) = false;
+        }
+        self.remove(session)
+    }
+
     /// The same; whether it had not ended before.
     fn remove(&self, session: &Session) -> bool {
         let Some(session) = self.shard(&session.id).remove(&session.id) else {
@@ -303,11 +311,17 @@ impl Sessions {
     pub(crate) fn sweep(&self) {
         let idle = u64::try_from(self.limits.session_idle.as_millis()).unwrap_or(u64::MAX);
         let now = self.now();
-        self.close_all(|session| {
-            idle <= now.saturating_sub(session.last_used.load(Ordering::Relaxed))
-                && !session.is_in_use()
-        });
+        let shared = self.is_shared();
         self.touch();
+        self.close_all(|session| {
+            let is_idle = idle <= now.saturating_sub(session.last_used.load(Ordering::Relaxed))
+                && !session.is_in_use();
+            if is_idle && shared {
+                // It may be used elsewhere.
+                *lock(&session.is_kept) = false;
+            }
+            is_idle
+        });
     }
 
     /// Interval at which [`Sessions::sweep`] is worth the while.

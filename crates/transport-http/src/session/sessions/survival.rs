@@ -4,8 +4,9 @@
 //! sweep, in so far as it was.
 
 use super::{Session, SessionKind, Sessions, lock};
-use crate::seams::persistence::{PersistSessions, PersistedSession};
-use mcp_service::{Engine, McpService, Principal};
+use crate::seams::persistence::{PersistSessions, PersistedSession, ShareSessions, Unavailable};
+use bytes::Bytes;
+use mcp_service::{Engine, McpService, Principal, SessionState};
 use std::{
     cmp::Reverse,
     sync::{Arc, atomic::Ordering},
@@ -35,6 +36,150 @@ impl Sessions {
         }
         if 0 < found {
             tracing::info!(found, restored = self.len(), "sessions were restored");
+        }
+    }
+
+    /// True if other processes have the same sessions.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared().is_some()
+    }
+
+    fn shared(&self) -> Option<&dyn ShareSessions> {
+        self.keeper.as_ref()?.shared()
+    }
+
+    /// Takes a session up that other processes have, if it is not here and is this principal's.
+    pub(crate) async fn take_up<S>(
+        &self,
+        engine: &Engine<S>,
+        id: &str,
+        principal: &Principal,
+    ) -> Result<(), Unavailable>
+    where
+        S: McpService,
+    {
+        let Some(shared) = self.shared() else {
+            return Ok(());
+        };
+        if self.is_here(id) {
+            return Ok(());
+        }
+        let Some(kept) = shared.take_up(id, principal.as_str()).await? else {
+            return Ok(());
+        };
+        // Two requests may have come at once, and one of them was first.
+        if self.is_here(id) {
+            return Ok(());
+        }
+        if let Err(why) = self.insert_kept(engine, kept, principal) {
+            tracing::warn!(why, "a session of another server was not taken up");
+            return Err(Unavailable);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_here(&self, id: &str) -> bool {
+        self.shard(id).contains_key(id)
+    }
+
+    fn insert_kept<S>(
+        &self,
+        engine: &Engine<S>,
+        kept: PersistedSession,
+        principal: &Principal,
+    ) -> Result<(), &'static str>
+    where
+        S: McpService,
+    {
+        self.count(principal)
+            .or_else(|_| {
+                self.sweep();
+                self.count_after_eviction(principal)
+            })
+            .map_err(|_| "there are too many")?;
+        let lives = kept.lives;
+        let session = Arc::new(self.make(SessionKind::Streamable, kept.id, principal, lives));
+        if engine.resume(&session.connection, kept.state).is_err() {
+            self.uncount(principal);
+            return Err("there are too many subscriptions");
+        }
+        {
+            let mut shard = self.shard(&session.id);
+            if shard.contains_key(&session.id) {
+                drop(shard);
+                self.uncount(principal);
+                session.connection.close();
+                return Ok(());
+            }
+            shard.insert(Arc::clone(&session.id), Arc::clone(&session));
+        }
+        self.watch(&session);
+        Ok(())
+    }
+
+    /// Has the keeper hear of what becomes of a session, from now on.
+    fn watch(&self, session: &Arc<Session>) {
+        let Some(keeper) = &self.keeper else { return };
+        *lock(&session.is_kept) = true;
+        let last = session.last_used.load(Ordering::Relaxed);
+        session.last_kept.store(last, Ordering::Relaxed);
+        let (weak, told) = (Arc::downgrade(session), Arc::clone(keeper));
+        session.connection.on_change(move || {
+            if let Some(session) = weak.upgrade() {
+                session.put(&*told, SystemTime::now());
+            }
+        });
+        if keeper.shared().is_some() {
+            let (id, keeper) = (Arc::clone(&session.id), Arc::clone(keeper));
+            session.connection.pass_on_by(move |message| {
+                if let Some(shared) = keeper.shared() {
+                    shared.pass_on(&id, message);
+                }
+            });
+        }
+    }
+
+    /// Ids of the sessions that the keeper knows.
+    pub(crate) fn kept_ids(&self) -> Vec<Arc<str>> {
+        let all = self.shards.iter().flat_map(|shard| {
+            let kept = lock(shard);
+            let kept = kept.values().filter(|it| *lock(&it.is_kept));
+            kept.map(|it| Arc::clone(&it.id)).collect::<Vec<_>>()
+        });
+        all.collect()
+    }
+
+    /// Takes over what another process has made of a session.
+    pub(crate) fn changed_elsewhere<S>(
+        &self,
+        engine: &Engine<S>,
+        id: &str,
+        now: Option<SessionState>,
+    ) where
+        S: McpService,
+    {
+        let session = self.shard(id).get(id).cloned();
+        let Some(session) = session.filter(|it| it.kind == SessionKind::Streamable) else {
+            return;
+        };
+        match now {
+            Some(state) if session.connection.state().as_ref() == Some(&state) => {}
+            Some(state) => engine.align(&session.connection, state),
+            None => {
+                *lock(&session.is_kept) = false;
+                self.close(&session);
+            }
+        }
+    }
+
+    /// Takes what the client of a session has sent to another process.
+    pub(crate) fn said_elsewhere<S>(&self, engine: &Engine<S>, id: &str, message: &Bytes)
+    where
+        S: McpService,
+    {
+        let session = self.shard(id).get(id).cloned();
+        if let Some(session) = session {
+            engine.said_elsewhere(&session.connection, message);
         }
     }
 
@@ -77,16 +222,8 @@ impl Sessions {
 
     fn keep_since(&self, session: &Arc<Session>, last_used: SystemTime) {
         let Some(keeper) = &self.keeper else { return };
-        *lock(&session.is_kept) = true;
-        let last = session.last_used.load(Ordering::Relaxed);
-        session.last_kept.store(last, Ordering::Relaxed);
+        self.watch(session);
         session.put(&**keeper, last_used);
-        let (weak, keeper) = (Arc::downgrade(session), Arc::clone(keeper));
-        session.connection.on_change(move || {
-            if let Some(session) = weak.upgrade() {
-                session.put(&*keeper, SystemTime::now());
-            }
-        });
     }
 
     /// Has a session end with its end, and not come back with the next process.
@@ -98,6 +235,13 @@ impl Sessions {
         }
     }
 
+    /// Waits, for a while at most, until other processes know of a session that has begun here.
+    pub(crate) async fn shared_by_now(&self) {
+        if self.is_shared() {
+            self.settled().await;
+        }
+    }
+
     /// Waits, for a while at most, until what has ended would stay so if the process ended now.
     pub(crate) async fn settled(&self) {
         if let Some(keeper) = &self.keeper
@@ -105,7 +249,7 @@ impl Sessions {
                 .await
                 .is_err()
         {
-            tracing::warn!("a session has ended, which could not be stored in time");
+            tracing::warn!("a session has begun or ended, which could not be stored in time");
         }
     }
 

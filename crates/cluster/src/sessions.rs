@@ -1,0 +1,192 @@
+//! Sessions that all servers have.
+
+use crate::{
+    database::{Cluster, Values},
+    error::Failed,
+};
+use std::time::Duration;
+use tokio_postgres::Row;
+
+/// A session, as far as servers share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedSession {
+    /// Principal that it belongs to.
+    pub principal: String,
+    /// State of the session, for its server.
+    pub state: String,
+    /// The resources that it hears of.
+    pub resources: Vec<String>,
+    /// The tasks that it hears of.
+    pub tasks: Vec<String>,
+    /// Number of servers that have taken it up.
+    pub lives: u32,
+}
+
+/// Names that a session hears of from now on, and no more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Those that come.
+    pub more: Vec<String>,
+    /// Those that go.
+    pub less: Vec<String>,
+}
+
+impl Difference {
+    /// What makes `now` of `before`.
+    #[must_use]
+    pub fn between(before: &[String], now: &[String]) -> Self {
+        let without = |all: &[String], some: &[String]| {
+            let left = all.iter().filter(|it| !some.contains(it));
+            left.cloned().collect()
+        };
+        Self {
+            more: without(now, before),
+            less: without(before, now),
+        }
+    }
+}
+
+impl Cluster {
+    /// Keeps a session that is new, or what has changed of it. One that has ended stays so.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`], as for all of these.
+    pub async fn keep_session(
+        &self,
+        id: &str,
+        (principal, state): (&str, &str),
+        resources: &Difference,
+        tasks: &Difference,
+    ) -> Result<(), Failed> {
+        let sql = "SELECT owlclaw_cluster.keep_session($1, $2, $3, $4, $5, $6, $7)";
+        self.shared
+            .query(
+                sql,
+                &[
+                    &id,
+                    &principal,
+                    &state,
+                    &resources.more,
+                    &resources.less,
+                    &tasks.more,
+                    &tasks.less,
+                ],
+            )
+            .await
+            .map(drop)
+    }
+
+    /// Notes that sessions were used so many milliseconds ago.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`].
+    pub async fn touch_sessions(&self, ids: &[String], ages_ms: &[i64]) -> Result<(), Failed> {
+        let sql = "UPDATE owlclaw_cluster.session SET last_used = greatest(last_used,
+                clock_timestamp() - used.age * interval '1 millisecond')
+            FROM unnest($1::text[], $2::bigint[]) AS used (session, age)
+            WHERE id = used.session AND NOT has_ended";
+        self.shared.query(sql, &[&ids, &ages_ms]).await.map(drop)
+    }
+
+    /// Ends a session on all servers.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`].
+    pub async fn end_session(&self, id: &str) -> Result<(), Failed> {
+        let sql = "WITH ended AS (
+                UPDATE owlclaw_cluster.session
+                SET has_ended = true, state = '', resources = '{}', tasks = '{}'
+                WHERE id = $1 AND NOT has_ended RETURNING id
+            )
+            SELECT pg_notify('owlclaw_cluster', 'session ' || id) FROM ended";
+        self.shared.query(sql, &[&id]).await.map(drop)
+    }
+
+    /// Takes a session up that its principal has used in the time `idle`, with one more life: no other server
+    /// has that number of lives.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`].
+    pub async fn take_session_up(
+        &self,
+        id: &str,
+        principal: &str,
+        idle: Duration,
+    ) -> Result<Option<SharedSession>, Failed> {
+        let sql =
+            "UPDATE owlclaw_cluster.session SET lives = lives + 1, last_used = clock_timestamp()
+            WHERE id = $1 AND principal = $2 AND NOT has_ended
+                AND clock_timestamp() - $3::float8 * interval '1 second' < last_used
+            RETURNING principal, state, resources, tasks, lives";
+        let seconds = idle.as_secs_f64();
+        let values: Values<'_> = &[&id, &principal, &seconds];
+        let row = self.shared.query_opt(sql, values).await?;
+        row.as_ref().map(read).transpose()
+    }
+
+    /// The session now; `None` if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`].
+    pub async fn session(&self, id: &str) -> Result<Option<SharedSession>, Failed> {
+        let sql = "SELECT principal, state, resources, tasks, lives FROM owlclaw_cluster.session
+            WHERE id = $1 AND NOT has_ended";
+        let row = self.shared.query_opt(sql, &[&id]).await?;
+        row.as_ref().map(read).transpose()
+    }
+
+    /// Passes what a client has sent in a session to the servers that have the session.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`].
+    pub async fn pass_on(&self, session: &str, body: &[u8]) -> Result<(), Failed> {
+        let sql = "WITH sent AS (
+                INSERT INTO owlclaw_cluster.session_message (session, body) VALUES ($1, $2)
+                RETURNING number, session
+            )
+            SELECT pg_notify('owlclaw_cluster', 'said ' || number || ' ' || session) FROM sent";
+        self.shared.query(sql, &[&session, &body]).await.map(drop)
+    }
+
+    /// What a client has sent to another server, by its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`].
+    pub async fn passed_on(&self, number: i64) -> Result<Option<Vec<u8>>, Failed> {
+        let sql = "SELECT body FROM owlclaw_cluster.session_message WHERE number = $1";
+        let row = self.shared.query_opt(sql, &[&number]).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+
+    /// Forgets sessions that nobody has used for as long as `idle`, and what was passed on a minute ago.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`].
+    pub async fn sweep_sessions(&self, idle: Duration) -> Result<(), Failed> {
+        let sql = "DELETE FROM owlclaw_cluster.session
+            WHERE last_used <= clock_timestamp() - $1::float8 * interval '1 second'";
+        self.shared.query(sql, &[&idle.as_secs_f64()]).await?;
+        let sql = "DELETE FROM owlclaw_cluster.session_message
+            WHERE sent_at <= clock_timestamp() - interval '1 minute'";
+        self.shared.query(sql, &[]).await.map(drop)
+    }
+}
+
+fn read(row: &Row) -> Result<SharedSession, Failed> {
+    let lives: i64 = row.try_get(4)?;
+    Ok(SharedSession {
+        principal: row.try_get(0)?,
+        state: row.try_get(1)?,
+        resources: row.try_get(2)?,
+        tasks: row.try_get(3)?,
+        lives: u32::try_from(lives).map_err(|_| Failed::Row("a session has too many lives"))?,
+    })
+}
