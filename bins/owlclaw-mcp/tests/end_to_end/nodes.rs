@@ -10,6 +10,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
     task::JoinSet,
+    time::sleep,
 };
 
 /// A handler that asks, and one that may be called again, beside those of the workshop.
@@ -58,6 +60,7 @@ impl Nodes {
             }));
             let app = site.read("app.py");
             site.write("app.py", format!("{app}\n{ASKING}"));
+            site.skill("stock", "counting", "");
             servers.push(site.http().await);
             sites.push(site);
         }
@@ -143,14 +146,14 @@ async fn a_task_is_seen_answered_and_cancelled_on_any_node() {
 
 /// Asks how a task stands until it stands so.
 async fn until(client: &mut HttpClient, id: &str, status: &str) -> Value {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     loop {
         let seen = task(client, id).await;
         if seen["status"] == status {
             return seen;
         }
         assert!(begun.elapsed() < GENEROUS, "{seen} never is {status}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -266,6 +269,33 @@ async fn a_session_goes_on_behind_a_balancer_without_stickiness_while_a_node_is_
         assert_eq!(mallory.exchange(&mallory.post_of(&ping)).await.status, 404);
     }
 
+    // What it subscribes to through one server it hears of through another, which has the session already.
+    let uri = "skill://stock/counting";
+    let mut here = client.clone().moved_to(nodes.servers[1].address());
+    let subscribed = here.post_legacy("resources/subscribe", json!({"uri": uri}));
+    assert!(subscribed.await.result().is_object());
+    let there = client.clone().moved_to(nodes.servers[2].address());
+    let mut stream = there.listen().await;
+    let hearing = tokio::spawn(async move {
+        loop {
+            let told = stream.message().await;
+            if told["method"] == "notifications/resources/updated" {
+                return told["params"]["uri"].clone();
+            }
+        }
+    });
+    let begun = Instant::now();
+    for version in 0.. {
+        // The news of the subscription may come after a change.
+        nodes.sites[2].skill("stock", "counting", &format!("version: {version}\n"));
+        sleep(Duration::from_millis(100)).await;
+        if hearing.is_finished() {
+            break;
+        }
+        assert!(begun.elapsed() < GENEROUS, "no change is heard of");
+    }
+    assert_eq!(hearing.await.unwrap(), uri);
+
     // What a call asks is answered through another server than the one that waits.
     let choose = client
         .voice
@@ -320,7 +350,7 @@ async fn a_session_goes_on_behind_a_balancer_without_stickiness_while_a_node_is_
     let ping = client.voice.request("ping", json!({}));
     for server in &nodes.servers[1..] {
         let there = client.clone().moved_to(server.address());
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while there.exchange(&there.post_of(&ping)).await.status != 404 {
             assert!(begun.elapsed() < GENEROUS, "it is not over");
         }
