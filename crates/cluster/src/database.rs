@@ -4,7 +4,6 @@ use crate::{
     error::{Failed, OpenError},
     migrations,
     news::{CHANNEL, News},
-    tasks::PostgresTaskStore,
 };
 use postgres_connection::Address;
 use std::{
@@ -137,12 +136,6 @@ impl Cluster {
             shared,
             _ears: Arc::new(ears),
         })
-    }
-
-    /// Tasks that all servers have.
-    #[must_use]
-    pub fn tasks(&self) -> PostgresTaskStore {
-        PostgresTaskStore::new(self.clone())
     }
 
     /// News of what others change from now on.

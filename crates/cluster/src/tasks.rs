@@ -48,11 +48,15 @@ macro_rules! given {
 #[derive(Debug)]
 pub struct PostgresTaskStore(Cluster);
 
-impl PostgresTaskStore {
-    pub(crate) fn new(cluster: Cluster) -> Self {
-        Self(cluster)
+impl Cluster {
+    /// Tasks that all servers have.
+    #[must_use]
+    pub fn tasks(&self) -> PostgresTaskStore {
+        PostgresTaskStore(self.clone())
     }
+}
 
+impl PostgresTaskStore {
     fn by_database(&self) -> bool {
         self.0.shared.options.time == TimeSource::Database
     }

@@ -60,6 +60,7 @@ mod results;
 mod rules;
 mod serve;
 mod services;
+mod session_state;
 mod sessions;
 mod shared_sessions;
 mod sharing;

@@ -5,16 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster::Cluster;
-use mcp_protocol::model::{ClientCapabilities, LoggingLevel};
-use mcp_protocol::{Era, ProtocolVersion};
 use mcp_server::{Component, ComponentState};
-use mcp_service::SessionState;
-use serde::{Deserialize, Serialize};
 use session_store::{OpenError, SessionRecord, SessionStore};
 use transport_http::{
     PersistSessions, PersistedSession, SessionDesk, SessionFollower, SessionOverview, ShareSessions,
 };
 
+use super::session_state::{read_state, written_state};
 use super::shared_sessions::SharedSessions;
 use crate::Failure;
 use config::{Config, Transport};
@@ -211,48 +208,6 @@ impl PersistSessions for KeptSessions {
     }
 }
 
-/// Stored form of a session. Members may be added, and none changed: an older version ignores
-/// members it does not know.
-#[derive(Serialize, Deserialize)]
-struct State {
-    version: String,
-    /// Asked for as `"1.0"`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    founding: bool,
-    capabilities: ClientCapabilities,
-    log_level: LoggingLevel,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    resources: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tasks: Vec<String>,
-}
-
-pub(super) fn written_state(state: &SessionState) -> String {
-    let state = State {
-        version: state.version.as_str().to_owned(),
-        founding: state.is_founding,
-        capabilities: state.capabilities.clone(),
-        log_level: state.log_level,
-        resources: state.resources.clone(),
-        tasks: state.tasks.clone(),
-    };
-    // A text that cannot be read is a session that is not restored.
-    serde_json::to_string(&state).unwrap_or_default()
-}
-
-pub(super) fn read_state(text: &str) -> Option<SessionState> {
-    let state: State = serde_json::from_str(text).ok()?;
-    let version = state.version.parse::<ProtocolVersion>().ok()?;
-    (version.era() == Era::Legacy).then_some(SessionState {
-        version,
-        is_founding: state.founding,
-        capabilities: state.capabilities,
-        log_level: state.log_level,
-        resources: state.resources,
-        tasks: state.tasks,
-    })
-}
-
 fn decode(record: SessionRecord) -> Option<PersistedSession> {
     Some(PersistedSession {
         id: record.id.into(),
@@ -273,6 +228,8 @@ fn milliseconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mcp_protocol::model::LoggingLevel;
+    use mcp_service::SessionState;
 
     fn record(state: &str) -> SessionRecord {
         SessionRecord {

@@ -22,7 +22,7 @@ use tokio::{
 };
 use transport_http::{PersistedSession, SessionFollower, ShareSessions, TakingUp, Unavailable};
 
-use super::sessions::{read_state, written_state};
+use super::session_state::{read_state, written_state};
 
 /// The most that waits to be written.
 const MAX_WAITING: usize = 4_096;

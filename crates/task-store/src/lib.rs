@@ -57,7 +57,6 @@
 
 mod id;
 mod record;
-mod shared;
 mod store;
 
 mod memory;
@@ -72,7 +71,9 @@ pub use crate::{
     memory::MemoryTaskStore,
     record::{Begun, Claimed, Lapsed, Lease, MAX_RECORD_BYTES, RecordError, TaskRecord, TaskState},
     schema::OpenError,
-    shared::{SharedTasks, TaskNews},
     sqlite::SqliteTaskStore,
-    store::{CreateError, LimitKind, MAX_LISTED, StoreError, TaskLimits, TaskStore},
+    store::{
+        CreateError, LimitKind, MAX_LISTED, SharedTasks, StoreError, TaskLimits, TaskNews,
+        TaskStore,
+    },
 };
