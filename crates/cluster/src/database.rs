@@ -3,7 +3,7 @@
 use crate::{
     error::{Failed, OpenError},
     migrations,
-    news::{CHANNEL, News},
+    news::{CHANNEL, Changed, News},
 };
 use postgres_connection::Address;
 use std::{
@@ -136,6 +136,20 @@ impl Cluster {
             shared,
             _ears: Arc::new(ears),
         })
+    }
+
+    /// Tells other servers what has changed here.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`]: they may not have been told.
+    pub async fn tell_changed(
+        &self,
+        all: impl IntoIterator<Item = &Changed>,
+    ) -> Result<(), Failed> {
+        let payloads: Vec<_> = all.into_iter().map(Changed::payload).collect();
+        let sql = "SELECT pg_notify('owlclaw_cluster', told) FROM unnest($1::text[]) AS told";
+        self.shared.query(sql, &[&payloads]).await.map(drop)
     }
 
     /// News of what others change from now on.

@@ -7,6 +7,7 @@
 //!
 //! * [`Cluster::tasks`]: calls whose results are fetched later ([`task_store::TaskStore`]).
 //! * [`Cluster::sealing_keys`]: keys that seal what travels through clients, of which there is another every day.
+//! * [`Cluster::tell_changed`]: changes of lists and resources, for subscribers anywhere.
 //! * [`Cluster::take_session_up`] and the functions beside it: sessions that any server goes on with.
 //!
 //! Leases and their ends go by the clock of the database, whatever the clocks of the servers say. No lease is
@@ -25,7 +26,7 @@ pub use crate::{
     database::{Cluster, ClusterOptions, TimeSource},
     error::{Failed, OpenError},
     keys::Key,
-    news::News,
+    news::{Changed, News},
     sessions::{Difference, SharedSession},
     tasks::PostgresTaskStore,
 };

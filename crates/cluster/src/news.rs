@@ -16,10 +16,52 @@ pub enum News {
     Session(Arc<str>),
     /// A client has sent something to another server that concerns a session: its number and the session.
     Said(i64, Arc<str>),
+    /// Lists or a resource have changed.
+    Changed(Changed),
     /// There is another key.
     Keys,
     /// Some news were lost: whatever is followed may have changed.
     Missed,
+}
+
+/// What has changed on another server, for those who subscribe to it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Changed {
+    /// The list of tools.
+    Tools,
+    /// The list of prompts.
+    Prompts,
+    /// The list of resources.
+    Resources,
+    /// One resource, by its URI.
+    Resource(Arc<str>),
+    /// Any resource: the names of all have no room in a notification.
+    AnyResource,
+}
+
+/// The longest URI that is told: a notification has room for 8,000 bytes.
+const MAX_URI: usize = 7_000;
+
+impl Changed {
+    pub(crate) fn payload(&self) -> String {
+        match self {
+            Self::Tools => "changed tools".to_owned(),
+            Self::Prompts => "changed prompts".to_owned(),
+            Self::Resources => "changed resources".to_owned(),
+            Self::Resource(uri) if uri.len() <= MAX_URI => format!("changed resource {uri}"),
+            Self::Resource(_) | Self::AnyResource => "changed any".to_owned(),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "tools" => Some(Self::Tools),
+            "prompts" => Some(Self::Prompts),
+            "resources" => Some(Self::Resources),
+            "any" => Some(Self::AnyResource),
+            other => Some(Self::Resource(other.strip_prefix("resource ")?.into())),
+        }
+    }
 }
 
 impl News {
@@ -33,6 +75,7 @@ impl News {
                 let (number, session) = of.split_once(' ')?;
                 Some(Self::Said(number.parse().ok()?, session.into()))
             }
+            "changed" => Changed::read(of).map(Self::Changed),
             "keys" => Some(Self::Keys),
             "answers" => Some(Self::Answers(of.into())),
             _ => None,

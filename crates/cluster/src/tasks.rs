@@ -391,7 +391,9 @@ impl SharedTasks for PostgresTaskStore {
                 let told = match news.recv().await {
                     Ok(News::Task(id)) => id.parse().map(TaskNews::Changed),
                     Ok(News::Answers(id)) => id.parse().map(TaskNews::Answered),
-                    Ok(News::Keys | News::Session(_) | News::Said(..)) => continue,
+                    Ok(News::Keys | News::Session(_) | News::Said(..) | News::Changed(_)) => {
+                        continue;
+                    }
                     Ok(News::Missed) | Err(RecvError::Lagged(_)) => Ok(TaskNews::Missed),
                     Err(RecvError::Closed) => return None,
                 };

@@ -37,7 +37,8 @@ use redaction::Redactor;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    fmt,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -58,7 +59,20 @@ pub struct McpServer<Q: QuotaStore> {
     components: Arc<[Component]>,
     version: String,
     sealer: Arc<Sealer>,
+    others: Others,
     clock: Clock,
+}
+
+/// Way to tell other servers of changes.
+#[derive(Default)]
+struct Others(OnceLock<Box<dyn Fn(&Change) + Send + Sync>>);
+
+impl fmt::Debug for Others {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Others")
+            .field(&self.0.get().is_some())
+            .finish()
+    }
 }
 
 /// Parts of a server.
@@ -226,6 +240,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             observer,
             tasks: recovery,
             sealer,
+            others: Others::default(),
             components: components.into(),
             version,
             clock: options.clock,
@@ -339,9 +354,9 @@ impl<Q: QuotaStore> McpServer<Q> {
     /// Puts another policy in force, and tells clients that their lists may be others now.
     pub fn replace_policy(&self, policy: Policy) {
         self.governor.replace_policy(policy);
-        self.engine.publish(&Change::Tools);
-        self.engine.publish(&Change::Prompts);
-        self.engine.publish(&Change::Resources);
+        self.announce(&Change::Tools);
+        self.announce(&Change::Prompts);
+        self.announce(&Change::Resources);
     }
 
     /// Puts another offer in the place of the present one, and tells clients what has changed for
@@ -356,15 +371,15 @@ impl<Q: QuotaStore> McpServer<Q> {
             let settings = now.has_apps().then(|| json!({}));
             self.engine.declare(APPS_EXTENSION, settings);
         }
-        self.engine.publish(&Change::Tools);
-        self.engine.publish(&Change::Prompts);
+        self.announce(&Change::Tools);
+        self.announce(&Change::Prompts);
         let etags: HashMap<_, _> = before
             .resources()
             .entries()
             .iter()
             .map(|it| (it.resource.uri.as_str(), it.etag.as_str()))
             .collect();
-        self.engine.publish(&Change::Resources);
+        self.announce(&Change::Resources);
         for entry in now.resources().entries() {
             let uri = entry.resource.uri.as_str();
             if etags.get(uri).is_some_and(|etag| *etag != entry.etag) {
@@ -375,6 +390,32 @@ impl<Q: QuotaStore> McpServer<Q> {
 
     /// Tells those who listen to a resource, and may know of it, that it has changed.
     pub fn resource_changed(&self, uri: &str) {
+        self.announce(&Change::Resource(uri.to_owned()));
+    }
+
+    /// Has `others` called with each change of a list or a resource, so that subscribers on other servers
+    /// hear of it. Only the first callback is kept.
+    pub fn tell_others_by(&self, others: impl Fn(&Change) + Send + Sync + 'static) {
+        // An error means that there is one already.
+        let _ = self.others.0.set(Box::new(others));
+    }
+
+    fn announce(&self, change: &Change) {
+        self.changed_elsewhere(change);
+        if let Some(others) = self.others.0.get() {
+            others(change);
+        }
+    }
+
+    /// Tells subscribers here, who may know of it, of what has changed on another server.
+    pub fn changed_elsewhere(&self, change: &Change) {
+        match change {
+            Change::Resource(uri) => self.tell_of_resource(uri),
+            change => self.engine.publish(change),
+        }
+    }
+
+    fn tell_of_resource(&self, uri: &str) {
         let governed_by = self.offer.load().resources().governed_by(uri);
         let capability = resource_capability(governed_by.as_deref().unwrap_or(uri));
         self.engine

@@ -15,7 +15,7 @@ use std::{
 
 use serde_json::{Value, json};
 use testkit::{
-    GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, Postgres, wait_until,
+    GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, Postgres, SseStream, wait_until,
 };
 use tokio::{
     io::copy_bidirectional,
@@ -275,26 +275,7 @@ async fn a_session_goes_on_behind_a_balancer_without_stickiness_while_a_node_is_
     let subscribed = here.post_legacy("resources/subscribe", json!({"uri": uri}));
     assert!(subscribed.await.result().is_object());
     let there = client.clone().moved_to(nodes.servers[2].address());
-    let mut stream = there.listen().await;
-    let hearing = tokio::spawn(async move {
-        loop {
-            let told = stream.message().await;
-            if told["method"] == "notifications/resources/updated" {
-                return told["params"]["uri"].clone();
-            }
-        }
-    });
-    let begun = Instant::now();
-    for version in 0.. {
-        // The news of the subscription may come after a change.
-        nodes.sites[2].skill("stock", "counting", &format!("version: {version}\n"));
-        sleep(Duration::from_millis(100)).await;
-        if hearing.is_finished() {
-            break;
-        }
-        assert!(begun.elapsed() < GENEROUS, "no change is heard of");
-    }
-    assert_eq!(hearing.await.unwrap(), uri);
+    hears_of(there.listen().await, &nodes.sites[2], "counting").await;
 
     // What a call asks is answered through another server than the one that waits.
     let choose = client
@@ -355,6 +336,52 @@ async fn a_session_goes_on_behind_a_balancer_without_stickiness_while_a_node_is_
             assert!(begun.elapsed() < GENEROUS, "it is not over");
         }
     }
+}
+
+/// Changes a skill until that is told on a stream.
+async fn hears_of(mut stream: SseStream, site: &Site, skill: &str) {
+    let uri = format!("skill://stock/{skill}");
+    let hearing = tokio::spawn(async move {
+        loop {
+            let told = stream.message().await;
+            if told["method"] == "notifications/resources/updated" && told["params"]["uri"] == uri {
+                return;
+            }
+        }
+    });
+    let begun = Instant::now();
+    for version in 0.. {
+        // The news of a subscription may come after a change.
+        site.skill("stock", skill, &format!("version: {version}\n"));
+        sleep(Duration::from_millis(100)).await;
+        if hearing.is_finished() {
+            break;
+        }
+        assert!(begun.elapsed() < GENEROUS, "no change is heard of");
+    }
+    hearing.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_change_that_one_node_sees_is_told_to_subscribers_of_all() {
+    let Some(nodes) = Nodes::start(2).await else {
+        return;
+    };
+    let mut client = nodes.servers[1].client();
+    let opened = client.initialize("2025-06-18").await;
+    assert!(opened.result().is_object());
+    let initialized = client
+        .voice
+        .notification("notifications/initialized", json!({}));
+    assert_eq!(
+        client.exchange(&client.post_of(&initialized)).await.status,
+        202
+    );
+    let subscribe = json!({"uri": "skill://stock/counting"});
+    let subscribed = client.post_legacy("resources/subscribe", subscribe).await;
+    assert!(subscribed.result().is_object());
+    // Each has files of its own, and only the first one's change.
+    hears_of(client.listen().await, &nodes.sites[0], "counting").await;
 }
 
 #[tokio::test]
