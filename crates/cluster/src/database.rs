@@ -61,14 +61,14 @@ impl Default for ClusterOptions {
     }
 }
 
-/// This server among those that share a database. Clones are the same; it ends with the last of them.
+/// Place of this server among those that share a database. Clones are the same; it ends with the last of them.
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) shared: Arc<Shared>,
     _ears: Arc<Ears>,
 }
 
-/// What statements need.
+/// Connection for statements, and what keeps it.
 pub(crate) struct Shared {
     address: Address,
     pub(crate) options: ClusterOptions,

@@ -1,4 +1,4 @@
-//! What several servers share in one PostgreSQL, so that any of them can answer any request.
+//! State that several servers share in one PostgreSQL, so that any of them can answer any request.
 //!
 //! A [`Cluster`] is this server's place among them: a connection for statements, and one on which it hears
 //! what the others have changed (`LISTEN`). News say what has changed and nothing more, so they stay small;

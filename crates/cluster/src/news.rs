@@ -24,7 +24,7 @@ pub enum News {
     Missed,
 }
 
-/// What has changed on another server, for those who subscribe to it.
+/// Lists or a resource that have changed on another server, for those who subscribe to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Changed {
     /// The list of tools.

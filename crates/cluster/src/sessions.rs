@@ -25,14 +25,14 @@ pub struct SharedSession {
 /// Names that a session hears of from now on, and no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Those that come.
+    /// Names that come.
     pub more: Vec<String>,
-    /// Those that go.
+    /// Names that go.
     pub less: Vec<String>,
 }
 
 impl Difference {
-    /// What makes `now` of `before`.
+    /// Difference that makes `now` of `before`.
     #[must_use]
     pub fn between(before: &[String], now: &[String]) -> Self {
         let without = |all: &[String], some: &[String]| {
@@ -154,7 +154,7 @@ impl Cluster {
         self.shared.query(sql, &[&session, &body]).await.map(drop)
     }
 
-    /// What a client has sent to another server, by its number.
+    /// Message that a client has sent to another server, by its number.
     ///
     /// # Errors
     ///

@@ -41,6 +41,7 @@ async fn a_session_is_taken_up_by_its_principal_alone_and_does_not_come_back_aft
         .await
         .unwrap();
     let mut heard = there.news();
+    until(&mut heard, |it| *it == News::Missed).await;
     let none = Difference::default();
     let keep = async |node: &Cluster, state: &str, resources: &Difference| {
         node.keep_session("s", ("anna", state), resources, &none)

@@ -1,4 +1,4 @@
-//! What only servers that share tasks do: leases by the database's clock, news, answers on their way.
+//! Tasks of servers that share them: leases by the database's clock, news, answers on their way.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use cluster::{Cluster, ClusterOptions, News, OpenError};

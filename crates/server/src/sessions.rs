@@ -32,9 +32,9 @@ const CLOSING: Duration = Duration::from_millis(500);
 /// Sessions that outlive this process.
 #[derive(Debug)]
 pub(super) enum KeptSessions {
-    /// Those of an earlier process, and those of this one for the next.
+    /// Sessions of an earlier process, and those of this one for the next.
     File(FileSessions),
-    /// Those that all servers have.
+    /// Sessions that all servers have.
     Shared(SharedSessions),
 }
 

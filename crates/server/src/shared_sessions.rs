@@ -46,12 +46,12 @@ pub(super) struct SharedSessions {
     idle: Duration,
     jobs: mpsc::Sender<Job>,
     is_failing: Arc<AtomicBool>,
-    /// What is known here of the names that each session hears of: what differs is what has changed.
+    /// Names that each session is known to hear of: what differs has changed.
     heard: Arc<Mutex<HashMap<Arc<str>, Heard>>>,
     writer: JoinHandle<()>,
 }
 
-/// What was last said or read of a session.
+/// State of a session that was last said or read.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Heard {
     state: String,

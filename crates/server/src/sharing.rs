@@ -1,4 +1,4 @@
-//! What this server shares with others over the ledger's database, beside tasks and sessions.
+//! Keys and changes that this server shares with others over the ledger's database.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -131,7 +131,7 @@ where
         SessionDesk::of(&self.endpoint.sessions)
     }
 
-    /// Its legacy sessions, for what other processes do to them. Does not keep the server alive: without it
+    /// Follower of its legacy sessions, for what other processes do to them. Does not keep the server alive: without it
     /// there are none.
     pub fn session_follower(&self) -> impl SessionFollower + 'static + use<S> {
         Follower(Arc::downgrade(&self.endpoint))

@@ -18,12 +18,12 @@ use serde_json::value::RawValue;
 use std::{error::Error, sync::Arc};
 use task_store::{SharedTasks, StoreError, TaskId, TaskNews, TaskRecord, TaskState as Stored};
 
-/// What a client has said to a question, on its way to the server that carries the task out.
+/// Word of a client about a question, on its way to the server that carries the task out.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Said {
     Answers(Responses),
-    /// It does not answer: an error object.
+    /// Refusal to answer: an error object.
     Refusal(Box<RawValue>),
 }
 

@@ -74,7 +74,7 @@ pub trait ShareSessions: Send + Sync {
 pub type TakingUp<'a> =
     Pin<Box<dyn Future<Output = Result<Option<PersistedSession>, Unavailable>> + Send + 'a>>;
 
-/// It cannot be told at the moment if there is such a session.
+/// Sessions of other processes cannot be looked up at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("sessions cannot be looked up at the moment")]
 pub struct Unavailable;
