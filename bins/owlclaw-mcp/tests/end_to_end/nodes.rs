@@ -423,7 +423,7 @@ async fn what_a_modern_client_brings_back_opens_on_any_node() {
 }
 
 /// Steps of a client, as `tests/clients/plan.md` has them, between which a server is killed.
-fn plan(url: &str, era: &str, knows_tasks: bool, killed: u32) -> Value {
+fn plan(url: &str, era: &str, knows_tasks: bool, killed: (u32, u16)) -> Value {
     let echo = |id: String| {
         let arguments = json!({"text": "there"});
         json!({"id": id, "do": "call", "tool": "echo", "arguments": arguments})
@@ -433,19 +433,21 @@ fn plan(url: &str, era: &str, knows_tasks: bool, killed: u32) -> Value {
     steps.push(json!({
         "id": "asks", "do": choose, "tool": "choose", "arguments": {}, "keep": 90_000,
     }));
+    // A balancer cannot know of a connection that the dying server still accepts, nor does the SDK send again.
+    let (process, port) = killed;
+    let kill = format!(
+        "kill -KILL {process}; while (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>&-; do sleep 0.01; done"
+    );
+    let kill = ["bash".to_owned(), "-c".to_owned(), kill];
+    steps.push(json!({"id": "killed", "do": "beside", "command": kill}));
+    steps.extend((0..6).map(|it| echo(format!("after {it}"))));
+    // Last, because the driver cancels every task from then on.
     if knows_tasks {
         let arguments = json!({"seconds": 600});
         steps.push(json!({
             "id": "stopped", "do": "cancel", "tool": "nap", "arguments": arguments, "keep": 90_000,
         }));
     }
-    // A balancer cannot know of a connection that the dying server still accepts, nor does the SDK send again.
-    let kill = format!(
-        "kill -KILL {killed}; while grep -qs 'State:.[^Z]' /proc/{killed}/status; do sleep 0.01; done"
-    );
-    let kill = ["sh".to_owned(), "-c".to_owned(), kill];
-    steps.push(json!({"id": "killed", "do": "beside", "command": kill}));
-    steps.extend((0..6).map(|it| echo(format!("after {it}"))));
     let said = if knows_tasks { "answers" } else { "confirms" };
     json!({
         "transport": "http", "era": era, "url": url, "timeout": 60, "steps": steps,
@@ -470,7 +472,8 @@ async fn official_clients_go_on_behind_a_balancer_without_stickiness_while_a_nod
         };
         let balancer = Balancer::before(&nodes.servers).await;
         let url = format!("http://{}/mcp", balancer.address);
-        let killed = nodes.servers[0].process().id().unwrap();
+        let killed = &nodes.servers[0];
+        let killed = (killed.process().id().unwrap(), killed.address().port());
         let plan = plan(&url, era, knows_tasks, killed);
         nodes.sites[0].write("plan.json", plan.to_string());
         let output = tokio::process::Command::new(format!("{cache}/clients/{client}/bin/python"))
