@@ -1,16 +1,18 @@
 //! The files of the page. They are in the program as they are in the repository, and have names that change
 //! with what is in them, so that browsers keep them for ever; only the document is asked for again.
 
+use std::io::{self, Write};
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
 use sha2::{Digest, Sha256};
 use transport_http::SideBody;
 
 use crate::reply::{Problem, Reply};
 
-/// The most bytes that the page takes altogether.
+/// The most bytes that the page takes altogether, as browsers get it.
 pub const MAX_PAGE_BYTES: usize = 100 * 1024;
 
 /// Headers of every answer: nothing is loaded from elsewhere, nothing is run that is not a file of the
@@ -83,6 +85,8 @@ pub struct File {
     pub path: String,
     /// Content, with the names of other files as they are sent.
     pub content: Bytes,
+    /// The same as gzip.
+    pub compressed: Bytes,
     /// Media type.
     pub media_type: &'static str,
 }
@@ -102,20 +106,45 @@ pub fn files() -> &'static [File] {
             let (stem, end) = source.name.rsplit_once('.').unwrap_or((source.name, ""));
             let file = File {
                 path: format!("/desk/{stem}-{digest}.{end}"),
+                compressed: compressed(&text),
                 content: text.into(),
                 media_type: source.media_type,
             };
             files.push((source.name, file));
         }
+        let document = named(DOCUMENT, &files);
         let document = File {
             path: "/".to_owned(),
-            content: named(DOCUMENT, &files).into(),
+            compressed: compressed(&document),
+            content: document.into(),
             media_type: "text/html; charset=utf-8",
         };
         let files = files.into_iter().map(|(_, file)| file);
         files.chain([document]).collect()
     });
     &FILES
+}
+
+/// A text as gzip.
+fn compressed(text: &str) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let written = encoder.write_all(text.as_bytes());
+    let written: io::Result<_> = written.and_then(|()| encoder.finish());
+    written.expect("memory takes all that is written").into()
+}
+
+/// True if a client takes gzip.
+fn takes_gzip(parts: &Parts) -> bool {
+    let values = parts.headers.get_all(header::ACCEPT_ENCODING).iter();
+    let mut codings = values
+        .filter_map(|it| it.to_str().ok())
+        .flat_map(|it| it.split(','));
+    codings.any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight.trim().strip_prefix("q=");
+        let is_refused = weight.is_some_and(|it| it.trim().parse() == Ok(0.0));
+        name.trim().eq_ignore_ascii_case("gzip") && !is_refused
+    })
 }
 
 /// The text with `./NAME` of each file as its path.
@@ -136,7 +165,18 @@ pub(crate) fn answer(parts: &Parts) -> Reply {
     let Some(file) = files().iter().find(|it| it.path == path) else {
         return Problem::missing("there is nothing here").reply();
     };
-    let reply = Reply::of(SideBody::Whole(file.content.clone()), file.media_type);
+    let is_compressed = takes_gzip(parts);
+    let content = match is_compressed {
+        true => &file.compressed,
+        false => &file.content,
+    };
+    let mut reply = Reply::of(SideBody::Whole(content.clone()), file.media_type);
+    if is_compressed {
+        let gzip = HeaderValue::from_static("gzip");
+        reply = reply.with(header::CONTENT_ENCODING, gzip);
+    }
+    let varies = HeaderValue::from_static("accept-encoding");
+    let reply = reply.with(header::VARY, varies);
     let keep = match path {
         "/" => "no-cache",
         _ => "public, max-age=31536000, immutable",
@@ -149,9 +189,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_page_is_small_even_as_it_is() {
-        let bytes: usize = files().iter().map(|it| it.content.len()).sum();
+    fn the_whole_page_is_small() {
+        let bytes: usize = files().iter().map(|it| it.compressed.len()).sum();
         assert!(bytes <= MAX_PAGE_BYTES, "{bytes}");
+    }
+
+    #[test]
+    fn a_file_is_compressed_for_who_takes_that() {
+        let file = files().last().unwrap();
+        let mut whole = String::new();
+        let mut decoder = flate2::read::GzDecoder::new(&*file.compressed);
+        io::Read::read_to_string(&mut decoder, &mut whole).unwrap();
+        assert_eq!(whole.as_bytes(), &*file.content);
+        for (accepted, is_compressed) in [
+            ("gzip, deflate, br", true),
+            ("br;q=1.0, GZIP;q=0.5", true),
+            ("gzip;q=0, *", false),
+            ("gzip;q=0.000", false),
+            ("br", false),
+            ("", false),
+        ] {
+            let request = http::Request::get("/").header(header::ACCEPT_ENCODING, accepted);
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            let Reply(response) = answer(&parts);
+            let coding = response.headers().get(header::CONTENT_ENCODING);
+            assert_eq!(coding.is_some(), is_compressed, "{accepted}");
+            assert_eq!(response.headers()[header::VARY], "accept-encoding");
+        }
     }
 
     #[test]

@@ -114,9 +114,9 @@ impl SignIn {
     /// The sender of a request.
     pub(crate) async fn who(&self, request: SideRequest<'_>) -> Result<Who, Problem> {
         let headers = &request.parts().headers;
-        let shows_proof =
-            headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key");
-        if !shows_proof && let Some(cookie) = self.cookie_of(headers) {
+        if !shows_proof(headers)
+            && let Some(cookie) = self.cookie_of(headers)
+        {
             let is_person = !headers.contains_key(BACKGROUND);
             let who = self.session(&cookie, is_person)?;
             self.is_own_page(request, &who)?;
@@ -137,7 +137,10 @@ impl SignIn {
         let principal = match request.principal().await {
             Ok(principal) => principal,
             Err(refused) => {
-                self.failed(request);
+                // Who shows nothing has guessed nothing.
+                if shows_proof(&request.parts().headers) {
+                    self.failed(request);
+                }
                 let status = match refused.status() {
                     StatusCode::TOO_MANY_REQUESTS => StatusCode::TOO_MANY_REQUESTS,
                     _ => StatusCode::UNAUTHORIZED,
@@ -438,6 +441,11 @@ impl SignIn {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// True if a request has a key or a token, good or not.
+fn shows_proof(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key")
 }
 
 /// Origin of a request, in words.
