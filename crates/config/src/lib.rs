@@ -119,6 +119,19 @@ impl Loaded {
         self.references.iter().map(|(key, it)| (key.as_str(), it))
     }
 
+    /// True if the file that was named is a system's, so that rules stand in it and not in one that it inherits from.
+    pub fn has_own_rules(&self) -> bool {
+        let mut ranks = self.ranks.values();
+        !ranks.any(|rank| *rank == Rank::Domain)
+    }
+
+    /// True if `governance.approvals.http_token` is written out where it stands, so that the text of the rules is a
+    /// secret.
+    pub fn has_secret_rules(&self) -> bool {
+        let token = &self.config.governance.approvals.http_token;
+        token.as_ref().is_some_and(Secret::is_written_out)
+    }
+
     /// True if the file says anything of `governance`, be it that there is nothing.
     fn governs(&self) -> bool {
         let mut origins = self.origins.iter();
@@ -164,6 +177,17 @@ pub fn load_for(
     environment: &Environment,
     directory: &Path,
 ) -> Result<Loaded, Rejected> {
+    load_as(None, needs, overrides, environment, directory)
+}
+
+/// The same with `text` in the place of what the file says, if there is one.
+fn load_as(
+    text: Option<&str>,
+    needs: Needs,
+    overrides: &Overrides,
+    environment: &Environment,
+    directory: &Path,
+) -> Result<Loaded, Rejected> {
     check_directory(directory)?;
     let mut problems = Vec::new();
     let keys = reading::shape::root();
@@ -173,7 +197,10 @@ pub fn load_for(
         .unwrap_or(Path::new(DEFAULT_FILE));
     let path = environment::absolute(directory, name);
     let base = path.parent().unwrap_or(directory);
-    let text = reading::text(name, &path, overrides.config.is_some(), &mut problems);
+    let text = match text {
+        Some(text) => Some(text.to_owned()),
+        None => reading::text(name, &path, overrides.config.is_some(), &mut problems),
+    };
     let main = text.map(|text| Text {
         name: name.display().to_string(),
         text,

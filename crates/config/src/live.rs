@@ -9,8 +9,8 @@ use crate::layer::child;
 use crate::problem::{Origin, Position, Problem};
 use crate::sections::Config;
 use crate::{
-    DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, Text, environment, load_for,
-    load_texts,
+    DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, Text, environment, load_as,
+    load_for, load_texts,
 };
 
 /// Source of a configuration, from which it can be read again.
@@ -99,7 +99,35 @@ impl Source {
     /// `governance` any more is refused: each would put the defaults in force, which allow everything,
     /// and each is what a reader sees of a file that is just being written.
     pub fn reload(&self, running: &Loaded) -> Result<Loaded, Rejected> {
-        let loaded = self.load()?;
+        self.checked(self.load()?, running)
+    }
+
+    /// The same for a file that would have this text: what a server that runs with `running` would make of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Source::reload`]; and where texts take the place of a file.
+    pub fn reload_as(&self, text: &str, running: &Loaded) -> Result<Loaded, Rejected> {
+        if self.texts.is_some() {
+            let why = "the configuration is given in code, not in a file";
+            return Err(Rejected {
+                problems: vec![Problem::error(Origin::Default, why)],
+            });
+        }
+        let (overrides, environment) = (&self.overrides, &self.environment);
+        let everything = Needs::Everything;
+        let loaded = load_as(
+            Some(text),
+            everything,
+            overrides,
+            environment,
+            &self.directory,
+        );
+        self.checked(loaded?, running)
+    }
+
+    /// Refuses what a reader sees of a file that is just being written.
+    fn checked(&self, loaded: Loaded, running: &Loaded) -> Result<Loaded, Rejected> {
         let for_nothing = "for the defaults, write `mcp_server: {}` and start the server again";
         let (message, hint) = if loaded.file.is_none() && running.file.is_some() {
             ("the configuration file is gone", for_nothing)

@@ -100,10 +100,11 @@ export class Problem extends Error {
   constructor(status, message) { super(message); this.status = status; }
 }
 
-/** Sends a request. `background` says that no person has asked for it. */
-export async function ask(path, { method = "GET", body, key, background, signal } = {}) {
+/** Sends a request. `background` says that no person has asked for it, `match` what was looked at. */
+export async function ask(path, { method = "GET", body, key, background, signal, match } = {}) {
   const headers = { accept: "application/json" };
   if (csrf) headers["x-csrf-token"] = csrf;
+  if (match) headers["if-match"] = `"${match}"`;
   if (key) headers.authorization = `Bearer ${key}`;
   if (background) headers["x-desk-background"] = "1";
   if (body !== undefined) headers["content-type"] = "application/json";

@@ -7,7 +7,8 @@ import { Approvals } from "./approvals.js";
 import { Activity } from "./activity.js";
 import { Tools } from "./tools.js";
 import { Upstreams } from "./upstreams.js";
-import { Health, Keys, Rules, Sessions, Skills, Usage } from "./more.js";
+import { Rules } from "./rules.js";
+import { Health, Keys, Sessions, Skills, Usage } from "./more.js";
 
 const views = [["approvals", "Approvals", Approvals], ["activity", "Activity", Activity], ["tools", "Tools", Tools], ["upstreams", "Upstreams", Upstreams], ["usage", "Usage", Usage],
   ["health", "Health", Health], ["keys", "Keys", Keys], ["rules", "Rules", Rules], ["skills", "Skills", Skills], ["sessions", "Sessions", Sessions]];

@@ -1,7 +1,7 @@
-// Use, health, keys, rules, skills and prompts, sessions.
+// Use, health, keys, skills and prompts, sessions.
 import { html, useState } from "./preact.js";
 import { ask, query } from "./api.js";
-import { Json, Text, When, milliseconds, number } from "./shown.js";
+import { Text, When, milliseconds, number } from "./shown.js";
 import { Act, Choice, Copy, Facts, Filter, Known, useData } from "./parts.js";
 
 /** A bar of what is used; beside it the numbers, since a picture alone says too little. */
@@ -75,12 +75,6 @@ export function Keys({ me }) {
       ${keys.length ? html`<div class="wide" tabindex="0" role="region" aria-label="List of keys"><table><thead><tr>${["client", "key", "roles", "state", "made", "expires", ""].map((it) => html`<th scope="col">${it || html`<span class="hidden">revoke</span>`}</th>`)}</tr></thead>
         <tbody>${keys.map((it) => html`<tr key=${it.id}><th scope="row"><${Text} of=${it.principal} cut=${40} /></th><td><${Text} of=${it.id} />${it.label ? html` (<${Text} of=${it.label} cut=${40} />)` : null}</td><td><${Text} of=${it.roles} /></td><td><span class=${`mark ${it.state === "active" ? "good" : "open"}`}>${it.state}</span></td>
           <td><${When} at=${it.created} /></td><td><${When} at=${it.expires} /></td><td>${it.state === "active" ? html`<${Act} label="Revoke" confirm="Really, for good" kind="bad" needs="operator" role=${me.role} does=${revoke(it.id)} />` : null}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">There are no keys.</p>`}`}</${Known}></section>`;
-}
-
-export function Rules() {
-  const data = useData("/rules", 15);
-  return html`<section aria-label="Rules"><h2>Rules in force</h2><${Known} of=${data}>${(it) => html`<p>Version <code>${it.version}</code>. They are changed in the configuration file, which is read when it changes.
-    <a href="#/activity?notes=1">Events</a> tell of each change.</p><${Json} of=${it.governance} label="Rules" /><p><${Copy} text="owlclaw-mcp config validate" label="Copy the command that checks a change" /></p>`}</${Known}></section>`;
 }
 
 export function Skills() {

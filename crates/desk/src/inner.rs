@@ -17,6 +17,8 @@ pub(crate) struct Inner {
     pub(crate) sign_in: Arc<SignIn>,
     /// One request reads the ledger at a time: it serves calls as well.
     reading: Mutex<()>,
+    /// One request changes the configuration file at a time.
+    pub(crate) writing: Mutex<()>,
     /// True once the desk ends, for what streams.
     pub(crate) stopping: watch::Sender<bool>,
     /// Description of the API.
@@ -29,6 +31,7 @@ impl Inner {
             server,
             sign_in: Arc::new(sign_in),
             reading: Mutex::new(()),
+            writing: Mutex::new(()),
             stopping: watch::Sender::new(false),
             document,
         }
@@ -36,11 +39,23 @@ impl Inner {
 
     /// Puts an act of a person on record, before it is done.
     pub(crate) async fn record(&self, who: &Who, what: &str, subject: &str) -> Result<(), Problem> {
+        self.record_more(who, what, subject, &Value::Null).await
+    }
+
+    /// The same with more about the act, an object.
+    pub(crate) async fn record_more(
+        &self,
+        who: &Who,
+        what: &str,
+        subject: &str,
+        more: &Value,
+    ) -> Result<(), Problem> {
         let act = Act {
             by: &who.name,
             what,
             subject,
             proof: &who.proof,
+            more,
         };
         let recorded = self.server.record(act).await;
         recorded.map_err(|error| Problem::unavailable(&error))

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use http::Method;
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
@@ -76,6 +77,15 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
                 "schema": schema,
             }));
         }
+    }
+    if route.method == Method::PUT {
+        parameters.push(json!({
+            "name": "If-Match",
+            "in": "header",
+            "required": true,
+            "description": "The `ETag` of what was looked at.",
+            "schema": { "type": "string" },
+        }));
     }
     let answer = (route.answer)(generator);
     let mut operation = json!({

@@ -62,6 +62,7 @@ const SOURCES: &[Source] = &[
     script!("activity.js"),
     script!("tools.js"),
     script!("upstreams.js"),
+    script!("rules.js"),
     script!("more.js"),
     script!("desk.js"),
     Source {

@@ -1,6 +1,7 @@
 //! Changes of `upstreams` in the configuration file. What is written is the text as it was, with an entry more
 //! or less; it is read and compared before it takes the place of the file.
 
+pub(crate) mod section;
 mod yaml;
 
 use std::collections::BTreeMap;

@@ -22,6 +22,7 @@ mod registry;
 )]
 pub mod request;
 mod rewrite;
+mod rules_file;
 mod running;
 mod secrets;
 mod sessions;
@@ -54,6 +55,7 @@ pub use output::{
 };
 pub use prompts::prompts;
 pub use registry::registry;
+pub use rules_file::RulesFile;
 pub use sessions::sessions;
 pub use upstream::upstream;
 pub use vault::vault;

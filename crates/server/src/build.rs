@@ -23,6 +23,7 @@ use super::in_code::InCode;
 use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_identity};
 use super::quotas::Quotas;
+use super::reading::Reading;
 use super::rules::Rules;
 use super::sessions::{self, KeptSessions, LiveSessions};
 use super::sharing::Sharing;
@@ -77,6 +78,7 @@ pub struct Server {
     /// The capabilities that were there when every rule last matched something.
     pub(super) settled: Mutex<BTreeSet<String>>,
     pub(super) watching: WatchGuard,
+    pub(super) reading: Reading,
 }
 
 impl fmt::Debug for Server {
@@ -257,6 +259,7 @@ impl Server {
             filters,
             settled,
             watching,
+            reading: rules.reading(),
         })
     }
 

@@ -10,10 +10,11 @@ use adapter_skills::SkillCatalog;
 use mcp_server::Offer;
 
 use super::build::{self, Server};
+use super::draft::Prepared;
 use super::file_watch::FileWatch;
 use super::notes::{self, PolicyChange};
 use super::prompts::InForce;
-use super::rules::{Cause, Found, Rules};
+use super::rules::{Cause, Found, Rules, summary};
 use super::{application, offering, policy, upstreams};
 use config::{Change, Config, Origin, Problem, Severity};
 
@@ -30,11 +31,12 @@ impl Server {
         let mut updates = gateway.updates();
         let mut prompts = self.sources.prompts_in_force();
         let mut pins = gateway.pins_path().map(FileWatch::start);
+        let mut requests = self.reading.requests();
         let mut unread = None;
         let mut is_watching = true;
         self.note_unread_skills(&skills.borrow(), &mut unread, "skills");
         // What has changed since the server read it and before it watched.
-        self.reload(&mut rules, Cause::File).await;
+        let _ = self.reload(&mut rules, Cause::File).await;
         gateway.pins_changed();
         self.note_pins();
         loop {
@@ -66,7 +68,16 @@ impl Server {
                     continue;
                 }
                 cause = rules.changed() => {
-                    self.reload(&mut rules, cause).await;
+                    // The log, health and the ledger tell of a file that is wrong.
+                    let _ = self.reload(&mut rules, cause).await;
+                    continue;
+                }
+                Ok(()) = requests.changed() => {
+                    let request = *requests.borrow_and_update();
+                    gateway.pins_changed();
+                    self.note_pins();
+                    let outcome = self.reload(&mut rules, Cause::Desk).await;
+                    self.reading.meet(request, outcome);
                     continue;
                 }
                 changed = self.sources.changed_resources() => {
@@ -135,7 +146,11 @@ impl Server {
     }
 
     /// Puts rules in force that have changed, all at once.
-    async fn reload(&self, rules: &mut Rules, cause: Cause) {
+    ///
+    /// # Errors
+    ///
+    /// The first reason why what the file says is not in force.
+    async fn reload(&self, rules: &mut Rules, cause: Cause) -> Result<(), String> {
         if cause == Cause::Signal {
             // Somebody has looked, and means it.
             self.watching.forget();
@@ -143,48 +158,30 @@ impl Server {
             self.note_unread_skills(&self.skills.borrow(), &mut None, cause.as_str());
         }
         if cause == Cause::HostFile {
-            return self.reload_host_files(rules).await;
+            self.reload_host_files(rules).await;
+            return Ok(());
         }
         let changed = match rules.look().await {
             Found::Same => {
                 if cause == Cause::Signal {
                     self.reload_host_files(rules).await;
                 }
-                return rules.same(cause);
+                rules.same(cause);
+                return Ok(());
             }
             Found::Wrong(problems) => return self.reject(rules, cause, &problems),
             Found::Changed(changed) => changed,
         };
-        let catalog = Arc::clone(&self.skills.borrow());
-        let offer = self.mcp.offer();
-        let loaded = changed.loaded();
-        let unheeded = loaded.unheeded(&application::governed_elsewhere(self.sources.app()));
-        let unmatched = loaded.unmatched(&offering::on_offer(
-            &offer,
-            &catalog,
-            &self.sources,
-            &self.filters,
-            &self.standing.lost(),
-        ));
-        let mut all = unheeded.iter().chain(&unmatched);
-        if all.any(|it| it.severity == Severity::Error) {
-            return self.reject(rules, cause, &[unheeded, unmatched].concat());
-        }
-        let policy = match policy::policy(&changed.config, &catalog, &offer) {
-            Ok(policy) => policy,
-            Err(error) => {
-                let message = crate::with_causes(&error);
-                let problems = [Problem::error(Origin::Default, message)];
-                return self.reject(rules, cause, &problems);
-            }
+        let prepared = match self.prepared(&changed.config, changed.loaded()) {
+            Ok(prepared) => prepared,
+            Err(problems) => return self.reject(rules, cause, &problems),
         };
-        let declared = match upstreams::declared_upstreams(&changed.config) {
-            Ok(declared) => declared,
-            Err(error) => {
-                let problems = [Problem::error(Origin::Default, error.to_string())];
-                return self.reject(rules, cause, &problems);
-            }
-        };
+        let Prepared {
+            policy,
+            declared,
+            unheeded,
+            unmatched,
+        } = prepared;
         let versions = (self.policy_version(), policy.version());
         let noted: Vec<_> = changed
             .live
@@ -222,7 +219,8 @@ impl Server {
         );
         rules.accept(*changed);
         self.standing.rules(unheeded, unmatched);
-        self.settle(&offer);
+        self.settle(&self.mcp.offer());
+        Ok(())
     }
 
     /// Uses the upstreams that files of hosts have now. A file that is there and cannot be read changes nothing:
@@ -277,11 +275,12 @@ impl Server {
         false
     }
 
-    fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) {
+    fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) -> Result<(), String> {
         rules.reject(problems);
         let recorder = self.mcp.recorder();
         let version = self.policy_version();
         notes::policy_rejected(recorder, version, cause.as_str(), &rules.path(), problems);
+        Err(summary(problems))
     }
 
     fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules) {

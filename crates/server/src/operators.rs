@@ -52,6 +52,8 @@ pub struct Act<'a> {
     pub subject: &'a str,
     /// Proof of who the person is, and the address it came from.
     pub proof: &'a str,
+    /// More about the act: an object, or null.
+    pub more: &'a Value,
 }
 
 impl Server {
@@ -186,7 +188,10 @@ impl Server {
     ///
     /// When it cannot be recorded, in which case it must not be done.
     pub async fn record(&self, act: Act<'_>) -> Result<(), RecordError> {
-        let detail = serde_json::json!({ "what": act.what, "proof": act.proof });
+        let mut detail = serde_json::json!({ "what": act.what, "proof": act.proof });
+        for (name, value) in act.more.as_object().into_iter().flatten() {
+            detail[name] = value.clone();
+        }
         let note = Note {
             actor: &format!("operator:{}", act.by),
             subject: act.subject,

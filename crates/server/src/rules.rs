@@ -12,6 +12,7 @@ use mcp_server::{Component, ComponentState};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::file_watch::FileWatch;
+use super::reading::Reading;
 use super::upstreams;
 use config::{Change, Config, Loaded, Origin, Problem, Rejected, Severity, Source};
 
@@ -60,6 +61,8 @@ pub(super) enum Cause {
     HostFile,
     /// The vault has other content.
     Vault,
+    /// An operator has changed the file on the desk.
+    Desk,
 }
 
 /// Result of reading the configuration again.
@@ -122,6 +125,11 @@ impl Rules {
     /// The configuration in force, with its places.
     pub(super) fn loaded(&self) -> &Loaded {
         &self.running
+    }
+
+    /// The same with its source, for whoever reads it again.
+    pub(super) fn reading(&self) -> Reading {
+        Reading::new(self.source.clone(), self.running.clone())
     }
 
     /// The file, or that there is none.
@@ -296,6 +304,7 @@ impl Cause {
             Cause::Signal => "signal",
             Cause::HostFile => "host_file",
             Cause::Vault => "vault",
+            Cause::Desk => "desk",
         }
     }
 }

@@ -190,6 +190,7 @@ try {
   await examine("upstreams");
   await page.getByRole("button", { name: "Recheck" }).click();
   await shown("connected anew");
+
   for (const [number, text] of [["5", "Calls by client and capability"], ["6", "Metrics, for Prometheus and Grafana"], ["7", "Keys of clients"], ["8", "Rules in force"], ["9", "Skills"], ["0", "Sessions of legacy clients"]]) {
     await page.locator("main").focus();
     await page.keyboard.press(number);
@@ -197,6 +198,35 @@ try {
     await page.locator(".loading").first().waitFor({ state: "detached" });
     await examine(text);
   }
+  const twice = async (label, sure) => {
+    await page.getByRole("button", { name: label, exact: true }).click();
+    await page.getByRole("button", { name: sure, exact: true }).click();
+  };
+  // Rules: what they change and what they would have decided is shown before they are saved.
+  await page.keyboard.press("8");
+  const rules = page.locator("textarea[name=rules]");
+  const text = await rules.inputValue();
+  demand(text.includes("# Whoever is not named below"), "comments of the file are shown");
+  await rules.fill(text.replace("monthly_budget: 5.0", "monthly_budget: five"));
+  await page.getByRole("button", { name: "See what changes" }).click();
+  await shown("These rules cannot be used");
+  await page.locator("main .card button.link").first().click();
+  demand((await rules.evaluate((it) => it.value.slice(it.selectionStart, it.selectionEnd))).includes("five"), "a mistake leads to its line");
+  await examine("rules with a mistake");
+  await rules.fill(text.replace('allow: ["inventory-check"]', 'allow: []').replace("max_calls_per_minute: 30", "max_calls_per_minute: 31"));
+  await page.getByRole("button", { name: "See what changes" }).click();
+  await shown("What would be written");
+  demand(await page.locator(".diff del").count() >= 2 && await page.locator(".diff ins").count() >= 2, "the lines that differ are shown");
+  await page.getByRole("button", { name: "Decide them again" }).click();
+  await shown("would be decided differently");
+  await examine("a dry run");
+  if (screenshots) await page.screenshot({ path: join(screenshots, "desk-rules.png"), fullPage: true });
+  await twice("Save", "Really save");
+  await shown("is in force");
+  const kept = readFileSync(file, "utf8");
+  demand(kept.includes("max_calls_per_minute: 31") && kept.includes("# Whoever is not named below"), "the file has the new rules and the old comments");
+  step("rules are changed");
+
   await page.keyboard.press("7");
   await page.locator("input[name=principal]").fill("ci");
   await page.getByRole("button", { name: "Make a key" }).click();

@@ -6,15 +6,19 @@ use testkit::{Conversation, GENEROUS, HttpClient, HttpRequest, HttpResponse, Htt
 use crate::support::{Site, call, run};
 
 /// A server with a desk, and keys of people with different rights on it.
-struct Bank {
-    site: Site,
-    server: HttpServer,
+pub(crate) struct Bank {
+    pub(crate) site: Site,
+    pub(crate) server: HttpServer,
     keys: Vec<(&'static str, String)>,
 }
 
 impl Bank {
     async fn open() -> Self {
-        let site = Site::new(json!({
+        Self::at(Site::new(Self::settings())).await
+    }
+
+    pub(crate) fn settings() -> Value {
+        json!({
             "identity": {"api_keys": {"file": "keys.json"}},
             "desk": {
                 "enabled": true,
@@ -25,7 +29,11 @@ impl Bank {
             "governance": {"tools": {
                 "append": {"risk": ["financial"], "confirmation": "operator"},
             }},
-        }));
+        })
+    }
+
+    /// The same at a site with such settings.
+    pub(crate) async fn at(site: Site) -> Self {
         let mut keys = Vec::new();
         for (name, roles) in [
             ("vera", &[][..]),
@@ -43,7 +51,7 @@ impl Bank {
         Self { site, server, keys }
     }
 
-    fn key(&self, name: &str) -> &str {
+    pub(crate) fn key(&self, name: &str) -> &str {
         let found = self.keys.iter().find(|(it, _)| *it == name);
         &found.unwrap().1
     }
@@ -56,7 +64,7 @@ impl Bank {
         self.desk().exchange(&request).await
     }
 
-    async fn as_of(&self, name: &str, request: HttpRequest) -> HttpResponse {
+    pub(crate) async fn as_of(&self, name: &str, request: HttpRequest) -> HttpResponse {
         let key = format!("Bearer {}", self.key(name));
         self.ask(request.header("authorization", &key)).await
     }
@@ -128,7 +136,7 @@ impl Browser {
     }
 }
 
-fn get(path: &str) -> HttpRequest {
+pub(crate) fn get(path: &str) -> HttpRequest {
     HttpRequest::get(&format!("/admin/v1{path}"))
 }
 

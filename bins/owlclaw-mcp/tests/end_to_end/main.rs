@@ -22,6 +22,7 @@ mod crashes;
 mod credentials;
 mod databases;
 mod desk;
+mod desk_changes;
 mod doctor;
 mod exchange;
 mod files;

@@ -16,7 +16,7 @@ const KEYS: [&str; 8] = [
 ];
 
 /// Column of the text of a line; `None` for a comment and an empty line.
-fn indent(line: &str) -> Option<usize> {
+pub(super) fn indent(line: &str) -> Option<usize> {
     let text = line.trim_start_matches(' ');
     match text.trim_end().is_empty() || text.starts_with('#') {
         true => None,
@@ -25,7 +25,7 @@ fn indent(line: &str) -> Option<usize> {
 }
 
 /// The text behind the key of a line, without a comment; `None` if the line has another key.
-fn behind<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+pub(super) fn behind<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let line = line.trim_start_matches(' ').trim_end();
     let quoted = [key.to_owned(), format!("\"{key}\""), format!("'{key}'")];
     let rest = quoted
@@ -41,15 +41,15 @@ fn behind<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 
 /// Lines of a block: its head and the lines below it that belong to it, the last that is no comment and not
 /// empty being the last.
-struct Block {
-    head: usize,
-    end: usize,
+pub(super) struct Block {
+    pub(super) head: usize,
+    pub(super) end: usize,
     /// Column of what is in it.
-    inner: Option<usize>,
+    pub(super) inner: Option<usize>,
 }
 
 /// The block of `key` at the column `column`, among the lines from `from` to before `to`.
-fn block(
+pub(super) fn block(
     lines: &[&str],
     (from, to): (usize, usize),
     column: usize,
@@ -127,7 +127,7 @@ pub(super) fn with_entry(text: &str, name: &str, value: &Value) -> Result<String
 }
 
 /// True if a value is `{}`, with a comment or without.
-fn is_empty_map(rest: &str) -> bool {
+pub(super) fn is_empty_map(rest: &str) -> bool {
     let behind = rest.strip_prefix("{}").map(str::trim_start);
     behind.is_some_and(|it| it.is_empty() || it.starts_with('#'))
 }
