@@ -2,7 +2,8 @@
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { ask, parse, query } from "./api.js";
 import { Json, Text } from "./shown.js";
-import { Act, Choice, Copy, Differences, Facts, Filter, Known, Rows, useData, usePages } from "./parts.js";
+import { Pin } from "./pins.js";
+import { Act, Choice, Copy, Facts, Filter, Known, Rows, useData, usePages } from "./parts.js";
 
 export function Tools({ view, go, me }) {
   const { name, q, upstream, held } = view;
@@ -35,8 +36,7 @@ function Tool({ name, me, go }) {
       ["Calls a minute, of a client", it.max_calls_per_minute ?? "no limit"], ["Calls a day, of a client", it.max_calls_per_day ?? "no limit"],
       ["Ended after", `${it.timeout_seconds} s`], ["Tokens of context", `about ${it.estimated_tokens}`]]} />
     <p><a href=${`#/activity?tool=${encodeURIComponent(it.name)}`}>Its calls</a> · <a href=${`#/usage?tool=${encodeURIComponent(it.name)}`}>Its use</a></p>
-    ${pin ? html`<h3>Pin</h3><${Facts} of=${[["Pinned", pin.digest], ["Approved by", pin.approved_by ?? "nobody: seen first"], ["Held instead", pin.held ?? undefined]]} />
-      ${pin.held ? html`<${Differences} of=${pin.differences} before="pinned" after="offered now" /><p><${Copy} text=${pin.approve_command} label="Copy the command that approves" /></p>` : null}` : null}
+    ${pin ? html`<h3>Pin</h3><${Pin} of=${pin} me=${me} onDecided=${data.reload} />` : null}
     <${Explain} path=${path} schema=${schema} name=${it.name} />
     <${Try} path=${path} name=${it.name} schema=${schema} me=${me} go=${go} />
     <details><summary>Schema of its arguments</summary><${Json} of=${schema} label="Schema" /></details>`}</${Known}>`;

@@ -2,7 +2,8 @@
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { ask } from "./api.js";
 import { Text, When, milliseconds, number } from "./shown.js";
-import { Act, Copy, Differences, Facts, Known, useData } from "./parts.js";
+import { Act, Copy, Facts, Known, useData } from "./parts.js";
+import { Pin, Pins } from "./pins.js";
 
 /** A state; what was never asked is not good, and not bad either. */
 function State({ of }) {
@@ -10,9 +11,13 @@ function State({ of }) {
   return html`<span class=${`mark ${kind}`}>${of.state.replaceAll("_", " ")}${of.works === null && !["held", "off"].includes(of.state) ? ": unknown whether it works" : ""}</span>`;
 }
 
-export function Upstreams({ view, go, me }) {
+export function Upstreams(all) {
+  return all.view.pins ? html`<${Pins} ...${all} />` : html`<${States} ...${all} />`;
+}
+
+function States({ view, go, me }) {
   const data = useData("/upstreams", 5);
-  return html`<div class="split"><section class="list" aria-label="Upstreams"><${Known} of=${data} isEmpty=${(it) => !it.upstreams.length} empty="No upstreams are configured.">${({ upstreams }) => html`
+  return html`<div class="split"><section class="list" aria-label="Upstreams"><p><a href="#/upstreams?pins=held">Definitions that are held</a></p><${Known} of=${data} isEmpty=${(it) => !it.upstreams.length} empty="No upstreams are configured.">${({ upstreams }) => html`
     <ul class="cards">${upstreams.map((it) => html`<li key=${it.name}><button class=${`card ${view.name === it.name ? "chosen" : ""}`} aria-pressed=${view.name === it.name} onClick=${() => go({ name: it.name })}>
       <strong><${Text} of=${it.name} cut=${60} /></strong> <${State} of=${it} /><br />
       <span class="known"><${Text} of=${it.reason} cut=${140} /> · since <${When} at=${it.since} past /> · ${it.tools} tools${it.tools_withheld ? `, ${it.tools_withheld} withheld` : ""}</span></button></li>`)}</ul>`}</${Known}></section>
@@ -38,8 +43,7 @@ function Upstream({ name, me }) {
     <p><${Act} label="Recheck" needs="operator" role=${me.role} does=${recheck} /> <${Copy} text=${`owlclaw-mcp upstream recheck ${it.name}`} label="Copy as command" />
       ${it.state === "login_needed" ? html`<${Copy} text=${`owlclaw-mcp upstream login ${it.name}`} label="Copy the command that signs in" />` : null}</p>
     <p role="status">${said ? html`<${Text} of=${said} />` : null}</p>
-    ${held.map((item) => html`<h3>Held: ${item.kind} <${Text} of=${item.name} /></h3><${Differences} of=${item.pin.differences} before="pinned" after="offered now" />
-      <p><${Copy} text=${item.pin.approve_command} label="Copy the command that approves" /></p>`)}
+    ${held.map((item) => html`<h3>Held: ${item.kind} <${Text} of=${item.name} /></h3><${Pin} key=${`${item.kind}/${item.name}`} of=${item} me=${me} onDecided=${data.reload} />`)}
     <${Facts} of=${[["Place", it.place], ["Server", it.server ?? "unknown"], ["Revision", it.revision ?? "unknown"], ["Resources", it.resources], ["Prompts", it.prompts],
       ["Calls since the start", number(it.calls)], ["Calls whose outcome is unknown", number(it.calls_lost)], ["Calls under way", it.calls_under_way], ["Connecting took", milliseconds(it.connect_ms)],
       ["Last fault", it.last_error ? html`<${When} at=${it.last_error_at} />: <${Text} of=${it.last_error} />` : "none since the start"]]} />

@@ -5,6 +5,7 @@ pub(crate) mod health;
 pub(crate) mod keys;
 pub(crate) mod ledger;
 pub(crate) mod offer;
+pub(crate) mod pins;
 pub(crate) mod rules;
 pub(crate) mod session;
 pub(crate) mod tools;

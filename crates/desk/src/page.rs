@@ -60,6 +60,7 @@ const SOURCES: &[Source] = &[
     script!("parts.js"),
     script!("approvals.js"),
     script!("activity.js"),
+    script!("pins.js"),
     script!("tools.js"),
     script!("upstreams.js"),
     script!("rules.js"),

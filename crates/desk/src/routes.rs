@@ -5,7 +5,7 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use crate::api::{approvals, health, keys, ledger, offer, rules, session, tools, upstreams};
+use crate::api::{approvals, health, keys, ledger, offer, pins, rules, session, tools, upstreams};
 use crate::call::{Answering, Call, EVENTS, ROOT};
 
 /// One route of the API.
@@ -97,6 +97,9 @@ fn all() -> Vec<Route> {
         route!(GET "/upstreams", VIEWER, "Lists upstreams with their states.", upstreams::list, answer upstreams::Upstreams),
         route!(GET "/upstreams/{name}", VIEWER, "Shows an upstream, its tools, what is held of it, and the end of its log.", upstreams::show, answer upstreams::ShownUpstream),
         route!(POST "/upstreams/{name}/recheck", OPERATOR, "Connects an upstream anew and reads its lists.", upstreams::recheck, answer upstreams::Rechecked),
+        route!(POST "/upstreams/{name}/pins/approve", OPERATOR, "Approves a definition that is held, by the digest of what was looked at.", pins::approve, body pins::Approving, answer pins::DecidedPins),
+        route!(POST "/upstreams/{name}/pins/hold", OPERATOR, "Holds a definition: calls of it are refused until it is approved.", pins::hold, body pins::Holding, answer pins::DecidedPins),
+        route!(GET "/pins", VIEWER, "Lists definitions of upstreams that are pinned, and how those that are held differ.", pins::list, query pins::PinQuery, answer pins::PinPage),
         route!(GET "/usage", VIEWER, "Sums up calls by client and capability.", ledger::usage, query ledger::UsageQuery, answer ledger::UsageRows),
         route!(GET "/limits", VIEWER, "Says what every client has used of its limits now.", rules::limits, answer operator::look::Cell),
         route!(GET "/health", VIEWER, "Says what works and what does not, with remedies.", health::show, answer health::Health),

@@ -57,5 +57,5 @@ pub use prompts::prompts;
 pub use registry::registry;
 pub use rules_file::RulesFile;
 pub use sessions::sessions;
-pub use upstream::upstream;
+pub use upstream::{pin_awaited, pin_changes, pin_decision, pin_state, upstream};
 pub use vault::vault;

@@ -14,6 +14,8 @@ use gateway::Gateway;
 use http::Method;
 use serde_json::{Value, json};
 
+pub use self::pins::{pin_awaited, pin_changes, pin_decision, pin_state};
+
 use crate::client::check_url;
 use crate::edit;
 use crate::inspect::ServerNames;

@@ -37,7 +37,7 @@ const more = `
   upstreams:
     stranger:
       command: ${JSON.stringify(process.execPath)}
-      args: [${JSON.stringify(join(repository, "tests/clients/desk/stranger.mjs"))}]
+      args: [${JSON.stringify(join(repository, "tests/clients/desk/stranger.mjs"))}, ${JSON.stringify(join(work, "changed"))}]
       texts: as-is
     gone: {url: "http://127.0.0.1:1/mcp"}
 `;
@@ -191,6 +191,31 @@ try {
   await page.getByRole("button", { name: "Recheck" }).click();
   await shown("connected anew");
 
+  // What has changed is held, and approved or held again by a person who has seen how it differs.
+  writeFileSync(join(work, "changed"), "");
+  await page.getByRole("button", { name: "Recheck" }).click();
+  await shown("Held: tool harmless");
+  await page.getByText("Definitions that are held").click();
+  await page.locator(".row", { hasText: "harmless" }).click();
+  await shown("offered now");
+  demand(await page.locator(".differences .odd").count() >= 2, "turning characters of a difference are seen");
+  demand(await page.locator(".detail img, .detail script").count() === 0, "no markup of a difference");
+  await examine("a definition that is held");
+  if (screenshots) await page.screenshot({ path: join(screenshots, "desk-pins.png") });
+  const twice = async (label, sure) => {
+    await page.getByRole("button", { name: label, exact: true }).click();
+    await page.getByRole("button", { name: sure, exact: true }).click();
+  };
+  await page.locator("input[name=pin-reason]").fill("the words are fine");
+  await twice("Approve this definition", "Really approve");
+  await page.locator(".row", { hasText: "harmless" }).waitFor({ state: "detached" });
+  await page.goto(`${url.split("#")[0]}#/tools?name=mcp_stranger_harmless`);
+  await page.locator("input[name=pin-reason]").fill("not today");
+  await twice("Hold", "Really hold");
+  await shown("Held by");
+  demand(JSON.stringify(await call(...hostile)).includes("held"), "what is held is refused");
+  step("a definition is approved and another held");
+
   for (const [number, text] of [["5", "Calls by client and capability"], ["6", "Metrics, for Prometheus and Grafana"], ["7", "Keys of clients"], ["8", "Rules in force"], ["9", "Skills"], ["0", "Sessions of legacy clients"]]) {
     await page.locator("main").focus();
     await page.keyboard.press(number);
@@ -198,10 +223,6 @@ try {
     await page.locator(".loading").first().waitFor({ state: "detached" });
     await examine(text);
   }
-  const twice = async (label, sure) => {
-    await page.getByRole("button", { name: label, exact: true }).click();
-    await page.getByRole("button", { name: sure, exact: true }).click();
-  };
   // Rules: what they change and what they would have decided is shown before they are saved.
   await page.keyboard.press("8");
   const rules = page.locator("textarea[name=rules]");

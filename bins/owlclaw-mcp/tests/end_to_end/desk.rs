@@ -92,7 +92,7 @@ impl Bank {
 }
 
 /// Asks until it is so: nothing tells when.
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let end = std::time::Instant::now() + GENEROUS;
     while !is_so().await {
         assert!(std::time::Instant::now() < end, "it never is that {what}");

@@ -1,10 +1,11 @@
-//! Changes on the desk: rules.
+//! Changes on the desk: rules and definitions of upstreams.
 
 use serde_json::{Value, json};
 use testkit::{Conversation, HttpRequest, HttpResponse, MODERN};
 
-use crate::desk::{Bank, get};
-use crate::support::{Site, call};
+use crate::desk::{Bank, eventually, get};
+use crate::gateway::UPSTREAM;
+use crate::support::{Site, call, run};
 
 /// A bank whose configuration is written by a person, with comments.
 async fn with_comments() -> Bank {
@@ -213,4 +214,110 @@ async fn rules_that_cannot_be_told_apart_from_the_rest_are_shown_and_not_changed
     assert!(told["governance"].is_object());
     let refused = send(&bank, "PUT", "/rules", "confirm: []\n", Some("\"x\"")).await;
     assert_eq!(refused.status, 409, "{}", refused.text());
+}
+
+#[tokio::test]
+async fn a_definition_is_held_and_approved_on_the_desk_as_by_the_commands() {
+    let mut settings = Bank::settings();
+    settings["upstreams"] =
+        json!({"up": {"command": "python3", "args": [UPSTREAM, "stdio", "up"]}});
+    let site = Site::new(settings);
+    site.write("up/.keep", "");
+    let bank = Bank::at(site).await;
+    let key = format!("Bearer {}", bank.key("agent"));
+    let mut client = bank.server.client().with_header("authorization", &key);
+    client.open(MODERN).await;
+    let mut answers = async |part: &str| {
+        eventually(part, async || {
+            let arguments = json!({"text": "said"});
+            let answer = client
+                .request("tools/call", call("mcp_up_echo", arguments))
+                .await;
+            answer.response.to_string().contains(part)
+        })
+        .await;
+    };
+    answers(r#""text":"said""#).await;
+    let decide = async |what: &str, body: Value| {
+        let path = format!("/admin/v1/upstreams/up/pins/{what}");
+        bank.as_of("olga", HttpRequest::post(&path, body.to_string()))
+            .await
+    };
+    let hold = |item: &str, reason: &str| json!({"item": item, "reason": reason});
+    assert_eq!(decide("hold", hold("tool/ecco", "odd")).await.status, 404);
+    assert_eq!(decide("hold", hold("tool/echo", " ")).await.status, 400);
+    let held = decide("hold", hold("tool/echo", "under review")).await;
+    assert_eq!(held.status, 200, "{}", held.text());
+    assert_eq!(
+        held.json()["pins"][0]["held_by"],
+        json!(["olga", "under review"])
+    );
+    // It is in force with the answer.
+    let arguments = json!({"text": "said"});
+    let mut other = bank.server.client().with_header("authorization", &key);
+    other.open(MODERN).await;
+    let refused = other
+        .request("tools/call", call("mcp_up_echo", arguments))
+        .await;
+    assert!(
+        refused.response.to_string().contains(r#""reason":"held""#),
+        "{}",
+        refused.response
+    );
+    let listed = bank.as_of("vera", get("/pins?held=1")).await.json();
+    assert_eq!(
+        (&listed["count"], &listed["pins"][0]["name"]),
+        (&json!(1), &json!("echo")),
+        "{listed}"
+    );
+    let tool = bank.as_of("vera", get("/tools/mcp_up_echo")).await.json();
+    assert_eq!(tool["pin"]["state"], "held by an operator", "{tool}");
+    let upstream = bank.as_of("vera", get("/upstreams/up")).await.json();
+    assert_eq!(upstream["held"][0]["name"], "echo", "{upstream}");
+    // The command says the same.
+    let words = ["upstream", "pins", "up", "--held", "--format", "json"];
+    let told: Value = serde_json::from_str(&run(bank.site.command(&words)).await.output).unwrap();
+    assert_eq!(told[0]["pin"]["stopped"]["by"], "olga", "{told}");
+
+    let digest = listed["pins"][0]["to_approve"].as_str().unwrap();
+    let approve =
+        |digest: &str| json!({"item": "tool/echo", "digest": digest, "reason": "looked at"});
+    for (digest, status) in [("0123456789", 409), ("0", 400)] {
+        assert_eq!(
+            decide("approve", approve(digest)).await.status,
+            status,
+            "{digest}"
+        );
+    }
+    let approved = decide("approve", approve(digest)).await.json();
+    assert_eq!(approved["pins"][0]["state"], "pinned", "{approved}");
+    answers(r#""text":"said""#).await;
+    let notes = bank
+        .as_of("vera", get("/notes?kind=operator_acted"))
+        .await
+        .json();
+    let acts: Vec<_> = notes["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["detail"])
+        .collect();
+    let act = acts
+        .iter()
+        .find(|it| it["what"] == "pin_approve" && it["digest"] == digest)
+        .unwrap();
+    assert_eq!(
+        (
+            &act["reason"],
+            act["proof"].as_str().unwrap().contains("olga")
+        ),
+        (&json!("looked at"), true)
+    );
+    for kind in ["definition_held", "definition_approved"] {
+        let notes = bank
+            .as_of("vera", get(&format!("/notes?kind={kind}")))
+            .await
+            .json();
+        assert_eq!(notes["notes"][0]["subject"], "up/tool/echo", "{notes}");
+    }
 }

@@ -50,7 +50,8 @@ pub enum DeskRole {
     Viewer,
     /// Decides approvals.
     Approver,
-    /// Makes and revokes keys, connects upstreams anew, ends sessions and calls tools.
+    /// Changes rules, approves and holds definitions, makes and revokes keys, connects upstreams anew, ends sessions and
+    /// calls tools.
     Operator,
 }
 

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use gateway::{Pins, differences};
+use gateway::Pins;
 use governance::Caller;
 use http::StatusCode;
 use ledger::system_now_us;
 use operator::look::{self, Cell, shown};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use server::{Callee, ToolRow, upstreams_directory};
 
+use super::pins::{Pin, told as told_pin};
 use super::{Count, limit};
 use crate::call::Call;
 use crate::reply::{Problem, Reply};
@@ -88,21 +89,6 @@ pub(crate) struct ShownTool {
     pin: Option<Pin>,
     /// Time at which the offer was looked at, RFC 3339.
     at: String,
-}
-
-/// Pin of a definition, and what is held instead.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Pin {
-    /// Digest of the definition that is pinned.
-    digest: Option<String>,
-    /// Name of the person who approved it, if somebody did.
-    approved_by: Option<String>,
-    /// Digest of a definition that the upstream offers now, and that nobody has approved.
-    held: Option<String>,
-    /// Differences of that from the pinned one: `at` (a JSON pointer), `before` and `after`.
-    differences: Value,
-    /// Command that approves it.
-    approve_command: Option<String>,
 }
 
 /// Question whether a call could be made.
@@ -213,7 +199,7 @@ pub(crate) async fn show(call: Call<'_>) -> Result<Reply, Problem> {
                 let item = items.find(|it| {
                     it.upstream == upstream && it.kind.as_str() == "tool" && it.name == name
                 });
-                Ok(item.map(|it| pin(&it)))
+                Ok(item.map(|it| told_pin(&it)))
             };
             call.desk.block(looked).await?
         }
@@ -224,25 +210,6 @@ pub(crate) async fn show(call: Call<'_>) -> Result<Reply, Problem> {
         pin,
         at: shown(system_now_us()),
     }))
-}
-
-/// Facts of a pin.
-pub(crate) fn pin(item: &gateway::PinnedItem) -> Pin {
-    let held = item.pin.held.as_ref().map(|it| it.digest.clone());
-    let command = held.as_ref().map(|digest| {
-        let digest = digest.get(..12).unwrap_or(digest);
-        format!(
-            "owlclaw-mcp upstream approve {} {} --digest {digest} --by NAME",
-            item.upstream, item.name
-        )
-    });
-    Pin {
-        digest: item.pin.digest.clone(),
-        approved_by: item.pin.approved.as_ref().map(|it| it.by.clone()),
-        held,
-        differences: json!(differences(&item.pin)),
-        approve_command: command,
-    }
 }
 
 pub(crate) async fn explain(call: Call<'_>) -> Result<Reply, Problem> {

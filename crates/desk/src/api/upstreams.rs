@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use server::upstreams_directory;
 
-use super::tools::{Pin, pin};
+use super::pins::{Pin, told as told_pin};
 use crate::call::Call;
 use crate::reply::{Problem, Reply};
 
@@ -79,22 +79,11 @@ pub(crate) struct ShownUpstream {
     /// Tools: the name there, and the name on offer if it is on offer.
     tools: Vec<(String, Option<String>)>,
     /// Definitions of it that are held, by kind and name.
-    held: Vec<HeldItem>,
+    held: Vec<Pin>,
     /// The end of its standard error, if it is a program.
     log: Option<String>,
     /// Time at which it was looked at, RFC 3339.
     at: String,
-}
-
-/// Definition that is held.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct HeldItem {
-    /// Kind: `tool`, `resource`, `prompt`, …
-    kind: String,
-    /// Name that the upstream gives it.
-    name: String,
-    /// Pin, and the differences from it.
-    pin: Pin,
 }
 
 /// Outcome of a recheck.
@@ -168,13 +157,8 @@ pub(crate) async fn show(call: Call<'_>) -> Result<Reply, Problem> {
     let (directory, name) = (upstreams_directory(server.config()), upstream.name.clone());
     let looked = move || {
         let mut items = Pins::new(Some(directory)).items()?;
-        items.retain(|it| it.upstream == name && it.pin.held.is_some());
-        let held = items.iter().map(|it| HeldItem {
-            kind: it.kind.as_str().to_owned(),
-            name: it.name.clone(),
-            pin: pin(it),
-        });
-        Ok(held.collect())
+        items.retain(|it| it.upstream == name && it.pin.is_held());
+        Ok(items.iter().map(told_pin).collect())
     };
     let held = call.desk.block(looked).await?;
     Ok(Reply::json(&ShownUpstream {

@@ -39,7 +39,8 @@ fn short(digest: Option<&String>) -> &str {
 }
 
 /// Digest of the definition that waits for an operator.
-fn awaited(item: &PinnedItem) -> Option<&String> {
+#[must_use]
+pub fn pin_awaited(item: &PinnedItem) -> Option<&String> {
     let held = item.pin.held.as_ref().map(|it| &it.digest);
     held.or(item.pin.stopped.as_ref().and(item.pin.digest.as_ref()))
 }
@@ -48,8 +49,20 @@ fn is_named(item: &PinnedItem, name: &str) -> bool {
     item.name == name || name.split_once('/') == Some((item.kind.as_str(), &item.name))
 }
 
+/// Name of its state, for people.
+#[must_use]
+pub fn pin_state(item: &PinnedItem) -> &'static str {
+    match (&item.pin.held, &item.pin.definition) {
+        _ if item.pin.stopped.is_some() => "held by an operator",
+        (None, _) => "pinned",
+        (Some(_), Some(_)) => "changed, held",
+        (Some(_), None) => "new, held",
+    }
+}
+
 /// Kinds of the changes of what is held, and the weight of the heaviest.
-fn changes(item: &PinnedItem) -> (String, &'static str) {
+#[must_use]
+pub fn pin_changes(item: &PinnedItem) -> (String, &'static str) {
     let changes = item.pin.held.iter().flat_map(|it| &it.changes);
     let names: Vec<_> = changes.clone().map(|it| it.as_str()).collect();
     let severity = changes.map(|it| it.severity()).max();
@@ -68,24 +81,18 @@ pub(super) fn list(
         return print_json(&items);
     }
     let rows = items.iter().map(|it| {
-        let state = match (&it.pin.held, &it.pin.definition) {
-            _ if it.pin.stopped.is_some() => "held by an operator",
-            (None, _) => "pinned",
-            (Some(_), Some(_)) => "changed, held",
-            (Some(_), None) => "new, held",
-        };
         vec![
             it.upstream.clone(),
             it.kind.as_str().to_owned(),
             it.name.clone(),
-            state.to_owned(),
+            pin_state(it).to_owned(),
             short(it.pin.digest.as_ref()).to_owned(),
-            short(awaited(it)).to_owned(),
+            short(pin_awaited(it)).to_owned(),
             it.pin
                 .approved
                 .as_ref()
                 .map_or_else(String::new, |it| it.by.clone()),
-            changes(it).0,
+            pin_changes(it).0,
         ]
     });
     let heads = [
@@ -135,7 +142,7 @@ fn as_json(item: &PinnedItem) -> Value {
         "upstream": item.upstream,
         "kind": item.kind,
         "name": item.name,
-        "severity": changes(item).1,
+        "severity": pin_changes(item).1,
         "changes": held.map(|it| &it.changes),
         "digest": item.pin.digest,
         "held": held.map(|it| &it.digest),
@@ -149,7 +156,7 @@ fn as_text(item: &PinnedItem) -> String {
     let Some(held) = &item.pin.held else {
         return String::new();
     };
-    let (kinds, severity) = changes(item);
+    let (kinds, severity) = pin_changes(item);
     let (kind, name) = (item.kind.as_str(), printable(&item.name));
     let mut out = vec![
         format!("{kind} {name} of {}: {kinds}", printable(&item.upstream)),
@@ -210,11 +217,19 @@ pub(super) fn hold(hold: Hold) -> Result<ExitCode, Stop> {
     }
 }
 
-/// A decision of a person, now.
 fn decision(by: String, reason: String) -> Result<PinApproval, Stop> {
-    for (value, what) in [(&by, "--by"), (&reason, "--reason")] {
+    pin_decision(by, reason).map_err(|what| Stop::Failed(format!("--{what} is empty").into()))
+}
+
+/// A decision of a person, now.
+///
+/// # Errors
+///
+/// `by` or `reason`, if it is empty.
+pub fn pin_decision(by: String, reason: String) -> Result<PinApproval, &'static str> {
+    for (value, what) in [(&by, "by"), (&reason, "reason")] {
         if value.trim().is_empty() {
-            return Err(Stop::Failed(format!("{what} is empty").into()));
+            return Err(what);
         }
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
