@@ -3,7 +3,7 @@ use crate::{
     catalogue::{Catalogue, Digest, is_page},
     exchange::Subjects,
     names::{MAX_GONE, NameTable, NameTemplate, is_plain, original_uri},
-    pins::{PinEvent, Pins},
+    pins::{PinEvent, PinKind, PinnedItem, Pins, PinsWanted},
     sign_ins::SignIns,
     store::{Store, with_causes},
     text::{OURS, without_ours},
@@ -289,9 +289,38 @@ impl Gateway {
     pub fn status(&self) -> Vec<Status> {
         // Which tools can be used is known once they are made.
         for (upstream, known) in self.known() {
-            drop(self.tools_of(&upstream, &known));
+            self.make_tools(&upstream, &known);
         }
         self.0.upstreams().values().map(|it| it.status()).collect()
+    }
+
+    /// State of one upstream.
+    #[must_use]
+    pub fn status_of(&self, name: &str) -> Option<Status> {
+        let upstream = self.0.get(name)?;
+        if let Some(known) = upstream.catalogue() {
+            self.make_tools(&upstream, &known);
+        }
+        Some(upstream.status())
+    }
+
+    /// Pin of an item, as this process knows it.
+    #[must_use]
+    pub fn pin(&self, upstream: &str, kind: PinKind, name: &str) -> Option<PinnedItem> {
+        locked(&self.0.pins).known(upstream, kind, name)
+    }
+
+    /// A page of the pins that are `wanted`, as this process knows them, by upstream, kind and name: those after `after`
+    /// (an upstream, and a kind and a name with `/` between them), `most` of them at most; and the number of all that
+    /// are wanted.
+    #[must_use]
+    pub fn pins(
+        &self,
+        wanted: PinsWanted<'_>,
+        after: Option<(&str, &str)>,
+        most: usize,
+    ) -> (Vec<PinnedItem>, usize) {
+        locked(&self.0.pins).known_page(wanted, after, most)
     }
 
     /// Connects an upstream anew, without the pause that follows failures, and reads its lists. A connection on
@@ -521,12 +550,28 @@ impl Gateway {
         }
     }
 
+    /// True if tools that were made of a catalogue are those of `known`.
+    fn is_made(upstream: &Upstream, made_of: &Arc<Catalogue>, known: &Arc<Catalogue>) -> bool {
+        // Who has a name that another would have had may have given it up.
+        Arc::ptr_eq(made_of, known) && locked(&upstream.twins).is_empty()
+    }
+
+    /// Makes the tools of an upstream unless they are made.
+    fn make_tools(&self, upstream: &Arc<Upstream>, known: &Arc<Catalogue>) {
+        let is_made = {
+            let made = locked(&upstream.made);
+            let made = made.as_ref();
+            made.is_some_and(|(made_of, _)| Self::is_made(upstream, made_of, known))
+        };
+        if !is_made {
+            drop(self.tools_of(upstream, known));
+        }
+    }
+
     fn tools_of(&self, upstream: &Arc<Upstream>, known: &Arc<Catalogue>) -> SourceTools {
         let mut made = locked(&upstream.made);
-        // Who has a name that another would have had may have given it up.
         if let Some((made_of, tools)) = &*made
-            && Arc::ptr_eq(made_of, known)
-            && locked(&upstream.twins).is_empty()
+            && Self::is_made(upstream, made_of, known)
         {
             return tools.clone();
         }

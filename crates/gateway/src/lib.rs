@@ -62,7 +62,7 @@ pub use crate::{
     names::{MAX_NAME, NameTable, NameTemplate, Origin, offered_uri, original_uri, scheme_key},
     pins::{
         Approved, ChangeKind, Difference, HeldDefinition, Pin, PinApproval, PinError, PinEvent,
-        PinKind, PinnedItem, Pins, Severity, differences,
+        PinKind, PinnedItem, Pins, PinsWanted, Severity, differences,
     },
     sign_ins::{BadTicket, SIGN_IN_LIFETIME, SIGN_IN_PATH, SignIns},
     spec::{Isolation, Reach, Tokens, UpstreamSpec, Uris},

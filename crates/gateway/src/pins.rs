@@ -238,6 +238,15 @@ pub struct PinnedItem {
     pub pin: Pin,
 }
 
+/// Choice of pins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PinsWanted<'a> {
+    /// Only those of this upstream.
+    pub upstream: Option<&'a str>,
+    /// Only those that wait for an operator, or that one holds.
+    pub only_held: bool,
+}
+
 /// Event that belongs on record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PinEvent {
@@ -360,6 +369,40 @@ impl Pins {
                 .filter_map(move |(key, pin)| item(&upstream, &key, pin))
         };
         Ok(file.upstreams.into_iter().flat_map(of).collect())
+    }
+
+    /// One pin, as it was last read or written.
+    pub(crate) fn known(&self, upstream: &str, kind: PinKind, name: &str) -> Option<PinnedItem> {
+        let key = format!("{}/{name}", kind.as_str());
+        let pin = self.known.upstreams.get(upstream)?.get(&key)?;
+        item(upstream, &key, pin.clone())
+    }
+
+    /// A page of the pins that are `wanted`, as they were last read or written, by upstream, kind and name; those after
+    /// `after`, `most` of them at most; and the number of all that are wanted.
+    pub(crate) fn known_page(
+        &self,
+        wanted: PinsWanted<'_>,
+        after: Option<(&str, &str)>,
+        most: usize,
+    ) -> (Vec<PinnedItem>, usize) {
+        let (mut page, mut count) = (Vec::new(), 0);
+        for (upstream, pins) in &self.known.upstreams {
+            if wanted.upstream.is_some_and(|it| it != upstream) {
+                continue;
+            }
+            for (key, pin) in pins {
+                if wanted.only_held && !pin.is_held() {
+                    continue;
+                }
+                count += 1;
+                let is_after = after.is_none_or(|after| after < (upstream, key));
+                if is_after && page.len() < most {
+                    page.extend(item(upstream, key, pin.clone()));
+                }
+            }
+        }
+        (page, count)
     }
 
     /// True if another process has changed the file since this was last asked, or it cannot be read. What was read of it

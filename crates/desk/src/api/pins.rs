@@ -1,6 +1,6 @@
 //! Definitions of upstreams: which are pinned and held, how those differ, and decisions on them.
 
-use gateway::{Approved, PinError, PinnedItem, Pins, differences};
+use gateway::{Approved, PinError, PinnedItem, Pins, PinsWanted, differences};
 use http::StatusCode;
 use ledger::system_now_us;
 use operator::look::shown;
@@ -149,23 +149,18 @@ fn place(item: &PinnedItem) -> String {
 pub(crate) async fn list(call: Call<'_>) -> Result<Reply, Problem> {
     let query: PinQuery = call.query()?;
     let most = limit(query.limit)?;
-    let only_held = query.held.is_some_and(|Count(count)| count == 1);
-    let directory = upstreams_directory(call.desk.server.config());
-    let looked = move || {
-        let mut items = Pins::new(Some(directory)).items()?;
-        items.retain(|it| {
-            let is_theirs = query.upstream.as_ref().is_none_or(|of| *of == it.upstream);
-            is_theirs && (!only_held || it.pin.is_held())
-        });
-        items.sort_by_cached_key(place);
-        let count = items.len();
-        let after = query.after.as_ref();
-        let from = after.map_or(0, |after| items.partition_point(|it| place(it) <= *after));
-        let page = &items[from..count.min(from + most)];
-        let next = page.last().filter(|_| from + page.len() < count).map(place);
-        Ok((page.iter().map(told).collect(), count, next))
+    let wanted = PinsWanted {
+        upstream: query.upstream.as_deref(),
+        only_held: query.held.is_some_and(|Count(count)| count == 1),
     };
-    let (pins, count, next) = call.desk.block(looked).await?;
+    let after = query.after.as_deref();
+    let after = after.map(|it| it.split_once('/').unwrap_or((it, "")));
+    // One more than a page says whether there is another.
+    let (mut items, count) = call.desk.server.gateway().pins(wanted, after, most + 1);
+    let has_next = most < items.len();
+    items.truncate(most);
+    let next = items.last().filter(|_| has_next).map(place);
+    let pins = items.iter().map(told).collect();
     Ok(Reply::json(&PinPage {
         pins,
         count,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gateway::Pins;
+use gateway::PinKind;
 use governance::Caller;
 use http::StatusCode;
 use ledger::system_now_us;
@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use server::{Callee, ToolRow, upstreams_directory};
+use server::{Callee, ToolRow};
 
 use super::pins::{Pin, told as told_pin};
 use super::{Count, limit};
@@ -189,21 +189,11 @@ pub(crate) async fn show(call: Call<'_>) -> Result<Reply, Problem> {
     let row = find(&call)?;
     let input_schema = row.input_schema.clone();
     let tool = told(&call, row);
-    let pin = match tool.origin.clone() {
-        None => None,
-        Some([upstream, name]) => {
-            let directory = upstreams_directory(call.desk.server.config());
-            let looked = move || {
-                let items = Pins::new(Some(directory)).items()?;
-                let mut items = items.into_iter();
-                let item = items.find(|it| {
-                    it.upstream == upstream && it.kind.as_str() == "tool" && it.name == name
-                });
-                Ok(item.map(|it| told_pin(&it)))
-            };
-            call.desk.block(looked).await?
-        }
-    };
+    let pin = tool.origin.as_ref().and_then(|[upstream, name]| {
+        let gateway = call.desk.server.gateway();
+        gateway.pin(upstream, PinKind::Tool, name)
+    });
+    let pin = pin.as_ref().map(told_pin);
     Ok(Reply::json(&ShownTool {
         tool,
         input_schema,

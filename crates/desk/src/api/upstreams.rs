@@ -1,15 +1,17 @@
 //! Upstreams: their states, and from what those are known.
 
-use gateway::{Pins, State, Status};
+use gateway::{PinsWanted, State, Status};
 use ledger::system_now_us;
 use operator::look::shown;
 use schemars::JsonSchema;
 use serde::Serialize;
-use server::upstreams_directory;
 
 use super::pins::{Pin, told as told_pin};
 use crate::call::Call;
 use crate::reply::{Problem, Reply};
+
+/// Held definitions that are shown with their upstream; the list of definitions has all.
+const MAX_HELD: usize = 50;
 
 /// Upstreams.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -78,7 +80,7 @@ pub(crate) struct ShownUpstream {
     upstream: Upstream,
     /// Tools: the name there, and the name on offer if it is on offer.
     tools: Vec<(String, Option<String>)>,
-    /// Definitions of it that are held, by kind and name.
+    /// Definitions of it that are held, by kind and name; the first 50.
     held: Vec<Pin>,
     /// The end of its standard error, if it is a program.
     log: Option<String>,
@@ -146,21 +148,19 @@ pub(crate) async fn list(call: Call<'_>) -> Result<Reply, Problem> {
 }
 
 fn find(call: &Call<'_>) -> Result<Status, Problem> {
-    let mut all = call.desk.server.gateway().status().into_iter();
-    let found = all.find(|it| it.name == call.name());
+    let found = call.desk.server.gateway().status_of(call.name());
     found.ok_or_else(|| Problem::missing("there is no such upstream"))
 }
 
 pub(crate) async fn show(call: Call<'_>) -> Result<Reply, Problem> {
     let upstream = told(find(&call)?);
     let server = &call.desk.server;
-    let (directory, name) = (upstreams_directory(server.config()), upstream.name.clone());
-    let looked = move || {
-        let mut items = Pins::new(Some(directory)).items()?;
-        items.retain(|it| it.upstream == name && it.pin.is_held());
-        Ok(items.iter().map(told_pin).collect())
+    let wanted = PinsWanted {
+        upstream: Some(&upstream.name),
+        only_held: true,
     };
-    let held = call.desk.block(looked).await?;
+    let (held, _) = server.gateway().pins(wanted, None, MAX_HELD);
+    let held = held.iter().map(told_pin).collect();
     Ok(Reply::json(&ShownUpstream {
         tools: server.gateway().tools_named(&upstream.name),
         log: server.stderr_of(&upstream.name),
