@@ -132,7 +132,8 @@ class Client:
         self, uri: str, principal: str = "tester", roles: typing.Sequence[str] = ()
     ) -> typing.List[typing.Dict[str, typing.Any]]:
         """Read a resource where an event loop runs."""
-        for template, handler in self._resources.items():
+        # What has the very address comes before families.
+        for template, handler in sorted(self._resources.items(), key=lambda one: one[1].is_template):
             arguments = offers.match(template, uri)
             if arguments is not None:
                 said = await self._asked(handler, arguments, {"client_id": principal, "roles": list(roles), "request_id": "test"})
@@ -169,6 +170,8 @@ class Client:
         if handler is None:
             return []
         is_template = "://" in of_what
+        if is_template and not offers.may_be_values(of_what, {**(known or {}), argument: value}):
+            return []
         asked = {
             "ref": {"type": "ref/resource", "uri": of_what} if is_template else {"type": "ref/prompt", "name": of_what},
             "argument": {"name": argument, "value": value},

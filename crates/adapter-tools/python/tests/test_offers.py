@@ -230,6 +230,9 @@ class Mistakes(unittest.TestCase):
     def test_variables_and_parameters_have_to_fit(self):
         message = self.fatal("@mcp.resource('a://{x}')\ndef f(y): ...\n")
         self.assertIn("do not fit: x, y", message)
+        message = self.fatal("@mcp.resource('a://{x,y}')\ndef f(x, y): ...\n")
+        self.assertIn("several variables in one {}", message)
+        self.assertIn("comes last", self.fatal("@mcp.resource('a://{?x}/b')\ndef f(x=1): ...\n"))
         self.assertIn("no scheme", self.fatal("@mcp.resource('plain')\ndef f(): ...\n"))
 
     def test_what_is_no_middleware_is_refused_and_not_passed_over(self):

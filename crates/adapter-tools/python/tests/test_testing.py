@@ -66,6 +66,16 @@ def data(name: str, limit: int = 2, ctx: Context = None) -> list:
     return [name, limit, ctx.client_id]
 
 
+@app.resource("read://{user}/{path*}{?below}")
+def lies(user: str, path: str, below: str = "") -> list:
+    return [user, path, below]
+
+
+@app.completion("read://{user}/{path*}{?below}", "path")
+def paths(value: str, known: dict) -> list:
+    return [value + "x"]
+
+
 @app.prompt
 def ask(topic: str, times: int = 1) -> list:
     return [topic] * times
@@ -113,6 +123,27 @@ class Testing(unittest.TestCase):
             client.prompt("ask", {"topic": "tea", "times": "x"})
         self.assertEqual(client.complete("ask", "topic", "c"), ["coffee"])
         self.assertEqual(client.complete("ask", "times", "c"), [])
+
+    def test_values_that_lead_elsewhere_are_none_of_a_template(self):
+        client = Client(app)
+        text = '["anna","a/b%","https://a.example/x+y/"]'
+        self.assertEqual(client.read("read://anna/a/b%25?below=https://a.example/x%2By/")[0]["text"], text)
+        led = ["..", "../b", "a/../b", "a/..", "./b", "a/.", "..\\b", "/b", "//b", "a//b", "a\n"]
+        for value in led:
+            once = "".join("%%%02x" % one for one in value.encode())
+            half = value.replace("..", ".%2E").replace("/", "%2f")
+            for written in (value, once, once.replace("%", "%25"), half):
+                for uri in ("read://%s/a", "read://anna/%s", "read://anna/a?below=%s"):
+                    with self.assertRaises(LookupError, msg=uri % written):
+                        client.read(uri % written)
+            template = "read://{user}/{path*}{?below}"
+            self.assertEqual(client.complete(template, "path", value), [])
+            for name in ("user", "below"):
+                self.assertEqual(client.complete(template, "path", "a/", {name: value}), [])
+        for uri in ("read://a%2fb/c", "read://a/b?below", "read://a/b?other=1", "read://a/b?below=1&below=2", "read://a/%ff"):
+            with self.assertRaises(LookupError, msg=uri):
+                client.read(uri)
+        self.assertEqual(client.complete(template, "path", "a/", {"user": "anna"}), ["a/x"])
 
     def test_the_lifespan_goes_on_while_the_client_is_running(self):
         async def within():

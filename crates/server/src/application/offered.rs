@@ -363,6 +363,11 @@ impl Prompts for AppPrompts {
             let Some(completion) = self.completion(of, &request.argument) else {
                 return Some(Completion::default());
             };
+            if matches!(request.reference, CompletionReference::Resource { .. })
+                && !may_become_values(of, request)
+            {
+                return Some(Completion::default());
+            }
             let reference = match &request.reference {
                 CompletionReference::Prompt { name } => json!({"type": "ref/prompt", "name": name}),
                 CompletionReference::Resource { uri } => {
@@ -399,6 +404,16 @@ impl Prompts for AppPrompts {
             })
         })
     }
+}
+
+/// Returns true if all that is said of the variables of a template could be in an address of it.
+fn may_become_values(template: &str, request: &Complete) -> bool {
+    let Some(template) = UriTemplate::parse(template) else {
+        return false;
+    };
+    let mut known = request.context.iter();
+    template.may_be(&request.argument, &request.value)
+        && known.all(|(name, value)| template.may_be(name, value))
 }
 
 #[derive(Deserialize)]

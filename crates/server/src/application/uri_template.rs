@@ -3,6 +3,8 @@
 //! `{name}` stands for one segment of a path or a part of it, `{name*}` for any number of segments, and a last
 //! `{?one,two}` for parameters that may be left out (RFC 6570, by as much as FastMCP has of it).
 
+use std::borrow::Cow;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Map, Value};
 
@@ -10,6 +12,8 @@ use serde_json::{Map, Value};
 const MAX_URI: usize = 2048;
 /// Most steps of one comparison.
 const MAX_STEPS: usize = 20_000;
+/// How often a value may have been encoded.
+const MAX_DECODED: usize = 4;
 /// Characters that stay as they are in a value (RFC 3986, 2.3).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -47,9 +51,9 @@ impl UriTemplate {
                 if !after.is_empty() {
                     return None;
                 }
-                query.extend(names.split(',').map(|name| name.trim().to_owned()));
+                query.extend(names.split(',').map(|name| bare(name.trim()).to_owned()));
             } else {
-                let name = inner.trim_start_matches('+').trim_end_matches('*');
+                let name = bare(inner);
                 parts.push(Part::Value {
                     name: name.to_owned(),
                     is_long: name != inner,
@@ -101,8 +105,8 @@ impl UriTemplate {
         {
             let (name, value) = pair.split_once('=')?;
             let known = self.query.iter().find(|it| *it == name)?;
-            let value = percent_decode_str(value).decode_utf8().ok()?;
-            if value.chars().any(char::is_control) || values.contains_key(known) {
+            let value = decoded(value, true)?;
+            if values.contains_key(known) {
                 return None;
             }
             values.insert(known.clone(), value.clone().into());
@@ -120,6 +124,18 @@ impl UriTemplate {
         }
         Some((values, spelt))
     }
+
+    /// Returns true if a text can be, or has still to become, the value of the variable `name`.
+    pub(super) fn may_be(&self, name: &str, text: &str) -> bool {
+        let is_short =
+            |it: &Part| matches!(it, Part::Value { name: known, is_long: false } if known == name);
+        is_value(text, !self.parts.iter().any(is_short))
+    }
+}
+
+/// The name of a variable without its modifiers.
+fn bare(name: &str) -> &str {
+    name.trim_start_matches('+').trim_end_matches('*')
 }
 
 /// Finds values for all `parts`, the last one's first.
@@ -155,13 +171,35 @@ fn fits<'a>(parts: &[Part], text: &'a str, found: &mut Vec<&'a str>, steps: &mut
 /// A value as a handler gets it. One that would lead elsewhere as part of a path is none.
 fn decoded(raw: &str, is_long: bool) -> Option<String> {
     let value = percent_decode_str(raw).decode_utf8().ok()?;
-    let is_wrong = value.chars().any(char::is_control)
-        || value.contains('\\')
-        || (!is_long && value.contains('/'))
-        || value
-            .split('/')
-            .any(|segment| matches!(segment, "." | ".."));
-    (!is_wrong).then(|| value.into_owned())
+    is_value(&value, is_long).then(|| value.into_owned())
+}
+
+/// Returns true if a value stays where a handler puts it in a path, also if that decodes it again.
+fn is_value(value: &str, is_long: bool) -> bool {
+    let mut text = Cow::Borrowed(value);
+    for _ in 0..MAX_DECODED {
+        if leads_elsewhere(&text, is_long) {
+            return false;
+        }
+        match percent_decode_str(&text).decode_utf8() {
+            Ok(next) if next != text => text = next.into_owned().into(),
+            _ => return true,
+        }
+    }
+    false
+}
+
+/// Returns true for a text that is an absolute path, or another spelling of a path, or that has a segment which
+/// leads out of one.
+fn leads_elsewhere(text: &str, is_long: bool) -> bool {
+    // Those of a URL that is a value are its own.
+    let mut doubled = text.match_indices("//");
+    text.chars().any(char::is_control)
+        || text.contains('\\')
+        || (!is_long && text.contains('/'))
+        || text.starts_with('/')
+        || doubled.any(|(at, _)| !text[..at].ends_with(':'))
+        || text.split('/').any(|segment| matches!(segment, "." | ".."))
 }
 
 #[cfg(test)]
@@ -209,6 +247,18 @@ mod tests {
                 json!({"q": "x", "page": "2", "limit": "5"}),
                 "s://x?limit=5&page=2",
             ),
+            (
+                "s://{q}{?url*}",
+                "s://x?url=https://a.example/b/",
+                json!({"q": "x", "url": "https://a.example/b/"}),
+                "s://x?url=https%3A%2F%2Fa.example%2Fb%2F",
+            ),
+            (
+                "s://{q}{?of}",
+                "s://50%25..%2B?of=",
+                json!({"q": "50%..+", "of": ""}),
+                "s://50%25..%2B?of=",
+            ),
             ("u://{id}", "u://%37", json!({"id": "7"}), "u://7"),
         ];
         for (template, uri, values, spelt) in rows {
@@ -240,6 +290,37 @@ mod tests {
         for (template, uri) in rows {
             assert_eq!(found(template, uri), None, "{uri}");
         }
+        // In every kind of variable, however often it is encoded.
+        let dots = [
+            "..", "../b", "a/../b", "a/..", "./b", "a/.", "..\\b", "/b", "//b", "a//b", "a\n",
+        ];
+        for value in dots {
+            let once = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+            let twice = utf8_percent_encode(&once, NON_ALPHANUMERIC).to_string();
+            let half = value.replace("..", ".%2e").replace('/', "%2f");
+            for written in [value, &once, &twice, &half] {
+                let rows = [
+                    ("u://{id}", "u://"),
+                    ("u://{p*}", "u://"),
+                    ("u://{+p}", "u://"),
+                    ("u://x/{p*}", "u://x/"),
+                    ("u://{id}{?path}", "u://7?path="),
+                    ("u://{?path*}", "u://?path="),
+                    ("u://x{?limit,path}", "u://x?limit=1&path="),
+                ];
+                for (template, before) in rows {
+                    let uri = format!("{before}{written}");
+                    assert_eq!(found(template, &uri), None, "{template} {uri:?}");
+                }
+            }
+            let template = UriTemplate::parse("u://{id}{?path}").unwrap();
+            assert!(!template.may_be("id", value) && !template.may_be("path", value));
+            assert!(template.may_be("id", "") && template.may_be("path", "a/b"));
+        }
+        let deep = (0..6).fold("..".to_owned(), |text, _| {
+            utf8_percent_encode(&text, NON_ALPHANUMERIC).to_string()
+        });
+        assert_eq!(found("u://{id}", &format!("u://{deep}")), None);
         let many = "x".repeat(MAX_URI - 4);
         assert_eq!(found("f://{a*}{b*}{c*}{d*}!", &format!("f://{many}")), None);
         assert!(UriTemplate::parse("u://{id").is_none());
