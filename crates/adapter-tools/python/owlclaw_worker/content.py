@@ -5,6 +5,7 @@ The names are FastMCP's.
 
 import base64
 import dataclasses
+import functools
 import mimetypes
 import os
 import pathlib
@@ -109,11 +110,12 @@ class File(_Media):
 
 @dataclasses.dataclass
 class ToolResult:
-    """A result that is said in full: blocks of content, an object for programs, and `_meta`."""
+    """A result that is said in full: blocks of content, an object for programs, `_meta`, and whether it is a failure."""
 
     content: typing.Any = None
     structured_content: typing.Optional[dict] = None
     meta: typing.Optional[dict] = None
+    is_error: bool = False
 
 
 # Longer lists are data.
@@ -123,17 +125,18 @@ _MAX_BLOCKS = 1000
 def encode(call_id, value):
     """The `content` frame of a result that is or contains blocks of content; `None` if it is a value."""
     kind = type(value)
-    if kind in (dict, str, int, float, bool, type(None)):
+    if kind in _PLAIN:
         return None
-    if kind is ToolResult or (kind.__name__ == "ToolResult" and hasattr(value, "structured_content")):
-        structured = value.structured_content
+    if is_whole(kind):
+        structured = _either(value, "structured_content", "structuredContent")
         said = value.content
         if said is None:
             said = [] if structured is None else [structured]
         parts = list(said) if isinstance(said, (list, tuple)) else [said]
-        return protocol.encode_content(call_id, _blocks(parts), structured, getattr(value, "meta", None))
+        is_error = _either(value, "is_error", "isError")
+        return protocol.encode_content(call_id, _blocks(parts), structured, getattr(value, "meta", None), bool(is_error))
     if kind in (list, tuple):
-        if len(value) <= _MAX_BLOCKS and any(_is_block(part) for part in value):
+        if len(value) <= _MAX_BLOCKS and any(is_block(type(part)) for part in value):
             return protocol.encode_content(call_id, _blocks(value))
         return None
     if kind in (bytes, bytearray):
@@ -146,31 +149,55 @@ def encode(call_id, value):
     return None if made is None else protocol.encode_content(call_id, [made])
 
 
+_PLAIN = frozenset((dict, str, int, float, bool, type(None)))
+
+
+def _either(value, *names):
+    """The member that has one of these names: version 2 of the SDK writes them otherwise than version 1."""
+    return next((getattr(value, name) for name in names if hasattr(value, name)), None)
+
+
 def _blocks(parts):
     for part in parts:
         made = block(part)
         yield protocol.as_text(part) if made is None else made
 
 
-def _is_block(value):
-    return isinstance(value, _Media) or _of_the_sdk(value)
-
-
 def block(value):
     """The block of content that a value is; `None` if it is none."""
+    kind = type(value)
     if isinstance(value, _Media):
         return value.block()
-    if _of_the_sdk(value):
-        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if callable(getattr(type(value), "to_image_content", None)):
-        return value.to_image_content().model_dump(mode="json", by_alias=True, exclude_none=True)
-    return None
+    if not is_block(kind):
+        return None
+    for made_by in _MAKERS:
+        if hasattr(kind, made_by):
+            value = getattr(value, made_by)()
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+# Classes of the official SDK, whose version 2 has them in a package of their own.
+_SDK = ("mcp", "mcp_types")
 _SDK_BLOCKS = ("TextContent", "ImageContent", "AudioContent", "EmbeddedResource", "ResourceLink")
+# What `Image`, `Audio` and `File` of FastMCP and of the SDK make blocks with.
+_MAKERS = ("to_image_content", "to_audio_content", "to_resource_content")
 
 
-def _of_the_sdk(value):
-    """Whether it is a block of content of the official SDK."""
-    kind = type(value)
-    return kind.__module__.partition(".")[0] == "mcp" and kind.__name__ in _SDK_BLOCKS
+@functools.lru_cache(maxsize=1024)
+def is_block(kind):
+    """Whether values of a class are blocks of content."""
+    return issubclass(kind, _Media) or of_the_sdk(kind, _SDK_BLOCKS) or any(callable(getattr(kind, one, None)) for one in _MAKERS)
+
+
+@functools.lru_cache(maxsize=1024)
+def is_whole(kind):
+    """Whether values of a class are results that are said in full."""
+    is_ours = any(base.__name__ == "ToolResult" for base in kind.__mro__) and (
+        issubclass(kind, ToolResult) or kind.__module__.partition(".")[0] == "fastmcp"
+    )
+    return is_ours or of_the_sdk(kind, ("CallToolResult",))
+
+
+def of_the_sdk(kind, names):
+    """Whether a class is, or inherits, one of the official SDK with one of these names."""
+    return any(base.__name__ in names and base.__module__.partition(".")[0] in _SDK for base in kind.__mro__)

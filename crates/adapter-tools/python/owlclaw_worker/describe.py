@@ -67,10 +67,11 @@ def _output_schema(handler, warnings):
             return protocol.to_plain(declared)
         except protocol.Unserializable as error:
             warnings.append("tool %r: its own output schema is ignored: %s" % (handler.name, error))
-    if hints.class_of(handler.signature.returns) is content.ToolResult:
-        # It is taken apart.
-        return None
     try:
+        returned = hints.class_of(hints.peel(handler.signature.returns)[0])
+        if returned is not None and (content.is_block(returned) or content.is_whole(returned)):
+            # It is content, and no object of that shape.
+            return None
         return schema.output_schema(handler.signature.returns)
     except Exception as error:
         warnings.append(

@@ -68,13 +68,15 @@ def encode_result(call_id, value):
     return pack(b'{"type":"result","id":%d,"value":%b}' % (call_id, encode_value(value)))
 
 
-def encode_content(call_id, blocks, structured=None, meta=None):
+def encode_content(call_id, blocks, structured=None, meta=None, is_error=False):
     """The `content` frame of a call, whose result is blocks of content."""
     whole = {"content": list(blocks)}
     if structured is not None:
         whole["structured"] = structured
     if meta is not None:
         whole["meta"] = meta
+    if is_error:
+        whole["is_error"] = True
     return pack(b'{"type":"content","id":%d,"value":%b}' % (call_id, encode_value(whole)))
 
 

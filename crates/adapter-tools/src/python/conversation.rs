@@ -233,7 +233,7 @@ fn content(value: &RawValue) -> Answer {
     Ok(ToolOutput {
         content: said.content,
         structured: said.structured,
-        is_error: false,
+        is_error: said.is_error,
         meta: said.meta,
     })
 }

@@ -376,6 +376,9 @@ pub(super) struct ContentValue {
     pub(super) structured: Option<Box<RawValue>>,
     #[serde(default)]
     pub(super) meta: serde_json::Map<String, serde_json::Value>,
+    /// True if the handler says that it has failed.
+    #[serde(default)]
+    pub(super) is_error: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,0 +1,95 @@
+"""Blocks of content, results and contents of resources that are objects of the official SDK, of either version."""
+
+import importlib.util
+import unittest
+
+from support import WorkerProcess, call_frame
+
+HEAD = """
+import typing
+from mcp import types
+from mcp.types import (
+    BlobResourceContents, CallToolResult, EmbeddedResource, GetPromptResult, ImageContent, PromptMessage, ResourceLink,
+    TextContent, TextResourceContents,
+)
+from owlclaw_worker import FastMCP, Image, ToolResult
+mcp = FastMCP("sdk")
+is_new = "mime_type" in ImageContent.model_fields
+def new(kind, **members):
+    names = {"mimeType": "mime_type", "isError": "is_error", "structuredContent": "structured_content"}
+    return kind(**{names[name] if is_new and name in names else name: one for name, one in members.items()})
+def text(said="q"): return TextContent(type="text", text=said)
+def image(): return new(ImageContent, type="image", data="eA==", mimeType="image/png")
+def contents(): return new(TextResourceContents, uri="data://x", text="t", mimeType="text/html")
+class Own(TextContent):
+    pass
+"""
+
+TEXT = {"type": "text", "text": "q"}
+IMAGE = {"type": "image", "data": "eA==", "mimeType": "image/png"}
+EMBEDDED = {"type": "resource", "resource": {"uri": "data://x", "text": "t", "mimeType": "text/html"}}
+
+
+@unittest.skipUnless(importlib.util.find_spec("mcp"), "the SDK is not installed")
+class OfTheSdk(unittest.TestCase):
+    maxDiff = None
+
+    def ask(self, kind, call_id, name):
+        self.worker.send({**call_frame(call_id, name), "type": kind})
+        return self.worker.frame()
+
+    def start(self, text):
+        self.worker = WorkerProcess(HEAD + text)
+        self.worker.__enter__()
+        self.addCleanup(self.worker.__exit__, None, None, None)
+        return self.worker.ready()
+
+    def test_results_are_content_and_promise_no_object(self):
+        ready = self.start("""
+@mcp.tool
+def one() -> TextContent: return text()
+@mcp.tool
+def picture() -> ImageContent: return image()
+@mcp.tool
+def perhaps() -> typing.Optional[ImageContent]: return image()
+@mcp.tool
+def either() -> typing.Union[TextContent, ImageContent]: return image()
+@mcp.tool
+def several() -> typing.List[typing.Union[TextContent, ImageContent]]: return [image(), text(), "plain"]
+@mcp.tool
+def link() -> ResourceLink: return ResourceLink(type="resource_link", uri="data://x", name="x")
+@mcp.tool
+def embedded() -> EmbeddedResource: return EmbeddedResource(type="resource", resource=contents())
+@mcp.tool
+def own() -> Own: return Own(type="text", text="q")
+@mcp.tool
+def whole() -> CallToolResult: return new(CallToolResult, content=[text()], structuredContent={"a": 1}, _meta={"m": 2})
+@mcp.tool
+def noted() -> typing.Annotated[CallToolResult, "said in full"]: return new(CallToolResult, content=[text()])
+@mcp.tool
+def failed() -> CallToolResult: return new(CallToolResult, content=[text("bad")], isError=True)
+@mcp.tool
+def ours() -> ToolResult: return ToolResult(content=["bad", image()], is_error=True)
+""")
+        self.assertEqual([one["name"] for one in ready["tools"] if one["output_schema"] is not None], [])
+        expected = {
+            "one": {"content": [TEXT]},
+            "picture": {"content": [IMAGE]},
+            "perhaps": {"content": [IMAGE]},
+            "either": {"content": [IMAGE]},
+            "several": {"content": [IMAGE, TEXT, {"type": "text", "text": "plain"}]},
+            "link": {"content": [{"type": "resource_link", "uri": "data://x", "name": "x"}]},
+            "embedded": {"content": [EMBEDDED]},
+            "own": {"content": [TEXT]},
+            "whole": {"content": [TEXT], "structured": {"a": 1}, "meta": {"m": 2}},
+            "noted": {"content": [TEXT]},
+            "failed": {"content": [{"type": "text", "text": "bad"}], "is_error": True},
+            "ours": {"content": [{"type": "text", "text": "bad"}, IMAGE], "is_error": True},
+        }
+        for call_id, (name, value) in enumerate(expected.items()):
+            frame = self.ask("call", call_id, name)
+            self.assertEqual((frame["type"], frame.get("value")), ("content", value), (name, frame))
+
+
+if __name__ == "__main__":
+    unittest.main()
