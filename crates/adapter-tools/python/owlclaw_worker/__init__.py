@@ -39,6 +39,7 @@ __all__ = [
     "Middleware",
     "MiddlewareContext",
     "PromptError",
+    "ResourceContent",
     "ResourceError",
     "Root",
     "ToolError",
@@ -197,6 +198,7 @@ from .asking import (  # noqa: E402
     CancelledElicitation,
     CannotAsk,
     DeclinedElicitation,
+    ResourceContent,
     Root,
 )
 from .context import Context, current as get_context, headers as get_http_headers  # noqa: E402

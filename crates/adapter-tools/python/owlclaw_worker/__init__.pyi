@@ -8,6 +8,7 @@ from .asking import (
     CancelledElicitation as CancelledElicitation,
     CannotAsk as CannotAsk,
     DeclinedElicitation as DeclinedElicitation,
+    ResourceContent as ResourceContent,
     Root as Root,
 )
 from .context import Context as Context, current as get_context, headers as get_http_headers
@@ -33,6 +34,7 @@ __all__ = [
     "Middleware",
     "MiddlewareContext",
     "PromptError",
+    "ResourceContent",
     "ResourceError",
     "Root",
     "ToolError",

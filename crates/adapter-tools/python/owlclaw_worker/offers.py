@@ -433,43 +433,66 @@ class ResourceHandler(_FromTexts):
     def encode(self, call_id, value):
         parts = getattr(value, "contents", None) if not isinstance(value, (dict, list, str, bytes)) else None
         parts = value if parts is None and _are_parts(value) else parts
-        if parts is None:
-            parts = [value]
-        elif not isinstance(parts, (list, tuple)):
-            parts = [parts]
-        contents = [self._part(one) for one in parts]
+        if isinstance(parts, (list, tuple)):
+            contents = [self._part(one, is_one_of_several=True) for one in parts]
+        else:
+            contents = [self._part(value if parts is None else parts)]
         return protocol.encode_result(call_id, {"contents": contents})
 
-    def _part(self, value):
-        mime_type = self.about.get("mime_type")
-        if hasattr(value, "content") and hasattr(value, "mime_type"):
-            mime_type = value.mime_type or mime_type
+    def _part(self, value, is_one_of_several=False):
+        declared = self.about.get("mime_type")
+        if _has_content(value):
+            declared = value.mime_type or declared
             value = value.content
+        elif content.of_the_sdk(type(value), _SDK_CONTENTS):
+            plain = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+            return _inner(plain, plain.get("mimeType") or declared)
         block = content.block(value)
         if block is not None and "data" in block:
-            return {"blob": block["data"], "mime_type": mime_type or block["mimeType"]}
+            return {"blob": block["data"], "mime_type": _first(declared, block["mimeType"], is_one_of_several)}
         if block is not None and "resource" in block:
-            return _inner(block["resource"], mime_type)
+            inner = block["resource"]
+            return _inner(inner, _first(declared, inner.get("mimeType"), is_one_of_several))
+        if block is not None and block.get("type") == "text":
+            value = block["text"]
         if isinstance(value, (bytes, bytearray, memoryview)):
             blob = base64.b64encode(bytes(value)).decode("ascii")
-            return {"blob": blob, "mime_type": mime_type or "application/octet-stream"}
+            return {"blob": blob, "mime_type": declared or "application/octet-stream"}
         if isinstance(value, str):
-            return {"text": value, "mime_type": mime_type or "text/plain"}
-        text = protocol.encode_value(value).decode("utf-8")
-        return {"text": text, "mime_type": mime_type or "application/json"}
+            return {"text": value, "mime_type": declared or "text/plain"}
+        text = protocol.encode_value(value if block is None else block).decode("utf-8")
+        return {"text": text, "mime_type": declared or "application/json"}
+
+
+_SDK_CONTENTS = ("TextResourceContents", "BlobResourceContents")
+
+
+def _first(declared, own, is_one_of_several):
+    """The media type of a part: that of the resource says what it is as a whole, not what several parts are."""
+    return own or declared if is_one_of_several else declared or own
 
 
 def _inner(inner, mime_type):
     part = {key: inner[key] for key in ("text", "blob") if key in inner}
-    part["mime_type"] = mime_type or inner.get("mimeType")
+    part["mime_type"] = mime_type
     return part
 
 
+def _has_content(value):
+    return hasattr(value, "content") and hasattr(value, "mime_type")
+
+
 def _are_parts(value):
-    """Tell a list of parts of a resource from a list that is the resource."""
-    return isinstance(value, (list, tuple)) and bool(value) and all(
-        hasattr(one, "content") and hasattr(one, "mime_type") for one in value
-    )
+    """Tell a list that has parts of a resource from a list that is the resource."""
+    return isinstance(value, (list, tuple)) and any(_is_part(one) for one in value)
+
+
+def _is_part(value):
+    kind = type(value)
+    if kind in (dict, str, int, float, bool, type(None)):
+        return False
+    is_bytes = isinstance(value, (bytes, bytearray, memoryview))
+    return is_bytes or content.is_block(kind) or content.of_the_sdk(kind, _SDK_CONTENTS) or _has_content(value)
 
 
 class Message:

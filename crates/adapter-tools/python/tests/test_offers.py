@@ -220,6 +220,49 @@ class Offers(unittest.TestCase):
         self.assertEqual((len(value["values"]), value["total"], value["has_more"]), (100, 150, True))
 
 
+class Parts(unittest.TestCase):
+    def test_lists_with_parts_are_several_and_other_lists_are_data(self):
+        text = """
+from owlclaw_worker import Audio, File, FastMCP, Image, ResourceContent
+mcp = FastMCP("parts")
+
+def read(name, value, **about):
+    mcp.resource("data://" + name, **{"name": name, **about})(lambda: value)
+
+read("image", [Image(data=b"x", format="jpeg")])
+read("mixed", (Image(data=b"x", format="png"), "text", {"a": 1}, b"\\xff"), mime_type="text/x-declared")
+read("file", [File(data=b"said", format="text/plain"), Audio(data=b"x", format="wav")])
+read("bytes", [b"\\xff", b"a"])
+read("content", [ResourceContent("q", "text/markdown"), ResourceContent(b"x"), ResourceContent({"a": 1}, "application/x")])
+read("single", Image(data=b"x", format="png"), mime_type="image/x-declared")
+read("data", ["a", 1, {"text": "q", "mimeType": "text/plain"}])
+"""
+        declared = "text/x-declared"
+        expected = {
+            "image": [{"blob": "eA==", "mime_type": "image/jpeg"}],
+            "mixed": [
+                {"blob": "eA==", "mime_type": "image/png"},
+                {"text": "text", "mime_type": declared},
+                {"text": '{"a":1}', "mime_type": declared},
+                {"blob": "/w==", "mime_type": declared},
+            ],
+            "file": [{"text": "said", "mime_type": "text/plain"}, {"blob": "eA==", "mime_type": "audio/wav"}],
+            "bytes": [{"blob": one, "mime_type": "application/octet-stream"} for one in ("/w==", "YQ==")],
+            "content": [
+                {"text": "q", "mime_type": "text/markdown"},
+                {"blob": "eA==", "mime_type": "application/octet-stream"},
+                {"text": '{"a":1}', "mime_type": "application/x"},
+            ],
+            "single": [{"blob": "eA==", "mime_type": "image/x-declared"}],
+            "data": [{"text": '["a",1,{"text":"q","mimeType":"text/plain"}]', "mime_type": "application/json"}],
+        }
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            for call_id, (name, contents) in enumerate(expected.items()):
+                worker.send(frame("resource", call_id, "data://" + name, {}))
+                self.assertEqual(worker.answer(call_id).get("value"), {"contents": contents}, name)
+
+
 class Mistakes(unittest.TestCase):
     def fatal(self, text):
         with WorkerProcess("from owlclaw_worker import FastMCP\nmcp = FastMCP('x')\n" + text) as worker:

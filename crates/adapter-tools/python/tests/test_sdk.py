@@ -90,6 +90,43 @@ def ours() -> ToolResult: return ToolResult(content=["bad", image()], is_error=T
             frame = self.ask("call", call_id, name)
             self.assertEqual((frame["type"], frame.get("value")), ("content", value), (name, frame))
 
+    def test_messages_of_prompts_and_contents_of_resources_are_understood(self):
+        self.start("""
+@mcp.prompt
+def said(): return [PromptMessage(role="assistant", content=text()), image(), "plain"]
+@mcp.prompt
+def result(): return GetPromptResult(description="d", messages=[PromptMessage(role="user", content=image())])
+@mcp.resource("data://one", mime_type="text/plain")
+def one(): return contents()
+@mcp.resource("data://several", mime_type="text/x-declared")
+def several():
+    return [contents(), new(BlobResourceContents, uri="data://x", blob="eA=="), image(), text(), "plain"]
+""")
+        value = self.ask("prompt", 1, "said")["value"]
+        self.assertEqual(
+            value["messages"],
+            [
+                {"role": "assistant", "content": TEXT},
+                {"role": "user", "content": IMAGE},
+                {"role": "user", "content": {"type": "text", "text": "plain"}},
+            ],
+        )
+        value = self.ask("prompt", 2, "result")["value"]
+        self.assertEqual(value, {"description": "d", "messages": [{"role": "user", "content": IMAGE}]})
+        html = {"text": "t", "mime_type": "text/html"}
+        self.assertEqual(self.ask("resource", 3, "data://one")["value"]["contents"], [html])
+        declared = "text/x-declared"
+        self.assertEqual(
+            self.ask("resource", 4, "data://several")["value"]["contents"],
+            [
+                html,
+                {"blob": "eA==", "mime_type": declared},
+                {"blob": "eA==", "mime_type": "image/png"},
+                {"text": "q", "mime_type": declared},
+                {"text": "plain", "mime_type": declared},
+            ],
+        )
+
 
 if __name__ == "__main__":
     unittest.main()
