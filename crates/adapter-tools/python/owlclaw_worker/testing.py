@@ -19,7 +19,7 @@ import typing
 
 import owlclaw_worker
 
-from . import around, constraints, content, describe, judge, load, offers, protocol, streams
+from . import around, constraints, content, describe, judge, load, offers, protocol, streams, templates
 from .call import Handler
 
 __all__ = ["Client", "Result"]
@@ -134,7 +134,7 @@ class Client:
         """Read a resource where an event loop runs."""
         # What has the very address comes before families.
         for template, handler in sorted(self._resources.items(), key=lambda one: one[1].is_template):
-            arguments = offers.match(template, uri)
+            arguments = templates.match(template, uri)
             if arguments is not None:
                 said = await self._asked(handler, arguments, {"client_id": principal, "roles": list(roles), "request_id": "test"})
                 return typing.cast(typing.List[typing.Dict[str, typing.Any]], said["contents"])
@@ -170,7 +170,7 @@ class Client:
         if handler is None:
             return []
         is_template = "://" in of_what
-        if is_template and not offers.may_be_values(of_what, {**(known or {}), argument: value}):
+        if is_template and not templates.may_be_values(of_what, {**(known or {}), argument: value}):
             return []
         asked = {
             "ref": {"type": "ref/resource", "uri": of_what} if is_template else {"type": "ref/prompt", "name": of_what},

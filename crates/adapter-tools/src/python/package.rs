@@ -40,6 +40,7 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_worker/schema.py",
     "owlclaw_worker/serve.py",
     "owlclaw_worker/streams.py",
+    "owlclaw_worker/templates.py",
     "owlclaw_worker/testing.py",
     "owlclaw_worker/threads.py",
     "owlclaw_worker/worker.py",
