@@ -6,8 +6,8 @@
         result = Client(app).call("add", {"a": 1, "b": 2}, principal="anna")
         assert result.value == 3
 
-Arguments are converted and results encoded as a worker does it. What the server does is missing: arguments are
-not checked by their schema, and nothing is governed or recorded.
+Arguments are converted and results encoded as a worker does it. What does not fit the
+schemas of a tool is refused, and nothing is governed or recorded.
 """
 
 import asyncio
@@ -36,6 +36,8 @@ class Result(typing.NamedTuple):
     progress: typing.List[typing.Dict[str, typing.Any]]  # reports, with `progress`, `total` and `message`
     messages: typing.List[typing.Dict[str, typing.Any]]  # for the client or the log, with `level` and `message`
     costs: typing.List[typing.Dict[str, typing.Any]]  # with `usd`, `model`, `tokens_in` and `tokens_out`
+    is_error: bool = False  # whether the handler has said in full that it failed
+    structured: typing.Optional[typing.Dict[str, typing.Any]] = None  # the answer as an object, if it is one
 
 
 class _Call:
@@ -51,6 +53,17 @@ class _Call:
         self.asks = None
         self.client = client
         self.frames = []
+        self.reading = []
+
+    async def _read(self, frame):
+        uri, key = frame["uri"], frame["key"]
+        try:
+            parts = await self.client.aread(uri, self.context["client_id"], self.context["roles"])
+        except Exception as error:
+            self.asks.take({"responses": {}, "errors": {key: "%s was not read: %s" % (uri, error)}})
+            return
+        contents = [{("mimeType" if name == "mime_type" else name): one for name, one in part.items()} for part in parts]
+        self.asks.take({"responses": {key: {"contents": [{"uri": uri, **part} for part in contents]}}, "errors": {}})
 
     def emit(self, frame):
         if frame["type"] == "ask":
@@ -62,8 +75,8 @@ class _Call:
                     errors[key] = str(error)
             self.asks.take({"responses": responses, "errors": errors})
         elif frame["type"] == "read":
-            why = "resources of the server cannot be read here"
-            self.asks.take({"responses": {}, "errors": {frame["key"]: why}})
+            # Held on to: a loop keeps no task alive.
+            self.reading.append(asyncio.get_running_loop().create_task(self._read(frame)))
         else:
             self.frames.append(frame)
 
@@ -218,12 +231,26 @@ class Client:
         call = _Call(context, self)
         # What a client sends is JSON.
         sent = json.loads(protocol.encode_value(dict(arguments or {})))
-        sent = _checked(describe.describe(handler, ".", [])["input_schema"], sent)
+        described = describe.describe(handler, ".", [])
+        sent = _checked(described["input_schema"], sent)
 
         value = await _carried_out(handler, sent, call)
         if handler.check_result is not None:
             value = handler.check_result(value)
-        return _result(value, call.frames)
+        result = _result(value, call.frames)
+        if described["output_schema"] is not None and not result.is_error:
+            _check_promise(described["output_schema"], result.structured)
+        return result
+
+
+def _check_promise(schema, structured):
+    """What the server does not let through to clients either."""
+    if structured is None:
+        raise owlclaw_worker.ToolError("the tool promises an object, and its answer is none")
+    try:
+        _judged(schema, structured)
+    except constraints.InvalidArgument as error:
+        raise owlclaw_worker.ToolError("the tool's answer does not fit its own schema: %s" % error) from None
 
 
 def _checked(schema, arguments):
@@ -242,14 +269,18 @@ def _checked(schema, arguments):
         for name in kept:
             if name not in properties:
                 raise constraints.InvalidArgument("/" + name, "is no argument; there are %s" % ", ".join(properties))
+    _judged(schema, kept)
+    return kept
+
+
+def _judged(schema, value):
     try:
         import jsonschema
     except ImportError:
-        judge.check(schema, schema.get("$defs", {}), kept, "")
-        return kept
-    for error in jsonschema.Draft202012Validator(schema).iter_errors(kept):
+        judge.check(schema, schema.get("$defs", {}), value, "")
+        return
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(value):
         raise constraints.InvalidArgument("".join("/%s" % part for part in error.absolute_path), error.message)
-    return kept
 
 
 class _Serving:
@@ -292,14 +323,17 @@ async def _carried_out(handler, arguments, call):
 
 def _result(value, frames):
     said = content.encode(1, value)
+    is_error = False
     if said is None:
         plain = json.loads(protocol.encode_value(value))
         blocks = [protocol.as_text(plain)]
+        structured = plain if isinstance(plain, dict) else None
     else:
         whole = json.loads(said[4:])["value"]
-        plain, blocks = whole.get("structured"), whole["content"]
+        plain = structured = whole.get("structured")
+        blocks, is_error = whole["content"], whole.get("is_error", False)
 
     def of(kind):
         return [{key: one for key, one in frame.items() if key not in ("type", "id")} for frame in frames if frame["type"] == kind]
 
-    return Result(plain, blocks, of("progress"), of("log"), of("cost"))
+    return Result(plain, blocks, of("progress"), of("log"), of("cost"), is_error, structured)

@@ -1,6 +1,7 @@
 """The test client, which runs handlers in the process of a test."""
 
 import asyncio
+import dataclasses
 import datetime
 import math
 import unittest
@@ -8,7 +9,7 @@ import unittest
 import support  # noqa: F401  (puts the package on the path)
 
 import owlclaw_worker
-from owlclaw_worker import Context, Image
+from owlclaw_worker import Context, Image, ToolError, ToolResult
 from owlclaw_worker.testing import Client
 
 from owlclaw import OwlClaw  # isort: skip  (there once the test client is)
@@ -74,6 +75,42 @@ def lies(user: str, path: str, below: str = "") -> list:
 @app.completion("read://{user}/{path*}{?below}", "path")
 def paths(value: str, known: dict) -> list:
     return [value + "x"]
+
+
+@app.resource("twice://{name}")
+async def twice(name: str, ctx: Context) -> str:
+    return 2 * (await ctx.read_resource("data://%s/all" % name))[0].content
+
+
+@app.resource("bytes://of")
+def of_bytes():
+    return b"\xff"
+
+
+@app.prompt
+async def telling(uri: str, ctx: Context) -> str:
+    return (await ctx.read_resource(uri))[0].content
+
+
+@app.handler("reads")
+def reads(uri: str, ctx: Context) -> str:
+    part = asyncio.run(later(0)) or asyncio.run(read_later(ctx, uri))[0]
+    return "%r %s %s" % (part.content, part.mime_type, part.uri)
+
+
+async def read_later(ctx, uri):
+    return await ctx.read_resource(uri)
+
+
+@dataclasses.dataclass
+class Total:
+    total: int
+
+
+@app.handler("promises")
+def promises(kind: str) -> Total:
+    said = {"fits": Total(1), "text": "no", "other": {"total": "1"}}
+    return said.get(kind) or ToolResult(content="sorry", is_error=True)
 
 
 @app.prompt
@@ -144,6 +181,24 @@ class Testing(unittest.TestCase):
             with self.assertRaises(LookupError, msg=uri):
                 client.read(uri)
         self.assertEqual(client.complete(template, "path", "a/", {"user": "anna"}), ["a/x"])
+
+    def test_handlers_of_all_kinds_read_resources(self):
+        client = Client(app)
+        self.assertEqual(client.read("twice://a", principal="anna")[0]["text"], '["a",2,"anna"]' * 2)
+        self.assertEqual(client.prompt("telling", {"uri": "data://a/all"})[0]["content"]["text"], '["a",2,"tester"]')
+        said = client.call("reads", {"uri": "bytes://of"}).value
+        self.assertEqual(said, "b'\\xff' application/octet-stream bytes://of")
+        with self.assertRaisesRegex(LookupError, "data://none was not read: there is no resource"):
+            client.prompt("telling", {"uri": "data://none"})
+
+    def test_answers_keep_the_promises_of_their_schemas(self):
+        client = Client(app)
+        self.assertEqual(client.call("promises", {"kind": "fits"}).structured, {"total": 1})
+        for kind, why in (("text", "promises an object, and its answer is none"), ("other", "does not fit its own schema: /total")):
+            with self.assertRaisesRegex(ToolError, why):
+                client.call("promises", {"kind": kind})
+        result = client.call("promises", {"kind": "failure"})
+        self.assertEqual((result.is_error, result.content[0]["text"]), (True, "sorry"))
 
     def test_the_lifespan_goes_on_while_the_client_is_running(self):
         async def within():
