@@ -1162,6 +1162,7 @@ impl Resources for UpstreamResources {
                 )),
                 Err(ToolError::NeedsInput(needed)) => Err(ReadFailure::NeedsInput(needed)),
                 Err(ToolError::Held(why)) => Err(ReadFailure::Held(why)),
+                Err(ToolError::TimedOut) => Err(ReadFailure::Handler(ToolError::TimedOut)),
                 Err(error) => Err(match is_not_found(&error) {
                     true => ReadFailure::NotFound,
                     false => ReadFailure::Unreadable(error.into()),
@@ -1245,6 +1246,7 @@ impl Prompts for UpstreamPrompts {
                 )),
                 Err(ToolError::NeedsInput(needed)) => Err(PromptFailure::NeedsInput(needed)),
                 Err(ToolError::Held(why)) => Err(PromptFailure::Held(why)),
+                Err(ToolError::TimedOut) => Err(PromptFailure::Handler(ToolError::TimedOut)),
                 Err(ToolError::Rejected(invalid)) => {
                     let lines = invalid
                         .violations()

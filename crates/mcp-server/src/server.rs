@@ -245,7 +245,10 @@ impl<Q: QuotaStore> Server<Q> {
             name: &read.uri,
             parameters: &asked,
         };
-        let invocation = || Invocation::resource(Arc::clone(&offer), read.clone(), asked.clone());
+        let invocation = || {
+            let called = Invocation::resource(Arc::clone(&offer), read.clone(), asked.clone());
+            OwnResources::for_call(&self.invocations, &self.governor, cx, called)
+        };
         let called = call_with_input(
             &*self.invocations,
             &self.sealer,
@@ -281,7 +284,9 @@ impl<Q: QuotaStore> Server<Q> {
         };
         let invocation = || {
             let offer = Arc::clone(&offer);
-            Invocation::prompt(offer, name.clone(), arguments.clone(), as_sent.clone())
+            let called =
+                Invocation::prompt(offer, name.clone(), arguments.clone(), as_sent.clone());
+            OwnResources::for_call(&self.invocations, &self.governor, cx, called)
         };
         let called = call_with_input(
             &*self.invocations,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testkit::{Conversation, GENEROUS, MODERN, succeeded};
 use tokio::time::Instant;
 
-use crate::support::{END, Site, call, call_with_progress, names, run, text};
+use crate::support::{END, Site, call, call_with_progress, names, outcome, run, text};
 
 /// A site where a call may take a second, and a handler so many after that.
 fn impatient(grace: u64) -> Site {
@@ -365,4 +365,161 @@ async fn a_long_call_reports_by_itself() {
     assert_eq!(text(reply.result()), "rested");
     assert!(!reply.earlier.is_empty());
     assert_eq!(reply.earlier[0]["params"]["progressToken"], "long");
+}
+
+const LIBRARY: &str = r#"
+import asyncio, pathlib
+from owlclaw import OwlClaw
+from owlclaw_worker import Context, PromptError, ResourceError as Told, ToolResult
+app = OwlClaw("library")
+app.mount_skills("skills")
+pathlib.Path("books").mkdir(exist_ok=True)
+pathlib.Path("books/emma").write_text("Emma")
+pathlib.Path("secret").write_text("TOP")
+
+@app.resource("books://read{?path}")
+def book(path: str = "emma"): return pathlib.Path("books", path).read_text()
+
+@app.completion("books://read{?path}", "path")
+def paths(value: str): return [str(one) for one in pathlib.Path("books", value).iterdir()]
+
+@app.resource("books://twice/{path}")
+async def twice(path: str, ctx: Context):
+    return 2 * (await ctx.read_resource("books://read?path=" + path))[0].content
+
+@app.resource("books://itself")
+async def itself(ctx: Context): return (await ctx.read_resource("books://itself"))[0].content
+
+@app.prompt
+async def praise(ctx: Context) -> str: return "Praise " + (await ctx.read_resource("books://twice/emma"))[0].content
+
+@app.resource("books://slow")
+async def slow(): await asyncio.sleep(60)
+
+@app.prompt
+async def dawdle() -> str: await asyncio.sleep(60)
+
+@app.resource("books://lent")
+def lent(): raise Told("it is lent until Monday")
+
+@app.prompt
+def unfit() -> str: raise PromptError("nobody has read it")
+
+@app.resource("books://broken")
+def broken(): raise ValueError("the password is hunter2")
+
+class ResourceError(Exception): ...
+
+@app.resource("books://of-others")
+def of_others(): raise ResourceError("the password is hunter2")
+
+@app.handler("refuse")
+def refuse(): return ToolResult(content="no such book", is_error=True)
+"#;
+
+fn library() -> Site {
+    let everything = json!({"allow": ["*"]});
+    let site = Site::new(json!({
+        "governance": {"default": {"resources": everything, "prompts": everything}},
+        "tools": {"default_timeout_seconds": 2},
+    }));
+    site.write("app.py", LIBRARY);
+    site
+}
+
+fn last_outcome(site: &Site, capability: &str) -> String {
+    let calls = site.calls().into_iter().rev();
+    let mut calls = calls.filter(|it| it.started.capability == capability);
+    outcome(&calls.next().expect("it is on record"))
+}
+
+#[tokio::test]
+async fn values_of_every_variable_stay_where_a_handler_puts_them() {
+    let site = library();
+    let mut peer = site.stdio();
+    peer.open(MODERN).await;
+    let read = async |peer: &mut testkit::StdioServer, uri: &str| {
+        peer.request("resources/read", json!({"uri": uri})).await
+    };
+    let found = read(&mut peer, "books://read?path=emma").await;
+    assert_eq!(found.result()["contents"][0]["text"], "Emma");
+    let absolute = site.path("secret").display().to_string();
+    for path in [
+        "../secret",
+        "..%2fsecret",
+        "%2e%2e/secret",
+        "%252e%252e%252fsecret",
+        "emma/../../secret",
+        "./emma",
+        &absolute,
+        "emma%00",
+    ] {
+        let uri = format!("books://read?path={path}");
+        assert_eq!(read(&mut peer, &uri).await.code(), -32602, "{uri}");
+    }
+    for (typed, suggested) in [("", 1), ("..", 0), ("../", 0), ("/", 0), ("%2e%2e/", 0)] {
+        let asked = json!({
+            "ref": {"type": "ref/resource", "uri": "books://read{?path}"},
+            "argument": {"name": "path", "value": typed},
+        });
+        let answer = peer.request("completion/complete", asked).await;
+        let values = &answer.result()["completion"]["values"];
+        assert_eq!(values.as_array().map(Vec::len), Some(suggested), "{typed}");
+    }
+}
+
+#[tokio::test]
+async fn resources_and_prompts_read_resources_as_their_caller_may() {
+    let site = library();
+    let mut peer = site.stdio();
+    peer.open(MODERN).await;
+    let twice = json!({"uri": "books://twice/emma"});
+    let twice = peer.request("resources/read", twice).await;
+    assert_eq!(twice.result()["contents"][0]["text"], "EmmaEmma");
+    let praise = json!({"name": "praise", "arguments": {}});
+    let praise = peer.request("prompts/get", praise).await;
+    let said = &praise.result()["messages"][0]["content"]["text"];
+    assert_eq!(said, "Praise EmmaEmma");
+    // Each read is a call of its own.
+    let calls = site.calls().into_iter();
+    let inner = calls.filter(|it| it.started.capability == "resource/books://read?path=emma");
+    assert_eq!(inner.count(), 2);
+    let itself = json!({"uri": "books://itself"});
+    let itself = peer.request("resources/read", itself).await;
+    assert_eq!(itself.code(), -32602);
+    let calls = site.calls().into_iter();
+    let nested = calls.filter(|it| it.started.capability == "resource/books://itself");
+    assert_eq!(nested.count(), 9);
+}
+
+#[tokio::test]
+async fn reads_and_prompts_fail_as_tools_do_and_say_what_their_handlers_have_for_clients() {
+    let site = library();
+    let mut peer = site.stdio();
+    peer.open(MODERN).await;
+    let read = |name: &str| ("resources/read", json!({"uri": format!("books://{name}")}));
+    let prompt = |name: &str| ("prompts/get", json!({"name": name, "arguments": {}}));
+    for (method, params) in [read("slow"), prompt("dawdle")] {
+        let late = peer.request(method, params).await;
+        assert_eq!(late.code(), -32004, "{method}");
+        assert_eq!(late.failure()["data"]["retryable"], true, "{method}");
+    }
+    assert_eq!(last_outcome(&site, "resource/books://slow"), "timed_out");
+    assert_eq!(last_outcome(&site, "prompt/dawdle"), "timed_out");
+    for ((method, params), expected) in [
+        (read("lent"), "it is lent until Monday"),
+        (prompt("unfit"), "nobody has read it"),
+        (read("broken"), "internal error"),
+        (read("of-others"), "internal error"),
+    ] {
+        let failed = peer.request(method, params).await;
+        assert_eq!(failed.code(), -32603, "{expected}");
+        let failure = failed.failure().to_string();
+        assert_eq!(failed.failure()["message"], expected);
+        assert!(!failure.contains("hunter2"), "{failure}");
+    }
+    let refused = peer.request("tools/call", call("refuse", json!({}))).await;
+    assert_eq!(refused.result()["isError"], true);
+    assert_eq!(text(refused.result()), "no such book");
+    assert_eq!(site.outcomes("refuse"), ["failed"]);
 }

@@ -72,11 +72,11 @@ class ToolError(Exception):
 
 
 class ResourceError(Exception):
-    """A failure of a resource."""
+    """A failure of a resource, with words for its caller. Those of other exceptions are for the log."""
 
 
 class PromptError(Exception):
-    """A failure of a prompt."""
+    """A failure of a prompt, with words for its caller. Those of other exceptions are for the log."""
 
 
 class Caller(typing.NamedTuple):

@@ -21,6 +21,9 @@ WHO = ("agent_id", "run_id", "tenant_id", "trigger")
 class Handler:
     """A registered handler, analysed once."""
 
+    # Whether the words of exceptions are for the log, but of those that are made for the caller.
+    only_told = False
+
     def __init__(self, name, function):
         self.name = name
         self.function = function

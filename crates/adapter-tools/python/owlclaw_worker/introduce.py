@@ -36,7 +36,7 @@ def ready(application, root, started, cannot_fork=()):
     tools = [describe.describe(handler, root, warnings, uses_context) for handler in handlers.values()]
     # A handler whose validators cannot be run is not called at all.
     handlers = {("call", name): handler for name, handler in handlers.items() if not handler.signature.refusals}
-    offered, others = offers.ready(offers.of(application.app), root, warnings, describe.source)
+    offered, others = offers.ready(offers.of(application.app), root, warnings, describe.source, uses_context)
     handlers.update(others)
     middleware = offers.of(application.app).middleware
     for (kind, name), handler in handlers.items() if middleware else ():

@@ -245,6 +245,8 @@ class _FromTexts(Handler):
     schema of its hints, as the server judges the arguments of tools.
     """
 
+    only_told = True
+
     def __init__(self, name, function):
         super().__init__(name, function)
         self._wants_text = {one.name: _takes_text(one.hint) for one in self.signature.parameters}
@@ -312,7 +314,7 @@ class ResourceHandler(_FromTexts):
                 % (uri, _name_of(function), ", ".join(sorted({*unknown, *missing, *(optional & required)})))
             )
 
-    def describe(self, root, source):
+    def describe(self, root, source, uses_context=False):
         about = self.about
         doc = inspect.getdoc(hints.underlying(self.function)) if about.get("description") is None else about["description"]
         return {
@@ -325,6 +327,8 @@ class ResourceHandler(_FromTexts):
             "annotations": plain(about.get("annotations")),
             **_common(about),
             "async": self.is_async,
+            # Whether it may read resources of the server.
+            "context": uses_context or bool(self.signature.contexts),
             "source": source(self.function, root),
         }
 
@@ -434,7 +438,7 @@ class PromptHandler(_FromTexts):
                 raise constraints.InvalidArgument("/" + name, "is no argument of the prompt")
         return super().bind(arguments, context, written)
 
-    def describe(self, root, source):
+    def describe(self, root, source, uses_context=False):
         about = self.about
         parameters = self.signature.parameters
         documented = parse_docstring(
@@ -455,6 +459,8 @@ class PromptHandler(_FromTexts):
             "arguments": arguments,
             **_common(about),
             "async": self.is_async,
+            # Whether it may read resources of the server.
+            "context": uses_context or bool(self.signature.contexts),
             "source": source(self.function, root),
         }
 
@@ -551,7 +557,7 @@ def tool_members(function):
     return {name: one for name, one in said.items() if one}
 
 
-def ready(offers, root, warnings, source):
+def ready(offers, root, warnings, source, uses_context=False):
     """What the `ready` frame says of them, and their handlers by kind and name."""
     handlers = {}
     described = {"resources": [], "prompts": [], "completions": []}
@@ -566,5 +572,5 @@ def ready(offers, root, warnings, source):
                 about, _, argument = name.partition("\n")
                 described["completions"].append({"of": about, "argument": argument, "async": handler.is_async})
             else:
-                described[kind + "s"].append(handler.describe(root, source))
+                described[kind + "s"].append(handler.describe(root, source, uses_context))
     return described, handlers

@@ -722,7 +722,14 @@ def _answer(call, value, error):
         return protocol.error_frame(call.id, "cancelled", error, message="the call was cancelled")
     if isinstance(error, asking.CannotAsk):
         return protocol.error_frame(call.id, "not_askable", error)
-    return protocol.error_frame(call.id, "raised", error)
+    return protocol.error_frame(call.id, "told" if _is_told(call.handler, error) else "raised", error)
+
+
+def _is_told(handler, error):
+    """Whether an exception has words for the caller. Those of any are told to callers of tools."""
+    if isinstance(error, (owlclaw_worker.ResourceError, owlclaw_worker.PromptError)):
+        return True
+    return isinstance(error, owlclaw_worker.ToolError) and isinstance(handler, Handler) and handler.only_told
 
 
 def _trace_id(context):

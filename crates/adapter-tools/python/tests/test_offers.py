@@ -220,6 +220,52 @@ class Offers(unittest.TestCase):
         self.assertEqual((len(value["values"]), value["total"], value["has_more"]), (100, 150, True))
 
 
+class Failures(unittest.TestCase):
+    def test_exceptions_with_words_for_the_caller_are_told_from_others(self):
+        text = """
+import owlclaw_worker
+from owlclaw_worker import FastMCP, PromptError, ResourceError, ToolError
+mcp = FastMCP("failing")
+class Own(ResourceError): ...
+class Others(Exception): ...
+Others.__name__ = "ResourceError"
+KINDS = dict(own=Own, other=Others, tool=ToolError, prompt=PromptError, value=ValueError)
+
+@mcp.resource("data://{kind}")
+def read(kind): raise KINDS[kind]("why")
+
+@mcp.prompt
+def asked(kind): raise KINDS[kind]("why")
+
+@mcp.tool
+def called(kind): raise KINDS[kind]("why")
+"""
+        told = {"own": "told", "tool": "told", "prompt": "told", "other": "raised", "value": "raised"}
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            for raised, kind in told.items():
+                for what, name in (("resource", "data://{kind}"), ("prompt", "asked"), ("call", "called")):
+                    worker.send(frame(what, 1, name, {"kind": raised}))
+                    error = worker.answer(1)
+                    wanted = "raised" if (what, raised) == ("call", "tool") else kind
+                    self.assertEqual((error["kind"], error["message"]), (wanted, "why"), (what, raised))
+
+    def test_handlers_that_take_a_context_are_told_from_others(self):
+        text = """
+from owlclaw_worker import Context, FastMCP
+mcp = FastMCP("reading")
+@mcp.resource("data://one")
+def one(ctx: Context): ...
+@mcp.prompt
+def two(ctx: Context): ...
+@mcp.prompt
+def three(): ...
+"""
+        with WorkerProcess(text) as worker:
+            ready = worker.ready()
+            self.assertEqual([one["context"] for one in ready["resources"] + ready["prompts"]], [True, True, False])
+
+
 class Parts(unittest.TestCase):
     def test_lists_with_parts_are_several_and_other_lists_are_data(self):
         text = """

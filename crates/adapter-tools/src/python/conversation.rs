@@ -262,6 +262,7 @@ fn failure(error: ErrorFrame) -> Answer {
         (_, "") => exception.clone(),
         // Raised to say just that.
         ("ToolError", _) => message,
+        _ if kind == "told" => message,
         _ => format!("{exception}: {message}"),
     };
     let details = json!({ "kind": kind, "exception": exception });

@@ -39,6 +39,9 @@ pub struct AppResource {
     /// True if its function is asynchronous.
     #[serde(rename = "async")]
     pub is_async: bool,
+    /// True if its reads may read other resources of the server.
+    #[serde(rename = "context", default)]
+    pub takes_context: bool,
     /// Place of its function.
     #[serde(default)]
     pub source: Option<String>,
@@ -69,6 +72,9 @@ pub struct AppPrompt {
     /// True if its function is asynchronous.
     #[serde(rename = "async")]
     pub is_async: bool,
+    /// True if filling it in may read resources of the server.
+    #[serde(rename = "context", default)]
+    pub takes_context: bool,
     /// Place of its function.
     #[serde(default)]
     pub source: Option<String>,

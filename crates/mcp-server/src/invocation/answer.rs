@@ -263,6 +263,11 @@ impl InvocationError {
                 reason: Reason::NotVisible,
                 ..
             }) => unknown_resource(uri, version).into_error(),
+            Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => {
+                let mut told = self.told(uri, version, false);
+                told.message = "there was no answer in time".into();
+                told.into_error()
+            }
             other => other.told(uri, version, false).into_error(),
         }
     }
@@ -372,11 +377,20 @@ fn read_told(code: i32, failure: &ReadFailure, uri: &str, version: ProtocolVersi
         // The runner makes a result of it; getting here is a fault of ours.
         ReadFailure::NeedsInput(_) => internal(code),
         ReadFailure::Held(_) => denied(code, &Denial::new(Reason::Held)),
+        ReadFailure::Told(why) => told_by_handler(code, why),
+        // The runner makes the failure of a tool of it.
+        ReadFailure::Handler(_) => internal(code),
         ReadFailure::Unreadable(_) => {
             let data = json!({ "details": "the resource cannot be read", "retryable": false });
             Told::new(code, "internal error", data)
         }
     }
+}
+
+/// Words of a handler's for its caller.
+fn told_by_handler(code: i32, why: &str) -> Told {
+    let data = json!({ "details": why, "retryable": false });
+    Told::new(code, why.to_owned(), data)
 }
 
 fn prompt_told(code: i32, failure: &PromptFailure) -> Told {
@@ -388,6 +402,9 @@ fn prompt_told(code: i32, failure: &PromptFailure) -> Told {
         // The runner makes a result of it; getting here is a fault of ours.
         PromptFailure::NeedsInput(_) => internal(code),
         PromptFailure::Held(_) => denied(code, &Denial::new(Reason::Held)),
+        PromptFailure::Told(why) => told_by_handler(code, why),
+        // The runner makes the failure of a tool of it.
+        PromptFailure::Handler(_) => internal(code),
         PromptFailure::Broken(_) => {
             let data = json!({ "details": "the prompt cannot be filled in", "retryable": false });
             Told::new(code, "internal error", data)

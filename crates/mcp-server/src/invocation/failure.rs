@@ -183,6 +183,29 @@ pub(crate) fn meaning_of_denial(denial: &Denial) -> Meaning {
     row((DENIED, Form::Result), denied(denial.reason.as_str()), REFUSED, (Ended::Refused, severity, "denied", OTHER))
 }
 
+/// The rows of failures of tools, and of what else runs as they do.
+#[rustfmt::skip]
+fn meaning_of_tool(error: &ToolError) -> Meaning {
+    use Form::{Arguments, Error, Result};
+    use Outcome::{Failed, Invalid};
+    use Severity::{Error as Fault, Warning};
+    match error {
+        ToolError::Rejected(_) => row((INVALID_PARAMS, Arguments), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", "invalid_arguments")),
+        ToolError::TimedOut => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
+        ToolError::Failed(_) => row((FAILED, Result), Failed, DONE, (Ended::Error, Warning, "handler", "tool_error")),
+        ToolError::Crashed { .. } => row((FAILED, Result), Failed, MAYBE_DONE, (Ended::Crashed, Fault, "crashed", "crashed")),
+        ToolError::Unavailable { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "unavailable", "unavailable")),
+        ToolError::Lost { .. } => row((FAILED, Result), Outcome::Unknown, MAYBE_DONE, (Ended::Crashed, Fault, "lost", "lost")),
+        ToolError::Busy { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "busy", "busy")),
+        ToolError::Suspended { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "suspended", "suspended")),
+        // The runner makes a result of it, so this row is a fault of the server's.
+        ToolError::NeedsInput(_) => row((INTERNAL, Error), Failed, (Charge::Estimate, Ending::NotRun, KeyFate::Free), (Ended::Asked, Warning, "needs_input", "internal_error")),
+        // As for the next two, the runner makes a denial of it, which has the same row.
+        ToolError::Held(_) => HELD,
+        ToolError::Broken(_) => row((INTERNAL, Error), Failed, MAYBE_DONE, (Ended::Unavailable, Fault, "broken_tool", "internal_error")),
+    }
+}
+
 impl InvocationError {
     /// The one table of failures: everything that follows from one but the words, which
     /// `answer.rs` has.
@@ -208,27 +231,15 @@ impl InvocationError {
             Self::Invalid(_) => row((INVALID_PARAMS, Arguments), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", OTHER)),
             Self::TimedOut(_) => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
             Self::Stopped(_) => row((TIMED_OUT, Result), Cancelled, (Charge::Estimate, Ending::GivenUp, KeyFate::Unknown), (Ended::Cancelled, Warning, "stopped", "stopped")),
-            Self::Tool(error) => match error {
-                ToolError::Rejected(_) => row((INVALID_PARAMS, Arguments), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", "invalid_arguments")),
-                ToolError::TimedOut => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
-                ToolError::Failed(_) => row((FAILED, Result), Failed, DONE, (Ended::Error, Warning, "handler", "tool_error")),
-                ToolError::Crashed { .. } => row((FAILED, Result), Failed, MAYBE_DONE, (Ended::Crashed, Fault, "crashed", "crashed")),
-                ToolError::Unavailable { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "unavailable", "unavailable")),
-                ToolError::Lost { .. } => row((FAILED, Result), Outcome::Unknown, MAYBE_DONE, (Ended::Crashed, Fault, "lost", "lost")),
-                ToolError::Busy { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "busy", "busy")),
-                ToolError::Suspended { .. } => row((FAILED, Result), Failed, NOT_RUN, (Ended::Unavailable, Warning, "suspended", "suspended")),
-                // The runner makes a result of it, so this row is a fault of the server's.
-                ToolError::NeedsInput(_) => row((INTERNAL, Error), Failed, (Charge::Estimate, Ending::NotRun, KeyFate::Free), (Ended::Asked, Warning, "needs_input", "internal_error")),
-                // As for the next two, the runner makes a denial of it, which has the same row.
-                ToolError::Held(_) => HELD,
-                ToolError::Broken(_) => row((INTERNAL, Error), Failed, MAYBE_DONE, (Ended::Unavailable, Fault, "broken_tool", "internal_error")),
-            },
+            Self::Tool(error) => meaning_of_tool(error),
             Self::Read(failure) => match failure {
                 ReadFailure::NotFound => row((RESOURCE_NOT_FOUND, Error), Failed, NOT_RUN, (Ended::Error, Warning, "not_found", OTHER)),
                 ReadFailure::Range(_) => row((INVALID_PARAMS, Error), Failed, NOT_RUN, (Ended::Invalid, Warning, "invalid_range", OTHER)),
                 // As for tools.
                 ReadFailure::NeedsInput(_) => row((INTERNAL, Error), Failed, NOT_RUN, (Ended::Asked, Warning, "needs_input", OTHER)),
                 ReadFailure::Held(_) => HELD,
+                ReadFailure::Handler(error) => meaning_of_tool(error),
+                ReadFailure::Told(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Error, Warning, "handler", OTHER)),
                 ReadFailure::Unreadable(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Unavailable, Fault, "unreadable_resource", OTHER)),
             },
             Self::Prompt(failure) => match failure {
@@ -236,6 +247,8 @@ impl InvocationError {
                 // As for tools.
                 PromptFailure::NeedsInput(_) => row((INTERNAL, Error), Failed, NOT_RUN, (Ended::Asked, Warning, "needs_input", OTHER)),
                 PromptFailure::Held(_) => HELD,
+                PromptFailure::Handler(error) => meaning_of_tool(error),
+                PromptFailure::Told(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Error, Warning, "handler", OTHER)),
                 PromptFailure::Broken(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Unavailable, Fault, "broken_prompt", OTHER)),
             },
         }
@@ -411,12 +424,20 @@ mod tests {
                 InvocationError::Read(ReadFailure::Unreadable("x".into())),
             ),
             (
+                "a resource whose handler says why it cannot be read",
+                InvocationError::Read(ReadFailure::Told(String::new())),
+            ),
+            (
                 "a prompt's arguments make no sense",
                 InvocationError::Prompt(arguments),
             ),
             (
                 "a prompt that cannot be filled in",
                 InvocationError::Prompt(PromptFailure::Broken("x".into())),
+            ),
+            (
+                "a prompt whose handler says why it cannot be filled in",
+                InvocationError::Prompt(PromptFailure::Told(String::new())),
             ),
             (
                 "a prompt's questions that nobody asks",
@@ -457,12 +478,16 @@ mod tests {
                 | ReadFailure::Range(_)
                 | ReadFailure::NeedsInput(_)
                 | ReadFailure::Held(_)
+                | ReadFailure::Told(_)
+                | ReadFailure::Handler(_)
                 | ReadFailure::Unreadable(_),
             )
             | InvocationError::Prompt(
                 PromptFailure::Arguments(_)
                 | PromptFailure::NeedsInput(_)
                 | PromptFailure::Held(_)
+                | PromptFailure::Told(_)
+                | PromptFailure::Handler(_)
                 | PromptFailure::Broken(_),
             ) => {}
         }

@@ -1,7 +1,7 @@
 //! Resources of the server, for handlers that read them on behalf of their callers.
 
 use crate::{
-    invocation::{Invocation, Invoked, failure::InvocationError},
+    invocation::{Invocation, Invoked, Target, failure::InvocationError},
     names::{caller_of, resource_capability},
     offer::Offer,
 };
@@ -14,12 +14,17 @@ use mcp_service::{RequestCx, Service};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Reads resources as the caller of a tool: each read is an invocation like any other.
+/// Most reads one within another.
+const MAX_DEPTH: u8 = 8;
+
+/// Reads resources as the caller of a tool, a resource or a prompt: each read is an invocation like any other.
 pub(crate) struct OwnResources<S, Q> {
     invocations: Arc<S>,
     governor: Arc<Governor<Q>>,
     offer: Arc<Offer>,
     cx: RequestCx,
+    /// Number of reads that this one would be within.
+    depth: u8,
 }
 
 impl<S, Q> OwnResources<S, Q>
@@ -39,21 +44,32 @@ where
             governor: Arc::clone(governor),
             offer: Arc::clone(offer),
             cx: cx.within(),
+            depth: 0,
         })
     }
 
-    /// Gives `invocation` a way to read resources, if its tool takes the context of its calls.
+    /// Gives `invocation` a way to read resources, if its handler takes the context of its calls.
     pub(crate) fn for_call(
         invocations: &Arc<S>,
         governor: &Arc<Governor<Q>>,
         cx: &RequestCx,
         mut invocation: Invocation,
     ) -> Invocation {
-        let tool = invocation.tool.as_ref();
-        if tool.is_some_and(|it| it.tool.takes_context()) {
+        if takes_context(&invocation) {
             invocation.reads = Some(Self::of(invocations, governor, cx, &invocation.offer));
         }
         invocation
+    }
+}
+
+fn takes_context(invocation: &Invocation) -> bool {
+    match &invocation.target {
+        Target::Tool(_) => {
+            let tool = invocation.tool.as_ref();
+            tool.is_some_and(|it| it.tool.takes_context())
+        }
+        Target::Resource(read) => invocation.offer.resources().takes_context(&read.uri),
+        Target::Prompt(name, _) => invocation.offer.prompts().takes_context(name),
     }
 }
 
@@ -77,7 +93,21 @@ where
                 uri: uri.clone(),
                 ..ReadResource::default()
             };
-            let invocation = Invocation::resource(Arc::clone(&self.offer), read, asked);
+            let mut invocation = Invocation::resource(Arc::clone(&self.offer), read, asked);
+            if takes_context(&invocation) {
+                if MAX_DEPTH <= self.depth {
+                    return Err(format!(
+                        "{uri} was not read: resources that read one another may do so {MAX_DEPTH} deep"
+                    ));
+                }
+                invocation.reads = Some(Arc::new(Self {
+                    invocations: Arc::clone(&self.invocations),
+                    governor: Arc::clone(&self.governor),
+                    offer: Arc::clone(&self.offer),
+                    cx: self.cx.within(),
+                    depth: self.depth + 1,
+                }));
+            }
             match self.invocations.call(&self.cx, invocation).await {
                 Ok(Invoked::Resource(result)) => Ok(json!({ "contents": result.contents })),
                 Ok(_) => Err(format!("{uri} cannot be read here: it asks for something")),

@@ -121,6 +121,10 @@ impl Resources for CombinedResources {
         }
     }
 
+    fn takes_context(&self, uri: &str) -> bool {
+        self.parts.iter().any(|part| part.takes_context(uri))
+    }
+
     fn skills(&self) -> Option<&SkillIndex> {
         self.skills.as_ref()
     }

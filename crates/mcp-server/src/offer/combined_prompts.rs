@@ -100,6 +100,10 @@ impl Prompts for CombinedPrompts {
         }
     }
 
+    fn takes_context(&self, name: &str) -> bool {
+        self.parts.iter().any(|part| part.takes_context(name))
+    }
+
     fn complete(&self, request: &Complete) -> Option<Vec<String>> {
         match &request.reference {
             CompletionReference::Prompt { name } => self.part(name)?.0.complete(request),

@@ -1,6 +1,6 @@
 //! Prompts on offer.
 
-use adapter_tools::{Answers, Askable, Needed, ToolCx};
+use adapter_tools::{Answers, Askable, Needed, ToolCx, ToolError};
 use futures_util::future::BoxFuture;
 use ledger::Digest;
 use mcp_protocol::model::{Complete, Completion, CompletionReference, GetPromptResult, Prompt};
@@ -17,6 +17,11 @@ pub trait Prompts: fmt::Debug + Send + Sync {
     fn get(&self, _cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
         let why = "there is no such prompt".to_owned();
         Box::pin(std::future::ready(Err(PromptFailure::Arguments(why))))
+    }
+
+    /// True if filling in a prompt may read resources, on behalf of its caller.
+    fn takes_context(&self, _name: &str) -> bool {
+        false
     }
 
     /// Completions of an argument of a prompt or of a resource template, best first; `None` for a
@@ -101,6 +106,12 @@ pub enum PromptFailure {
     /// The prompt is held back, as was found out when it was asked for. The reason is for operators.
     #[error("the prompt is held back: {0}")]
     Held(String),
+    /// The prompt cannot be filled in, for a reason that its handler tells the client.
+    #[error("{0}")]
+    Told(String),
+    /// What fills in prompts was late, too busy or lost, as it can be for a tool.
+    #[error(transparent)]
+    Handler(ToolError),
     /// The prompt is broken, which no client can help.
     #[error("the prompt cannot be filled in")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -2,7 +2,7 @@
 
 use crate::{clock::rfc3339, offer::skills::SkillIndex};
 use adapter_skills::{Content, ReadError, Skill, SkillCatalog, SkillFilter, SkillPattern};
-use adapter_tools::{Needed, ToolCx};
+use adapter_tools::{Needed, ToolCx, ToolError};
 use futures_util::future::BoxFuture;
 use ledger::Digest;
 use mcp_protocol::model::{
@@ -71,6 +71,11 @@ pub trait Resources: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(heard))
     }
 
+    /// True if a read of what is at `uri` may read other resources, on behalf of its caller.
+    fn takes_context(&self, _uri: &str) -> bool {
+        false
+    }
+
     /// The skills among them, if they are of a kind that has any; clients are told whether it is.
     fn skills(&self) -> Option<&SkillIndex> {
         None
@@ -125,6 +130,12 @@ pub enum ReadFailure {
     /// The resource is held back, as was found out when it was read. The reason is for operators.
     #[error("the resource is held back: {0}")]
     Held(String),
+    /// The resource cannot be read, for a reason that its handler tells the client.
+    #[error("{0}")]
+    Told(String),
+    /// What carries out reads was late, too busy or lost, as it can be for a tool.
+    #[error(transparent)]
+    Handler(ToolError),
     /// The resource cannot be read, which no client can help.
     #[error("the resource cannot be read")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -134,6 +134,8 @@ impl Service<Admitted<Invocation>> for Runner {
                     Ok(result) => Ok(Invoked::Resource(result)),
                     Err(ReadFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
                     Err(ReadFailure::Held(why)) => Err(InvocationError::Denied(Denial::held(why))),
+                    // As late as a tool is, and as busy.
+                    Err(ReadFailure::Handler(error)) => Err(InvocationError::Tool(error)),
                     Err(failure) => Err(InvocationError::Read(failure)),
                 }
             }
@@ -154,6 +156,7 @@ impl Service<Admitted<Invocation>> for Runner {
                     Err(PromptFailure::Held(why)) => {
                         Err(InvocationError::Denied(Denial::held(why)))
                     }
+                    Err(PromptFailure::Handler(error)) => Err(InvocationError::Tool(error)),
                     Err(failure) => Err(InvocationError::Prompt(failure)),
                 }
             }

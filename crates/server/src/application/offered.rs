@@ -29,6 +29,35 @@ fn is_not_found(failure: &Failure) -> bool {
     matches!(exception, Some("LookupError" | "FileNotFoundError"))
 }
 
+/// Failure of a handler, by what the client hears of it.
+enum Told {
+    /// The failure, which is none of the handler's own.
+    Handler(ToolError),
+    /// Words that the handler has for the client.
+    Client(String),
+    /// Nothing but that there is one: the words are for the log.
+    Nobody(ToolError),
+}
+
+fn told(error: ToolError) -> Told {
+    match error {
+        ToolError::TimedOut
+        | ToolError::Crashed { .. }
+        | ToolError::Unavailable { .. }
+        | ToolError::Lost { .. }
+        | ToolError::Busy { .. }
+        | ToolError::Suspended { .. } => Told::Handler(error),
+        ToolError::Failed(failure) if is_for_client(&failure) => Told::Client(failure.message),
+        error => Told::Nobody(error),
+    }
+}
+
+/// Returns true if a handler has raised one of the exceptions that have words for the client.
+fn is_for_client(failure: &Failure) -> bool {
+    let details = failure.details.as_ref();
+    details.is_some_and(|it| it["kind"] == "told")
+}
+
 /// Resources of the application, and families of them.
 #[derive(Debug)]
 pub(super) struct AppResources {
@@ -37,6 +66,8 @@ pub(super) struct AppResources {
     resources: Vec<AppResource>,
     templates: Vec<ResourceTemplate>,
     families: Vec<(AppResource, UriTemplate)>,
+    /// True if some of them take the context of their reads.
+    take_context: bool,
 }
 
 impl AppResources {
@@ -46,6 +77,7 @@ impl AppResources {
         if all.is_empty() {
             return None;
         }
+        let take_context = all.iter().any(|it| it.takes_context);
         let (families, resources): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|it| it.is_template);
         let families = families.into_iter().filter_map(|it| {
@@ -65,6 +97,7 @@ impl AppResources {
             resources,
             templates: families.iter().map(|(it, _)| template(it)).collect(),
             families,
+            take_context,
         })
     }
 
@@ -180,6 +213,10 @@ impl Resources for AppResources {
         Some(self.find(uri)?.2)
     }
 
+    fn takes_context(&self, uri: &str) -> bool {
+        self.take_context && self.find(uri).is_some_and(|it| it.0.takes_context)
+    }
+
     fn read(
         self: Arc<Self>,
         read: ReadResource,
@@ -209,7 +246,13 @@ impl Resources for AppResources {
                 Err(ToolError::Failed(failure)) if is_not_found(&failure) => {
                     return Err(ReadFailure::NotFound);
                 }
-                Err(error) => return Err(ReadFailure::Unreadable(error.into())),
+                Err(error) => {
+                    return Err(match told(error) {
+                        Told::Handler(error) => ReadFailure::Handler(error),
+                        Told::Client(why) => ReadFailure::Told(why),
+                        Told::Nobody(error) => ReadFailure::Unreadable(error.into()),
+                    });
+                }
             };
             let said: ReadAnswer = serde_json::from_value(answer)
                 .map_err(|error| ReadFailure::Unreadable(error.into()))?;
@@ -322,6 +365,11 @@ impl Prompts for AppPrompts {
             .clone()
     }
 
+    fn takes_context(&self, name: &str) -> bool {
+        let mut prompts = self.prompts.iter();
+        prompts.any(|it| it.name == name && it.takes_context)
+    }
+
     fn get(&self, cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
         Box::pin(async move {
             let arguments_failed = |why: &dyn Display| PromptFailure::Arguments(why.to_string());
@@ -337,7 +385,11 @@ impl Prompts for AppPrompts {
                     let all = invalid.violations().iter().map(ToString::to_string);
                     Err(PromptFailure::Arguments(all.collect::<Vec<_>>().join("; ")))
                 }
-                Err(error) => Err(PromptFailure::Broken(error.into())),
+                Err(error) => Err(match told(error) {
+                    Told::Handler(error) => PromptFailure::Handler(error),
+                    Told::Client(why) => PromptFailure::Told(why),
+                    Told::Nobody(error) => PromptFailure::Broken(error.into()),
+                }),
             }
         })
     }
