@@ -109,7 +109,7 @@ pub enum PromptFailure {
     /// The prompt cannot be filled in, for a reason that its handler tells the client.
     #[error("{0}")]
     Told(String),
-    /// What fills in prompts was late, too busy or lost, as it can be for a tool.
+    /// The handler was late, too busy or lost, as it can be for a tool.
     #[error(transparent)]
     Handler(ToolError),
     /// The prompt is broken, which no client can help.

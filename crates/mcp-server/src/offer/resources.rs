@@ -133,7 +133,7 @@ pub enum ReadFailure {
     /// The resource cannot be read, for a reason that its handler tells the client.
     #[error("{0}")]
     Told(String),
-    /// What carries out reads was late, too busy or lost, as it can be for a tool.
+    /// The handler was late, too busy or lost, as it can be for a tool.
     #[error(transparent)]
     Handler(ToolError),
     /// The resource cannot be read, which no client can help.

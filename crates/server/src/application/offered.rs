@@ -35,7 +35,7 @@ enum Told {
     Handler(ToolError),
     /// Words that the handler has for the client.
     Client(String),
-    /// Nothing but that there is one: the words are for the log.
+    /// The failure, whose words are for the log alone.
     Nobody(ToolError),
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 const MAX_URI: usize = 2048;
 /// Most steps of one comparison.
 const MAX_STEPS: usize = 20_000;
-/// How often a value may have been encoded.
+/// Most times that a value may have been encoded.
 const MAX_DECODED: usize = 4;
 /// Characters that stay as they are in a value (RFC 3986, 2.3).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
