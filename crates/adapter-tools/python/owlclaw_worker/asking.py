@@ -163,7 +163,11 @@ class Questions:
                 return
             questions, self._unsent = self._unsent, {}
             self._open.update(questions)
-        self._call.emit({"type": "ask", "id": self._call.id, "questions": questions})
+        try:
+            self._call.emit({"type": "ask", "id": self._call.id, "questions": questions})
+        except BaseException as error:
+            # Whoever waits for what could not be asked must hear of it.
+            self._fail(questions, error)
 
     def take(self, frame):
         """Take the answers of a frame."""
@@ -179,6 +183,15 @@ class Questions:
             else:
                 kind = LookupError if key.startswith("read") else CannotAsk
                 answer.set_exception(kind(frame["errors"][key]))
+        self._send()
+
+    def _fail(self, keys, error):
+        with self._lock:
+            answers = [self._asked.pop(key, None) for key in keys]
+            self._open.difference_update(keys)
+        for answer in answers:
+            if answer is not None and answer.set_running_or_notify_cancel():
+                answer.set_exception(error)
         self._send()
 
     def give_up(self):

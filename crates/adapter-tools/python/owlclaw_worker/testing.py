@@ -11,6 +11,7 @@ schemas of a tool is refused, and nothing is governed or recorded.
 """
 
 import asyncio
+import collections.abc
 import contextlib
 import contextvars
 import inspect
@@ -54,6 +55,7 @@ class _Call:
         self.client = client
         self.frames = []
         self.reading = []
+        self.failure = None  # what a callback of the test has raised
 
     async def _read(self, frame):
         uri, key = frame["uri"], frame["key"]
@@ -73,12 +75,25 @@ class _Call:
                     responses[key] = self.client.answer(question)
                 except owlclaw_worker.CannotAsk as error:
                     errors[key] = str(error)
+                except BaseException as error:
+                    self.failure = error
+                    raise
             self.asks.take({"responses": responses, "errors": errors})
         elif frame["type"] == "read":
             # Held on to: a loop keeps no task alive.
             self.reading.append(asyncio.get_running_loop().create_task(self._read(frame)))
         else:
             self.frames.append(frame)
+
+
+_SIGNATURES = {"elicit": "(message, schema_or_url)", "sample": "(params)"}
+
+
+def _kind_of(said):
+    if inspect.iscoroutine(said):
+        said.close()  # Else Python warns that it was never awaited.
+        return "coroutine; write it with `def`"
+    return type(said).__name__
 
 
 class Client:
@@ -91,9 +106,16 @@ class Client:
         sample: typing.Optional[typing.Callable[..., typing.Any]] = None,
         roots: typing.Optional[typing.Sequence[str]] = None,
     ) -> None:
-        """A client that answers questions: `elicit(message, schema_or_url)` returns the content of a form, `True`, or
-        `None` to decline; `sample(params)` returns a text; `roots` are URIs. What is left out it cannot be asked.
+        """A client that answers questions: `elicit(message, schema_or_url)` returns the content of a form (a dictionary),
+        `True` to accept an address or a form without content, or `None` to decline; `sample(params)` returns a text;
+        `roots` are URIs. What is left out it cannot be asked. What a function raises, a failing `assert` too, the call raises.
         """
+        for name, function in (("elicit", elicit), ("sample", sample)):
+            if function is not None and not callable(function):
+                raise TypeError("%s is a function, %s: not a %s" % (name, _SIGNATURES[name], type(function).__name__))
+        if roots is not None and (isinstance(roots, (str, bytes)) or not isinstance(roots, collections.abc.Iterable)):
+            raise TypeError("roots is a list of URIs, not a %s" % type(roots).__name__)
+        roots = None if roots is None else [str(uri) for uri in roots]
         self._elicit, self._sample, self._roots = elicit, sample, roots
         application = load.Application(app, "", [])
         self._app = app
@@ -112,9 +134,17 @@ class Client:
             said = self._elicit(question["message"], question.get("schema", question.get("url")))
             if said is None or said is False:
                 return {"action": "decline"}
-            return {"action": "accept", **({"content": said} if kind == "form" else {})}
+            if said is True:
+                return {"action": "accept", **({"content": {}} if kind == "form" else {})}
+            if kind == "form" and isinstance(said, dict):
+                # What a client sends is JSON.
+                return {"action": "accept", "content": json.loads(protocol.encode_value(said))}
+            wanted = "a dictionary, True or None" if kind == "form" else "True or None"
+            raise TypeError("elicit%s returns %s: not a %s" % (_SIGNATURES["elicit"], wanted, _kind_of(said)))
         if kind == "sample" and self._sample is not None:
             text = self._sample(question["params"])
+            if not isinstance(text, str):
+                raise TypeError("sample%s returns a text: not a %s" % (_SIGNATURES["sample"], _kind_of(text)))
             return {"role": "assistant", "model": "test", "content": {"type": "text", "text": text}}
         if kind == "roots" and self._roots is not None:
             return {"roots": [{"uri": uri} for uri in self._roots]}
@@ -296,6 +326,17 @@ class _Serving:
 async def _carried_out(handler, arguments, call):
     """What a handler answers, run as a worker runs it."""
 
+    try:
+        value = await _run(handler, arguments, call)
+    finally:
+        call.finished = True
+        if call.failure is not None:
+            # Whatever the handler has made of it, the test has failed.
+            raise call.failure
+    return value
+
+
+async def _run(handler, arguments, call):
     def invoke():
         owlclaw_worker._current_call.set(call)
         return handler.invoke(arguments, call.context)
@@ -317,7 +358,6 @@ async def _carried_out(handler, arguments, call):
         if inspect.isawaitable(value):
             context.run(owlclaw_worker._current_call.set, call)
             value = await value
-    call.finished = True
     return value
 
 

@@ -66,6 +66,10 @@ async def careful(ctx: Context):
 async def careless(ctx: Context):
     await ctx.sample("hi")
 
+@app.handler("unsayable")
+async def unsayable(ctx: Context):
+    return await asyncio.gather(ctx.sample("hi", include_context=object()), ctx.elicit("a?", int), return_exceptions=True)
+
 @app.handler("waits")
 async def waits(ctx: Context):
     try:
@@ -211,6 +215,11 @@ class Asking(unittest.TestCase):
         (key,) = self.asked(7, "careless")
         self.worker.send(answers(7, {}, {key: "it has not declared `sampling`"}))
         self.assertEqual(self.worker.answer(7)["kind"], "not_askable")
+
+    def test_what_cannot_be_written_fails_where_it_is_asked(self):
+        self.worker.send(call_frame(13, "unsayable"))
+        frame = self.worker.answer(13)
+        self.assertEqual((frame["type"], frame["kind"]), ("error", "unserializable"))
 
     def test_a_cancelled_handler_waits_no_longer(self):
         for call_id, name in ((8, "waits"), (9, "blocking")):

@@ -57,6 +57,25 @@ def sent_along(ctx: Context):
     return None if meta is None else [meta.progress_token, meta.model_extra, hasattr(meta, "other"), meta["user"]]
 
 
+@app.handler("asks")
+async def asks(ctx: Context, what: str = "form"):
+    if what == "form":
+        return (await ctx.elicit("Who?", int)).data
+    if what == "url":
+        return (await ctx.elicit_url("Visit", "https://example.org")).action
+    if what == "roots":
+        return [one.uri for one in await ctx.list_roots()]
+    try:
+        return (await ctx.sample("hi")).text
+    except Exception as error:
+        return "swallowed %r" % error
+
+
+@app.handler("asks in a thread")
+def asks_in_a_thread(ctx: Context):
+    return asyncio.run(ctx.elicit("Who?", int)).data
+
+
 @app.handler("fails")
 def fails():
     raise LookupError("no such thing")
@@ -236,10 +255,46 @@ class Testing(unittest.TestCase):
         client = Client(app)
         with self.assertRaisesRegex(LookupError, "no such thing"):
             client.call("fails")
-        with self.assertRaisesRegex(LookupError, "there is no tool named 'lost'; there are draws"):
+        with self.assertRaisesRegex(LookupError, "there is no tool named 'lost'; there are .*draws"):
             client.call("lost")
         with self.assertRaisesRegex(Exception, "day"):
             client.call("due", {"day": "2026-02-30"})
+
+    def test_questions_are_answered_by_functions(self):
+        client = Client(app, elicit=lambda message, schema: {"value": 7}, sample=lambda params: "hello", roots=("file:///a",))
+        self.assertEqual(client.call("asks").value, 7)
+        self.assertEqual(client.call("asks in a thread").value, 7)
+        self.assertEqual(client.call("asks", {"what": "sample"}).value, "hello")
+        self.assertEqual(client.call("asks", {"what": "roots"}).value, ["file:///a"])
+        self.assertEqual(Client(app, elicit=lambda message, url: True).call("asks", {"what": "url"}).value, "accept")
+
+    def test_what_an_answering_function_raises_the_call_raises(self):
+        class Failed(BaseException):
+            """As those of pytest are."""
+
+        def fails(*_):
+            raise Failed("not what was expected")
+
+        async def later_on(*_):
+            return "hello"
+
+        client = Client(app, elicit=fails, sample=fails)
+        for name, arguments in (("asks", {}), ("asks in a thread", {}), ("asks", {"what": "sample"})):
+            with self.assertRaisesRegex(Failed, "not what was expected"):
+                client.call(name, arguments)
+        for client, what, why in (
+            (Client(app, elicit=lambda *_: "x"), "form", r"elicit\(message, schema_or_url\) returns a dictionary, True or None: not a str"),
+            (Client(app, elicit=lambda *_: {}), "url", "returns True or None: not a dict"),
+            (Client(app, sample=lambda _: {}), "sample", r"sample\(params\) returns a text: not a dict"),
+            (Client(app, sample=later_on), "sample", "not a coroutine; write it with `def`"),
+        ):
+            with self.assertRaisesRegex(TypeError, why):
+                client.call("asks", {"what": what})
+
+    def test_what_cannot_answer_is_refused_at_once(self):
+        for wrong in ({"elicit": {"value": 7}}, {"sample": "hello"}, {"roots": 5}, {"roots": "file:///a"}):
+            with self.assertRaisesRegex(TypeError, "%s is a " % list(wrong)[0]):
+                Client(app, **wrong)
 
     def test_tools_are_described(self):
         tools = {tool["name"]: tool for tool in Client(app).tools()}
