@@ -20,17 +20,22 @@ _PR_SET_CHILD_SUBREAPER = 36
 _MADV_WIPEONFORK = 18
 
 
-def _load_prctl():
+def _load(name):
     try:
         import ctypes
 
-        return ctypes.CDLL(None, use_errno=True).prctl
+        return getattr(ctypes.CDLL(None, use_errno=True), name)
     except (ImportError, OSError, AttributeError):
         return None
 
 
 # Loaded once, before any fork.
-_prctl = _load_prctl() if LINUX else None
+_prctl = _load("prctl") if LINUX else None
+_mallopt = _load("mallopt") if LINUX else None  # of the C library of GNU alone
+
+_M_ARENA_MAX = -8
+# Python's own lock keeps most threads from allocating at the same time.
+_ARENAS = 2
 
 
 def lead_group():
@@ -62,6 +67,10 @@ def limit_memory(limit):
     size = _address_space()
     if size is not None and size >= limit:
         raise ValueError("the limit is %d bytes, and the process takes %d before its first call" % (limit, size))
+    if _mallopt is not None:
+        # Each arena takes 64 MiB of addresses, used or not, and by itself nearly every thread would have one.
+        # Stacks stay as large as they are: what nests deeply in C, such as a parser, counts on it.
+        _mallopt(_M_ARENA_MAX, _ARENAS)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 

@@ -310,8 +310,10 @@ class Worker:
             call.gate = threading.Lock()
             try:
                 self._threads.take(call)
-            except RuntimeError as error:
-                self._finish(call, None, error)
+            except threads.Busy as error:
+                call.finished = True
+                del self._active[call.id]
+                self._reply(protocol.error_frame(call.id, "busy", message=str(error)))
 
     def _take_answers(self, frame):
         call = self._active.get(frame["id"])

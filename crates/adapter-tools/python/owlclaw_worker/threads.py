@@ -1,6 +1,7 @@
 """Threads that run synchronous handlers, so that the event loop goes on meanwhile.
 
-There are as many as calls run at once, which the server bounds. A thread cannot be stopped from outside:
+There are as many as calls run at once, which the server bounds, and fewer where no more can be started: with a
+bound of memory, say. Then calls wait for a thread. A thread cannot be stopped from outside:
 a cancelled call gets `Interrupted` at its next step in Python. `time.sleep` is cut short for it; until another
 wait in the kernel, such as for a socket, has ended, nothing reaches it, and the server lets it be.
 """
@@ -24,6 +25,10 @@ except (ImportError, AttributeError):  # An interpreter without it: calls go on 
     _raise_in = None
 
 
+class Busy(Exception):
+    """There is no thread for a call, and none can be started."""
+
+
 class Threads:
     """Threads for calls, started when all others are busy and kept afterwards."""
 
@@ -31,19 +36,38 @@ class Threads:
         self._run = run
         self._calls = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0
+        self._idle = 0  # below zero where calls wait for a thread
+        self._count = 0
+        self._is_told = False
 
     def take(self, call):
-        """Have a thread run `call`, in a copy of the current context."""
+        """Have a thread run `call`, in a copy of the current context. Raises `Busy`."""
         context = contextvars.copy_context()
         with self._lock:
-            is_needed = self._idle == 0
-            if not is_needed:
+            is_needed = self._idle <= 0
+        if not (is_needed and self._start()):
+            with self._lock:
+                # Those that exist do not end.
                 self._idle -= 1
-        if is_needed:
-            # Raises if there can be no more threads.
-            threading.Thread(target=self._work, name="owlclaw-handler", daemon=True).start()
         self._calls.put((call, context))
+
+    def _start(self):
+        """Start a thread; returns whether there is one more."""
+        try:
+            threading.Thread(target=self._work, name="owlclaw-handler", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            if not self._count:
+                raise Busy("no thread can be started for a synchronous handler: %s" % error) from None
+            if not self._is_told:
+                self._is_told = True
+                print(
+                    "%d threads run synchronous handlers, and no more can be started (%s): further calls wait for one; "
+                    "a larger workers.max_memory_bytes or a lower workers.threads spares them that" % (self._count, error),
+                    file=sys.stderr,
+                )
+            return False
+        self._count += 1
+        return True
 
     def _work(self):
         while True:

@@ -266,6 +266,39 @@ def fine(): return "fine"
 
 
 class Files(unittest.TestCase):
+    @linux_only
+    def test_calls_wait_for_a_thread_where_no_more_can_be_started(self):
+        text = HEAD + """
+import asyncio, resource, threading
+OPEN = threading.Event()
+
+@app.handler("waits")
+def waits():
+    # Arenas of the C library are made where several threads allocate at once.
+    kept = [bytearray(20000) for _ in range(50)]
+    return OPEN.wait(60) and len(kept)
+
+@app.handler("opens")
+async def opens():
+    OPEN.set()
+
+@app.handler("tightens")
+async def tightens():
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 20, resource.getrlimit(resource.RLIMIT_AS)[1]))
+"""
+        with WorkerProcess(text, memory=384 << 20, threads=64) as worker:
+            worker.ready()
+            for number in range(1, 61):
+                worker.call(number, "waits")
+            worker.call(100, "opens")
+            frames = [worker.frame() for _ in range(61)]
+            self.assertEqual([one for one in frames if one["type"] != "result"], [])
+            self.assertIn("further calls wait for one", worker.output("stderr"))
+        with WorkerProcess(text, threads=64) as worker:
+            worker.ready()
+            worker.result(1, "tightens")
+            self.assertEqual(worker.error(2, "waits")["kind"], "busy")
+
     def test_sources_of_the_application_are_named_and_installed_packages_are_not(self):
         files = {
             "app.py": "import sys\nsys.path.append('venv/lib/site-packages')\nimport ours.inner, theirs\n" + HEAD,

@@ -8,7 +8,7 @@ use super::{
     },
     launcher::send,
     log_pipes, money,
-    scheduler::{Answer, Place},
+    scheduler::{Answer, BUSY, Place},
     worker::Worker,
 };
 use crate::{Failure, InvalidArguments, LogLevel, Needed, ToolCx, ToolError, ToolOutput};
@@ -250,6 +250,7 @@ fn failure(error: ErrorFrame) -> Answer {
             let why = format!("the application has no such handler: {message}");
             return Err(ToolError::broken(why));
         }
+        "busy" => return Err(ToolError::Busy { retry_after: BUSY }),
         // Annotations can say more than the schema made from them.
         "invalid_arguments" => {
             return Err(ToolError::Rejected(InvalidArguments::because(message)));
@@ -357,4 +358,16 @@ fn log(entry: &LogFrame, request_id: Option<&str>) {
         "debug" => tracing::debug!(target: "python", request_id, "{line}"),
         _ => tracing::info!(target: "python", request_id, "{line}"),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_no_thread_could_be_started_for_was_not_begun() {
+        let frame = r#"{"id":1,"kind":"busy","exception":"","message":"no thread","traceback":""}"#;
+        let answer = failure(serde_json::from_str(frame).unwrap());
+        assert!(matches!(answer, Err(ToolError::Busy { .. })));
+    }
 }

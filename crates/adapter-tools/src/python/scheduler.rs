@@ -30,7 +30,7 @@ use tokio::{
 const SHARE: usize = 3;
 
 /// Time after which to retry a call that was refused because too many wait.
-const BUSY: Duration = Duration::from_secs(1);
+pub(super) const BUSY: Duration = Duration::from_secs(1);
 
 /// Answer to a call.
 pub(super) type Answer = Result<ToolOutput, ToolError>;
