@@ -90,6 +90,7 @@ def input_schema(signature, documented):
         root["additionalProperties"] = signature.session is not None and not properties
     if generator.definitions:
         root["$defs"] = generator.definitions
+    signature.problems.extend(generator.problems)
     return root
 
 
@@ -164,6 +165,7 @@ class Generator:
 
     def __init__(self, output=False):
         self.definitions = {}
+        self.problems = []  # warnings for whoever wrote the types
         self._output = output
         self._names = {}
         self._aliases = {}  # the aliases being written out, and their names if they contain themselves
@@ -197,7 +199,7 @@ class Generator:
     def _adapted(self, adapter, hint, metadata):
         name = self._free_name(hints.class_of(hint) or object)
         try:
-            schema = protocol.to_plain(adapter.json_schema(ref_template="#/$defs/" + name + ".{model}"))
+            schema = _plain(adapter.json_schema(ref_template="#/$defs/" + name + ".{model}"))
         except Exception:
             return _annotated({}, metadata)  # What pydantic cannot describe, it validates all the same.
         for part, value in schema.pop("$defs", {}).items():
@@ -432,7 +434,7 @@ class Generator:
             said = notes.get(member.name) or {}
             for keyword, kind in (("description", str), ("title", str), ("examples", list)):
                 if isinstance(said.get(keyword), kind) and keyword not in schema:
-                    schema = {**schema, keyword: protocol.to_plain(said[keyword])}
+                    schema = _plain({**schema, keyword: said[keyword]})
             text = documented.parameters.get(member.name)
             if text and "description" not in schema:
                 schema = {**schema, "description": text}
@@ -503,10 +505,12 @@ class Generator:
             schema = describe(
                 ref_template="#/$defs/" + name + ".{model}", mode="serialization" if self._output else "validation"
             )
-            schema = protocol.to_plain(schema)
-        except Exception:
+            schema = _plain(schema)
+        except Exception as error:
             # A model with members that pydantic itself cannot describe.
             schema = {"type": "object"} if hints.is_pydantic(cls) else {}
+            why = str(error).partition("\n")[0]
+            self.problems.append("no schema could be made of %s: %s: %s" % (cls.__name__, type(error).__name__, why))
         if self._output:
             schema = _as_written(schema)
         for part, value in schema.pop("$defs", {}).items():
@@ -517,6 +521,43 @@ class Generator:
             schema = self.definitions[reference[len("#/$defs/") :]]
         self.definitions[name] = schema
         return {"$ref": "#/$defs/" + name}
+
+
+# Keywords whose members are names of the author's, each with a schema.
+_NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+
+# Keywords of what is shown to clients, and of lists of it.
+_SHOWN = ("default", "const")
+_LISTED = ("examples", "enum")
+
+
+def _plain(schema):
+    """A schema made by others as JSON, without the defaults, examples and bounds that JSON has no number for."""
+    if not isinstance(schema, dict):
+        return protocol.to_plain(schema)
+    made = {}
+    for keyword, value in schema.items():
+        if keyword in _NAMED and isinstance(value, dict):
+            made[keyword] = {name: _plain(one) for name, one in value.items()}
+        elif keyword in _LISTED and isinstance(value, (list, tuple)):
+            written = [one for one in value if _is_written(one)]
+            if written:
+                made[keyword] = protocol.to_plain(written)
+        elif isinstance(value, dict) and keyword not in _SHOWN:
+            made[keyword] = _plain(value)
+        elif isinstance(value, (list, tuple)) and keyword not in _SHOWN:
+            made[keyword] = [_plain(one) for one in value]
+        elif _is_written(value):
+            made[keyword] = protocol.to_plain(value)
+    return made
+
+
+def _is_written(value):
+    try:
+        protocol.to_plain(value)
+    except protocol.Unserializable:
+        return False
+    return True
 
 
 def own_docstring(cls):
@@ -643,10 +684,7 @@ def _annotated(schema, metadata):
                 schema.setdefault(keyword, text)
         examples = getattr(note, "examples", None)
         if isinstance(examples, (list, tuple)) and examples:
-            try:
-                schema.setdefault("examples", protocol.to_plain(list(examples)))
-            except protocol.Unserializable:
-                pass
+            schema = {**_plain({"examples": examples}), **schema}
         schema = _bounded(schema, note)
     return schema
 

@@ -142,6 +142,12 @@ class Bound:
         self.__dict__.update(bounds)
 
 
+def described(function):
+    """What is known of a function, and the schema of its arguments."""
+    signature = hints.Signature(function)
+    return signature, schema.input_schema(signature, {})
+
+
 def input_of(function):
     signature = hints.Signature(function)
     documented = parse(inspect.getdoc(function), [parameter.name for parameter in signature.parameters])
@@ -617,6 +623,54 @@ class Types(Checked):
         from owlclaw_worker.protocol import to_plain
 
         self.admit(result, to_plain(Order(lines=[{"sku": "ab"}])))
+
+    @unittest.skipIf(pydantic is None, "pydantic is not installed")
+    def test_numbers_that_json_lacks_cost_no_more_than_themselves(self):
+        infinity = float("inf")
+
+        class Range(pydantic.BaseModel):
+            low: float = pydantic.Field(0, description="lowest", examples=[1.5, infinity])
+            high: float = infinity
+            default: float = pydantic.Field(float("nan"), ge=-infinity)
+
+        class Query(pydantic.BaseModel):
+            sku: str = pydantic.Field(min_length=3)
+            price: Range = Range()
+
+        def find(q: Query, most: float = infinity, least: Annotated[float, pydantic.Field(examples=[infinity, 2])] = 0): ...
+
+        signature, made = described(find)
+        self.assertEqual(signature.problems, [])
+        self.assertEqual(made["properties"]["most"], {"type": "number"})
+        self.assertEqual(made["properties"]["least"], {"type": "number", "examples": [2], "default": 0})
+        self.assertEqual(made["$defs"]["Query"]["properties"]["sku"]["minLength"], 3)
+        self.assertNotIn("default", made["$defs"]["Query"]["properties"]["price"])
+        members = made["$defs"]["Query.Range"]["properties"]
+        self.assertEqual((members["low"]["default"], members["low"]["examples"]), (0, [1.5]))
+        self.assertEqual(members["high"], {"title": "High", "type": "number"})
+        self.assertEqual(members["default"], {"title": "Default", "type": "number"})
+
+    def test_examples_of_members_that_json_lacks_are_left_out(self):
+        @dataclass
+        class Range:
+            low: float = field(default=0, metadata={"description": "lowest", "examples": [float("inf"), 2]})
+
+        def find(q: Range): ...
+
+        signature, made = described(find)
+        self.assertEqual(signature.problems, [])
+        self.assertEqual(made["$defs"]["Range"]["properties"]["low"]["examples"], [2])
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic 2 is not installed")
+    def test_a_model_that_pydantic_cannot_describe_is_warned_of(self):
+        class Odd(pydantic.BaseModel):
+            call: typing.Callable[[int], int]
+
+        def find(q: Odd): ...
+
+        signature, made = described(find)
+        self.assertEqual(made["$defs"]["Odd"], {"type": "object"})
+        self.assertRegex(signature.problems[0], "no schema could be made of Odd: .*Callable")
 
     @unittest.skipIf(pydantic is None, "pydantic is not installed")
     def test_types_of_pydantic_describe_themselves(self):
