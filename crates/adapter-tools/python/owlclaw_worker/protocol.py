@@ -325,12 +325,15 @@ def _simpler(value):
     package = kind.__module__.partition(".")[0]
     if package == "pandas":
         if kind.__name__ == "DataFrame":
+            _refuse_doubles(kind, value.columns)
             return value.to_dict(orient="records")
         if callable(getattr(value, "tolist", None)):  # Series and Index
             return value.tolist()
         return str(value)  # Period, Interval
     if package == "polars" and hasattr(value, "to_dicts"):
         return value.to_dicts()
+    if package == "pyarrow":
+        _refuse_doubles(kind, getattr(value, "column_names", ()))
     if package in ("numpy", "polars", "pyarrow"):
         for name in ("tolist", "to_list", "to_pylist"):
             if callable(getattr(value, name, None)):
@@ -342,6 +345,14 @@ def _simpler(value):
     if isinstance(value, _SERIES):
         return list(value)
     raise Unserializable("a %s, which has no JSON form" % kind.__qualname__)
+
+
+def _refuse_doubles(kind, columns):
+    """Refuse a table of which a row, as an object, would have one of two values."""
+    columns = list(columns)
+    if len(set(columns)) < len(columns):
+        double = next(name for at, name in enumerate(columns) if name in columns[:at])
+        raise Unserializable("a %s with two columns named %r; rename one" % (kind.__name__, double))
 
 
 _SERIES = (collections.abc.Sequence, collections.abc.Set, collections.abc.ValuesView, collections.deque)

@@ -113,6 +113,7 @@ def fails():
         # Of the shape of pandas, which need not be installed.
         text = HEAD + """
 class DataFrame:
+    def __init__(self, *columns): self.columns = columns or ("sku", "n")
     def to_dict(self, orient):
         return {"records": [{"sku": "a", "n": math.nan}]}[orient]
 DataFrame.__module__ = "pandas.core.frame"
@@ -123,11 +124,21 @@ Series.__module__ = "pandas.core.series"
 def frame(): return DataFrame()
 @handler("nested")
 def nested(): return {"rows": DataFrame(), "totals": Series()}
+class Table:
+    column_names = ["n", "sku", "n"]
+    def to_pylist(self): return [{"n": 2, "sku": "a"}]
+Table.__module__ = "pyarrow.lib"
+@handler("doubles")
+def doubles(kind: str): return [DataFrame("sku", "n", "sku") if kind == "pandas" else Table()]
 """
         with WorkerProcess(text) as worker:
             worker.ready()
             self.assertEqual(worker.result(1, "frame"), [{"sku": "a", "n": None}])
             self.assertEqual(worker.result(2, "nested"), {"rows": [{"sku": "a", "n": None}], "totals": [1, None]})
+            for number, kind, why in ((3, "pandas", "a DataFrame with two columns named 'sku'"), (4, "pyarrow", "a Table with two columns named 'n'")):
+                error = worker.error(number, "doubles", {"kind": kind})
+                self.assertEqual(error["kind"], "unserializable")
+                self.assertIn("/0 is %s; rename one" % why, error["message"])
 
     def test_the_members_of_a_group_of_exceptions_are_told(self):
         if sys.version_info < (3, 11):
