@@ -90,6 +90,10 @@ class File(_Media):
         super().__init__(path, data, format)
         self._name = name
 
+    def _type_of(self, format):
+        # As in FastMCP.
+        return "text/plain" if format and format.lower() in ("plain", "txt", "text") else super()._type_of(format)
+
     def block(self):
         """The block of content."""
         if self.path is not None:

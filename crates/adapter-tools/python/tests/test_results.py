@@ -33,6 +33,8 @@ def file():
     return File(path="note.txt")
 @handler("bytes")
 def raw(): return b"\\xff\\x00"
+@handler("text")
+def text(): return File(data="Grüße".encode(), format="TXT", name="note")
 @handler("several")
 def several(): return ["a picture", Image(data=b"1", format="jpeg"), {"a": math.nan}]
 @handler("full")
@@ -54,6 +56,11 @@ def plain(): return ["a", 1]
                         "type": "resource",
                         "resource": {"uri": "file:///resource", "mimeType": "application/octet-stream", "blob": blob},
                     }
+                ]
+            },
+            "text": {
+                "content": [
+                    {"type": "resource", "resource": {"uri": "file:///note.txt", "mimeType": "text/plain", "text": "Grüße"}}
                 ]
             },
             "several": {

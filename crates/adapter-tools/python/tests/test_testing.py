@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import datetime
 import math
+import pathlib
 import unittest
 
 import support  # noqa: F401  (puts the package on the path)
@@ -295,6 +296,23 @@ class Testing(unittest.TestCase):
         for wrong in ({"elicit": {"value": 7}}, {"sample": "hello"}, {"roots": 5}, {"roots": "file:///a"}):
             with self.assertRaisesRegex(TypeError, "%s is a " % list(wrong)[0]):
                 Client(app, **wrong)
+
+    def test_the_example_of_the_documentation_passes(self):
+        page = pathlib.Path(__file__).resolve().parents[4] / "docs" / "handlers.md"
+        blocks = [block.partition("```")[0] for block in page.read_text(encoding="utf-8").split("```python\n")[1:]]
+        (tests,) = [block for block in blocks if "def test_prompts" in block]
+        (offered,) = [block for block in blocks if "def tones(" in block]
+        (tools,) = [block for block in blocks if '"reindex-all"' in block and "def test_" not in block]
+        documented = OwlClaw("documented")
+        documented.mount_skills("skills")
+        names = {"app": documented, "pages": lambda site: ["a", "b", "c"], "index": str}
+        for block in (tools, offered, tests.replace("from app import app\n", "")):
+            # Hints are of a later Python than the oldest.
+            exec("from __future__ import annotations\n" + block, names)
+        ran = [name for name in names if name.startswith("test_")]
+        self.assertEqual(ran, ["test_reindexing", "test_prompts"])
+        for name in ran:
+            names[name]()
 
     def test_tools_are_described(self):
         tools = {tool["name"]: tool for tool in Client(app).tools()}
