@@ -26,6 +26,7 @@ __all__ = [
     "AcceptedUrlElicitation",
     "AssistantMessage",
     "Audio",
+    "CallNext",
     "Caller",
     "CancelledElicitation",
     "CannotAsk",
@@ -42,6 +43,7 @@ __all__ = [
     "ResourceContent",
     "ResourceError",
     "Root",
+    "Tool",
     "ToolError",
     "ToolResult",
     "UserMessage",
@@ -191,7 +193,7 @@ def _number(name, value):
     return float(value) if isinstance(value, Decimal) else value
 
 
-from .around import Depends, Middleware, MiddlewareContext  # noqa: E402
+from .around import CallNext, Depends, Middleware, MiddlewareContext  # noqa: E402
 from .asking import (  # noqa: E402
     AcceptedElicitation,
     AcceptedUrlElicitation,
@@ -204,4 +206,4 @@ from .asking import (  # noqa: E402
 from .context import Context, current as get_context, headers as get_http_headers  # noqa: E402
 from .content import Audio, File, Image, ToolResult  # noqa: E402
 from .fastmcp import FastMCP  # noqa: E402
-from .offers import AssistantMessage, Message, UserMessage  # noqa: E402
+from .offers import AssistantMessage, Message, Tool, UserMessage  # noqa: E402

@@ -1,7 +1,7 @@
 from decimal import Decimal
 from typing import Any, Callable, Dict, Literal, NamedTuple, Optional, Tuple, Union
 
-from .around import Middleware as Middleware, MiddlewareContext as MiddlewareContext
+from .around import CallNext as CallNext, Middleware as Middleware, MiddlewareContext as MiddlewareContext
 from .asking import (
     AcceptedElicitation as AcceptedElicitation,
     AcceptedUrlElicitation as AcceptedUrlElicitation,
@@ -14,13 +14,14 @@ from .asking import (
 from .context import Context as Context, current as get_context, headers as get_http_headers
 from .content import Audio as Audio, File as File, Image as Image, ToolResult as ToolResult
 from .fastmcp import FastMCP as FastMCP
-from .offers import AssistantMessage as AssistantMessage, Message as Message, UserMessage as UserMessage
+from .offers import AssistantMessage as AssistantMessage, Message as Message, Tool as Tool, UserMessage as UserMessage
 
 __all__ = [
     "AcceptedElicitation",
     "AcceptedUrlElicitation",
     "AssistantMessage",
     "Audio",
+    "CallNext",
     "Caller",
     "CancelledElicitation",
     "CannotAsk",
@@ -37,6 +38,7 @@ __all__ = [
     "ResourceContent",
     "ResourceError",
     "Root",
+    "Tool",
     "ToolError",
     "ToolResult",
     "UserMessage",

@@ -5,6 +5,7 @@ The names are FastMCP's. Both run after the server has admitted the call and che
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import datetime
 import inspect
@@ -14,7 +15,7 @@ import owlclaw_worker
 
 from . import hints, streams
 
-__all__ = ["Depends", "Middleware", "MiddlewareContext"]
+__all__ = ["CallNext", "Depends", "Middleware", "MiddlewareContext"]
 
 
 class Depends:
@@ -143,6 +144,9 @@ async def _settled_within(stack, value):
 
 # Middleware
 
+_M = typing.TypeVar("_M")
+_R = typing.TypeVar("_R")
+
 
 @dataclasses.dataclass
 class Message:
@@ -154,22 +158,22 @@ class Message:
 
 
 @dataclasses.dataclass
-class MiddlewareContext:
-    """A request on its way to its handler."""
+class MiddlewareContext(typing.Generic[_M]):
+    """A request on its way to its handler. The parameter is the type of its message, for type checkers."""
 
-    message: typing.Any
+    message: _M
     method: str
     fastmcp_context: typing.Any = None
     source: str = "client"
     type: str = "request"
     timestamp: datetime.datetime = dataclasses.field(default_factory=lambda: datetime.datetime.now(datetime.timezone.utc))
 
-    def copy(self, **changes: typing.Any) -> "MiddlewareContext":
+    def copy(self, **changes: typing.Any) -> "MiddlewareContext[_M]":
         """The same with other members."""
         return dataclasses.replace(self, **changes)
 
 
-CallNext = typing.Callable[[MiddlewareContext], typing.Awaitable[typing.Any]]
+CallNext = typing.Callable[[MiddlewareContext[_M]], typing.Awaitable[_R]]
 
 
 class Middleware:
@@ -177,23 +181,23 @@ class Middleware:
     `on_request` or `on_message` for all three.
     """
 
-    async def on_message(self, context: MiddlewareContext, call_next: CallNext) -> typing.Any:
+    async def on_message(self, context: MiddlewareContext[typing.Any], call_next: CallNext[typing.Any, typing.Any]) -> typing.Any:
         """Run around calls, reads and prompts."""
         return await call_next(context)
 
-    async def on_request(self, context: MiddlewareContext, call_next: CallNext) -> typing.Any:
+    async def on_request(self, context: MiddlewareContext[typing.Any], call_next: CallNext[typing.Any, typing.Any]) -> typing.Any:
         """Run around calls, reads and prompts."""
         return await call_next(context)
 
-    async def on_call_tool(self, context: MiddlewareContext, call_next: CallNext) -> typing.Any:
+    async def on_call_tool(self, context: MiddlewareContext[typing.Any], call_next: CallNext[typing.Any, typing.Any]) -> typing.Any:
         """Run around calls of tools."""
         return await call_next(context)
 
-    async def on_read_resource(self, context: MiddlewareContext, call_next: CallNext) -> typing.Any:
+    async def on_read_resource(self, context: MiddlewareContext[typing.Any], call_next: CallNext[typing.Any, typing.Any]) -> typing.Any:
         """Run around reads of resources."""
         return await call_next(context)
 
-    async def on_get_prompt(self, context: MiddlewareContext, call_next: CallNext) -> typing.Any:
+    async def on_get_prompt(self, context: MiddlewareContext[typing.Any], call_next: CallNext[typing.Any, typing.Any]) -> typing.Any:
         """Run around uses of prompts."""
         return await call_next(context)
 
@@ -258,7 +262,8 @@ def chain(kind, name, middlewares):
                 raise PermissionError("middleware cannot lead a call to another handler: %r is not %r" % (message.name, name))
             return await go_on(message.arguments)
 
-        message = Message(name, dict(arguments), name if kind == "resource" else None)
+        # A copy: what it changes inside is told from what was sent.
+        message = Message(name, copy.deepcopy(arguments), name if kind == "resource" else None)
         return await next_of(0, MiddlewareContext(message, method, owlclaw_worker.get_context()))
 
     return run

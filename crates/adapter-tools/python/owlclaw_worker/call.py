@@ -8,7 +8,7 @@ besides, which OwlClaw would drop.
 import sys
 import typing
 
-from . import around, constraints, hints, protocol, streams
+from . import around, constraints, hints, judge, protocol, streams
 from .constraints import InvalidArgument
 from .context import current
 from .convert import converter, optional, takes_written
@@ -56,6 +56,7 @@ class Handler:
             self.run = around.filled_in(function, self.signature.dependencies, self.is_async)
         # What runs it within the middleware of its application.
         self.chain = None
+        self._wanted = None  # the schema of its arguments, once middleware has changed them
         self.check_result = None
         try:
             if not self.signature.validates_itself:
@@ -133,10 +134,27 @@ class Handler:
 
         def run(given):
             # Numbers as they were written are those of the arguments that were sent.
-            positional, keywords = self.bind(given, context, written if given == arguments else None)
+            is_changed = not judge.same(given, arguments)
+            if is_changed:
+                self._judge_changed(given, arguments)
+            positional, keywords = self.bind(given, context, None if is_changed else written)
             return self.run(*positional, **keywords)
 
         return (around.later if self.is_async else around.at_once)(self.chain, arguments, run)
+
+    def _judge_changed(self, given, sent):
+        """Judge what middleware has made of arguments, as the server has judged those that were sent."""
+        if self._wanted is None:
+            from . import describe
+
+            self._wanted = describe.input_schema(self)
+        properties, definitions = self._wanted.get("properties", {}), self._wanted.get("$defs", {})
+        for name in self._wanted.get("required", ()):
+            if name in sent and name not in given:
+                raise InvalidArgument("/" + name, "is missing")
+        for name, value in given.items():
+            if name in properties and not (name in sent and judge.same(value, sent[name])):
+                judge.check(properties[name], definitions, value, "/" + name)
 
     def bind(self, arguments, context, written=None):
         """The positional and keyword arguments for the handler. Raises `InvalidArgument`.

@@ -40,6 +40,11 @@ def describe(handler, root, warnings, uses_context=False):
     }
 
 
+def input_schema(handler):
+    """The schema of the arguments of a handler."""
+    return _input_schema(handler, {}, [])[0]
+
+
 def _input_schema(handler, documented, warnings):
     declared = declared_schema(handler.function)
     if declared is not None:

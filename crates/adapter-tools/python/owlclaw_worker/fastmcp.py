@@ -101,7 +101,9 @@ class FastMCP:
         self._handlers[name] = function
 
     def add_tool(self, function: typing.Any, **about: typing.Any) -> typing.Any:
-        """Register a function as a tool."""
+        """Register a function, or a `Tool`."""
+        if isinstance(function, offers.Tool):
+            about = {**function.about, **about}
         return offers.tool(self, self._register, function, **self._wanted(about))
 
     def remove_tool(self, name: str) -> None:

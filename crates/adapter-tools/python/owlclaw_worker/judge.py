@@ -45,7 +45,7 @@ def check(schema, definitions, value, path, depth=0):
         if not any(kind not in _TYPES or _TYPES[kind](value) for kind in kinds):
             raise InvalidArgument(path, "expected %s" % " or ".join(kinds))
     allowed = [schema["const"]] if "const" in schema else schema.get("enum")
-    if allowed is not None and not any(_same(one, value) for one in allowed):
+    if allowed is not None and not any(same(one, value) for one in allowed):
         raise InvalidArgument(path, "expected one of %s" % ", ".join(map(repr, allowed[:20])))
     for part in schema.get("allOf", ()):
         check(part, definitions, value, path, depth + 1)
@@ -82,7 +82,7 @@ def _check_items(schema, definitions, value, path, depth):
     front = schema.get("prefixItems", ())
     for at, one in enumerate(value):
         check(front[at] if at < len(front) else schema.get("items", True), definitions, one, "%s/%d" % (path, at), depth)
-    if schema.get("uniqueItems") and any(_same(one, other) for at, one in enumerate(value) for other in value[:at]):
+    if schema.get("uniqueItems") and any(same(one, other) for at, one in enumerate(value) for other in value[:at]):
         raise InvalidArgument(path, "has an item twice")
 
 
@@ -134,14 +134,14 @@ def _is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _same(one, other):
+def same(one, other):
     """Equal as JSON: 1 is 1.0, and not true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(_same(*pair) for pair in zip(one, other))
+        return len(one) == len(other) and all(same(*pair) for pair in zip(one, other))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
     return one == other
 
 

@@ -65,17 +65,37 @@ def tool(app, register, name_or_function=None, **about):
     return lambda function: _tool(app, register, function, about)
 
 
+class Tool:
+    """A function and what is said about its tool, for `add_tool` and `FastMCP(tools=...)`."""
+
+    def __init__(self, fn: typing.Callable[..., typing.Any], **about: typing.Any) -> None:
+        self.fn = fn
+        self.about = about
+        self.name: str = about.get("name") or _name_of(fn)
+
+    @classmethod
+    def from_function(cls, fn: typing.Callable[..., typing.Any], name: typing.Optional[str] = None, **about: typing.Any) -> "Tool":
+        """A tool made of a function: what else is said is what `@app.tool` takes."""
+        return cls(fn, name=name, **about)
+
+    def __repr__(self):
+        return "Tool(%r)" % self.name
+
+
 def _tool(app, register, function, about):
+    if isinstance(function, Tool):
+        about = {**function.about, **about}
     function = getattr(function, "fn", function)
     name = about.pop("name", None) or _name_of(function)
     said = {key: one for key, one in about.items() if one is not None}
     enabled = said.pop("enabled", True)
 
-    if said:
-        # A bound method takes no attributes.
+    has_other = ABOUT in getattr(function, "__dict__", {})
+    if said or has_other:
+        # A bound method takes no attributes, and a function that is another tool as well has that one's.
         given = function
 
-        if inspect.ismethod(function) or not hasattr(function, "__dict__"):
+        if inspect.ismethod(function) or not hasattr(function, "__dict__") or has_other:
             @functools.wraps(given)
             def function(*arguments, **keywords):
                 return given(*arguments, **keywords)
@@ -506,6 +526,8 @@ class CompletionHandler(Handler):
         elif hasattr(value, "values") and not callable(value.values):
             total, has_more = getattr(value, "total", None), getattr(value, "hasMore", getattr(value, "has_more", None))
             value = value.values
+        if isinstance(value, str):
+            value = [value]
         values = [str(one) for one in value]
         return protocol.encode_result(
             call_id, {"values": values[:100], "total": total or len(values), "has_more": bool(has_more or len(values) > 100)}

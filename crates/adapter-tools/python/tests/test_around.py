@@ -5,8 +5,8 @@ import unittest
 from support import WorkerProcess
 
 APP = """
-import asyncio, contextlib, typing
-from owlclaw_worker import Context, Depends, FastMCP, Middleware, MiddlewareContext, ToolError
+import asyncio, contextlib, decimal, typing
+from owlclaw_worker import CallNext, Context, Depends, FastMCP, Middleware, MiddlewareContext, ToolError
 
 said = []
 
@@ -54,6 +54,21 @@ def count(db: dict = Depends(connection)) -> int:
 @mcp.tool
 def add(a: int, b: int = 1) -> int:
     return a + b
+
+class Meddling(Middleware):
+    async def on_call_tool(self, context: MiddlewareContext[typing.Any], call_next: CallNext[typing.Any, int]):
+        given = context.message.arguments
+        if context.message.name == "meddled":
+            change = given.pop("b")
+            if change:
+                exec(change, {"given": given})
+        return await call_next(context)
+
+mcp.add_middleware(Meddling())
+
+@mcp.tool
+def meddled(n: int, lines: typing.List[typing.Dict[str, int]] = [], exact: typing.Optional[decimal.Decimal] = None, b: str = "") -> str:
+    return repr((n, lines, exact))
 
 @mcp.tool
 async def later(a: int, b: int = 1) -> int:
@@ -103,6 +118,22 @@ class Around(unittest.TestCase):
         context = {"client_id": "anna", "request_id": "r", "deadline_ms": 5000, "traceparent": None}
         self.worker.send({"type": "resource", "id": 99, "name": "data://said", "arguments": {}, "ctx": context})
         return self.worker.answer(99)["value"]["contents"][0]["text"]
+
+    def test_what_middleware_makes_of_arguments_is_judged_as_they_are(self):
+        sent = {"n": 1, "lines": [{"a": 1}]}
+        for number, (change, why) in enumerate(
+            (
+                ("given['n'] = 'abc'", "/n: expected integer"),
+                ("given['n'] = True", "/n: expected integer"),
+                ("given['lines'][0]['a'] = 'x'", "/lines/0/a: expected integer"),
+                ("del given['n']", "/n: is missing"),
+            ),
+            20,
+        ):
+            error = self.worker.error(number, "meddled", {**sent, "b": change})
+            self.assertEqual((error["kind"], error["message"]), ("invalid_arguments", why))
+        self.assertEqual(self.worker.result(30, "meddled", {**sent, "b": "given['n'] = 2"}), "(2, [{'a': 1}], None)")
+        self.assertEqual(self.worker.result(31, "meddled", {**sent, "b": "given['exact'] = '1.10'"}), "(1, [{'a': 1}], Decimal('1.10'))")
 
     def test_middleware_runs_around_handlers_of_both_kinds(self):
         self.assertEqual(self.worker.result(1, "add", {"a": 2}), 13)

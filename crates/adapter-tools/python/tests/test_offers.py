@@ -6,7 +6,7 @@ from support import WorkerProcess
 
 APP = """
 import contextlib, dataclasses, datetime, enum, typing
-from owlclaw_worker import Context, FastMCP, Image, Message, ToolResult
+from owlclaw_worker import Context, FastMCP, Image, Message, Tool, ToolResult
 
 @contextlib.asynccontextmanager
 async def lifespan(server):
@@ -60,6 +60,18 @@ async def chat(topic: str):
 @mcp.completion("review", "code")
 def codes(value):
     return [one for one in ("alpha", "beta") if one.startswith(value)]
+
+@mcp.completion("review", "day")
+def day(value: str) -> str:
+    return "today"
+
+def shared(n: int = 1) -> int:
+    "Shared."
+    return n
+
+mcp.add_tool(Tool.from_function(shared, name="one", title="One", tags={"x"}))
+mcp.add_tool(Tool.from_function(shared, name="two"))
+mcp.add_tool(Tool.from_function(shared, description="Other words."), title="Three")
 
 @mcp.completion("users://{user}/orders{?limit}", "user")
 async def users(value, known):
@@ -120,7 +132,10 @@ class Offers(unittest.TestCase):
 
     def test_what_decorators_say_is_described(self):
         tools = {one["name"]: one for one in self.ready["tools"]}
-        self.assertEqual(sorted(tools), ["add", "in_ping", "named", "whole"])
+        self.assertEqual(sorted(tools), ["add", "in_ping", "named", "one", "shared", "two", "whole"])
+        said = {name: [tools[name].get(key) for key in ("title", "tags", "description")] for name in ("one", "two", "shared")}
+        expected = {"one": ["One", ["x"], "Shared."], "two": [None, None, "Shared."], "shared": ["Three", None, "Other words."]}
+        self.assertEqual(said, expected)
         self.assertIsNone(tools["whole"]["output_schema"])
         named = tools["named"]
         self.assertEqual((named["title"], named["tags"], named["meta"]), ("A title", ["a", "b"], {"k": 1}))
@@ -215,6 +230,8 @@ class Offers(unittest.TestCase):
 
         value = self.ask("completion", 1, "review\ncode", asked("code", "al"))["value"]
         self.assertEqual(value, {"values": ["alpha"], "total": 1, "has_more": False})
+        value = self.ask("completion", 3, "review\nday", asked("day", ""))["value"]
+        self.assertEqual(value, {"values": ["today"], "total": 1, "has_more": False})
         name = "users://{user}/orders{?limit}\nuser"
         value = self.ask("completion", 2, name, asked("user", "u"))["value"]
         self.assertEqual((len(value["values"]), value["total"], value["has_more"]), (100, 150, True))

@@ -35,7 +35,7 @@ text: str = owlclaw_worker.cancelled()
 APPLICATION = '''from dataclasses import dataclass
 from typing import Any, AsyncIterator, Dict, List
 
-from owlclaw_worker import Context, Depends, FastMCP, Image, Message, Middleware, MiddlewareContext, ToolResult
+from owlclaw_worker import CallNext, Context, Depends, FastMCP, Image, Message, Middleware, MiddlewareContext, Tool, ToolResult
 from owlclaw_worker.testing import Client
 
 mcp = FastMCP("shop")
@@ -90,11 +90,12 @@ async def life(app: Any) -> AsyncIterator[Dict[str, int]]:
 
 
 class M(Middleware):
-    async def on_call_tool(self, context: MiddlewareContext, call_next: Any) -> Any:
+    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
         return await call_next(context)
 
 
 mcp.add_middleware(M())
+mcp.add_tool(Tool.from_function(a, name="b", tags={"x"}))
 total: int = len(Client(mcp).call("named", {"a": 1}).content)
 text: str = a()
 '''

@@ -326,8 +326,9 @@ fn charge_on(waiting: &CallMeter, call: &CallMeter) {
 
 fn gone() -> ToolError {
     ToolError::Crashed {
-        message: "the handler that asked does not wait any more: its process was started or loaded again, it has \
-                  ended, or it has waited too long; make the call again without these answers"
+        message: "the handler that asked does not wait any more: it has had its answers, it has waited too long, or \
+                  its process was started or loaded again; see what it has done before making the call again, \
+                  without these answers"
             .to_owned(),
         retryable: false,
         detail: String::new(),
