@@ -159,7 +159,16 @@ impl Argument {
         let value = match self.kind {
             Kind::String => Some(Value::from(sent)),
             Kind::Integer => sent.trim().parse::<i64>().ok().map(Value::from),
-            Kind::Number => serde_json::from_str(sent.trim()).ok(),
+            Kind::Number => match number(sent.trim()) {
+                Some((_, false)) => {
+                    let why = format!(
+                        "{} has more digits than are kept",
+                        shown(&Value::from(sent))
+                    );
+                    return refuse(why, "send at most 15");
+                }
+                read => read.map(|(number, _)| number),
+            },
             Kind::Boolean => match sent.trim() {
                 "true" => Some(Value::Bool(true)),
                 "false" => Some(Value::Bool(false)),
@@ -244,6 +253,32 @@ impl Argument {
             Kind::Object => Value::Object(Map::new()),
         })
     }
+}
+
+/// The number that a text is in JSON, and true if it has each of the digits.
+fn number(sent: &str) -> Option<(Value, bool)> {
+    let number: serde_json::Number = serde_json::from_str(sent).ok()?;
+    if number.is_i64() || number.is_u64() {
+        return Some((Value::Number(number), true));
+    }
+    let number: f64 = sent.parse().ok()?;
+    let is_whole = significant(sent) == significant(&format!("{number:e}"));
+    Some((serde_json::Number::from_f64(number)?.into(), is_whole))
+}
+
+/// The digits of a decimal number from the first to the last that is no zero, and where its point is before them.
+fn significant(number: &str) -> Option<(String, i64)> {
+    let number = number.trim_start_matches('-');
+    let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = format!("{whole}{fraction}");
+    let shown = all.trim_start_matches('0');
+    if shown.is_empty() {
+        return Some((String::new(), 0));
+    }
+    let before = i64::try_from(whole.len()).ok()? - i64::try_from(all.len() - shown.len()).ok()?;
+    let point = exponent.parse::<i64>().ok()?.checked_add(before)?;
+    Some((shown.trim_end_matches('0').to_owned(), point))
 }
 
 /// A value as a client would send it.

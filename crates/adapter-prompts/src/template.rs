@@ -24,6 +24,9 @@ const MAX_RECURSION: usize = 150;
 /// Deepest nesting of a value that is written as JSON.
 const MAX_VALUE_DEPTH: usize = 32;
 
+const UNWRITABLE: &str = "there is no value to write";
+const CURE: &str = "give the argument a default, or ask with `{% if … %}`";
+
 /// One version of a prompt, ready to be filled in.
 #[derive(Debug)]
 pub struct PromptVersion {
@@ -101,8 +104,11 @@ impl PromptVersion {
         Some(argument.suggestions(typed))
     }
 
-    /// The value of each argument, null where there is none.
-    fn values(&self, sent: &BTreeMap<String, String>) -> Result<Vec<Value>, Vec<String>> {
+    /// The arguments that have a value.
+    fn values<'a>(
+        &'a self,
+        sent: &BTreeMap<String, String>,
+    ) -> Result<Vec<(&'a str, Value)>, Vec<String>> {
         let mut mistakes = Vec::new();
         for name in sent.keys() {
             let mut names = self.arguments.iter().map(|it| it.name.as_str());
@@ -118,16 +124,18 @@ impl PromptVersion {
         }
         let mut values = Vec::with_capacity(self.arguments.len());
         for argument in &self.arguments {
-            match (sent.get(&argument.name), &argument.default) {
+            let name = argument.name.as_str();
+            match (sent.get(name), &argument.default) {
                 (Some(sent), _) => match argument.read(sent) {
-                    Ok(value) => values.push(value),
+                    Ok(value) => values.push((name, value)),
                     Err(mistake) => mistakes.push(mistake),
                 },
-                (None, Some(default)) => values.push(default.clone()),
+                (None, Some(default)) => values.push((name, default.clone())),
                 (None, None) if argument.required => {
-                    mistakes.push(format!("`{}`: it is missing; send it", argument.name));
+                    mistakes.push(format!("`{name}`: it is missing; send it"));
                 }
-                (None, None) => values.push(Value::Null),
+                // Undefined, so that templates ask for it as they do elsewhere.
+                (None, None) => {}
             }
         }
         match mistakes.is_empty() {
@@ -136,9 +144,10 @@ impl PromptVersion {
         }
     }
 
-    fn render_values(&self, values: &[Value]) -> Result<Vec<Message>, String> {
-        let names = self.arguments.iter().map(|it| it.name.as_str());
-        let pairs = names.zip(values.iter().map(argument::to_template));
+    fn render_values(&self, values: &[(&str, Value)]) -> Result<Vec<Message>, String> {
+        let pairs = values
+            .iter()
+            .map(|(name, value)| (*name, argument::to_template(value)));
         let context = TemplateValue::from_pairs(pairs);
         let mut left = MAX_OUTPUT_BYTES;
         let mut messages = Vec::new();
@@ -209,6 +218,10 @@ pub(crate) fn what(error: &Error) -> String {
     match error.kind() {
         ErrorKind::WriteFailure => format!("more than {MAX_OUTPUT_BYTES} bytes come out"),
         ErrorKind::OutOfFuel => "the template takes too many steps".to_owned(),
+        ErrorKind::UndefinedError => match error.detail() {
+            Some(detail) if detail != UNWRITABLE => format!("{detail}; {CURE}"),
+            _ => format!("{UNWRITABLE}; {CURE}"),
+        },
         kind => match error.detail() {
             Some(detail) => format!("{kind}: {detail}"),
             None => kind.to_string(),
@@ -228,7 +241,7 @@ fn innermost(error: &Error) -> &Error {
 /// An environment without templates, in which nothing can be reached.
 pub(crate) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_formatter(write);
     environment.set_fuel(Some(FUEL));
@@ -257,10 +270,9 @@ fn write(
         return out.write_str(text).map_err(failed);
     }
     match value.kind() {
-        ValueKind::Undefined | ValueKind::None => Err(Error::new(
-            ErrorKind::UndefinedError,
-            "there is no value to write; give the argument a default, or ask with `{% if … %}`",
-        )),
+        ValueKind::Undefined | ValueKind::None => {
+            Err(Error::new(ErrorKind::UndefinedError, UNWRITABLE))
+        }
         // As clients send it; minijinja has the words of Python.
         ValueKind::Bool => out
             .write_str(if value.is_true() { "true" } else { "false" })

@@ -507,6 +507,65 @@ fn a_value_that_is_not_there_is_not_written() {
     );
 }
 
+#[test]
+fn an_argument_that_was_not_sent_is_undefined() {
+    let file = "---\narguments:\n- {name: i, type: integer}\n- {name: l, type: array}\n---\n\
+                {{ i|default('none') }}{% if i is defined %} defined{% endif %}\
+                {% if i %} true{% endif %}{% if not i %} false{% endif %}{{ i or '' }}\
+                {% for one in l|default([]) %} {{ one }}{% endfor %}";
+    let catalog = directory(&[
+        ("p.md", file),
+        (
+            "q.md",
+            "---\narguments:\n- {name: l, type: array}\n---\n{% for x in l %}{% endfor %}a",
+        ),
+    ]);
+    let catalog = scan(&catalog);
+    assert_eq!(text(&catalog, "p", &[]), "none false");
+    assert_eq!(text(&catalog, "p", &[("i", "0")]), "0 defined false");
+    let sent = [("i", "7"), ("l", "[1]")];
+    assert_eq!(text(&catalog, "p", &sent), "7 defined true7 1");
+    let version = catalog.version("q").unwrap().unwrap();
+    let error = version.render(&BTreeMap::new()).unwrap_err().to_string();
+    assert!(error.contains("give the argument a default"), "{error}");
+}
+
+#[test]
+fn numbers_keep_their_digits_or_are_refused() {
+    let file = "---\narguments:\n- {name: n, type: number, required: true}\n---\n{{ n }}";
+    let directory = directory(&[("p.md", file)]);
+    let catalog = scan(&directory);
+    for (sent, written) in [
+        ("1.10", "1.1"),
+        ("-0.30000000000000004", "-0.30000000000000004"),
+        ("1e3", "1000.0"),
+        ("120e-2", "1.2"),
+        ("-0.0", "-0.0"),
+        ("9007199254740993", "9007199254740993"),
+        ("18446744073709551615", "18446744073709551615"),
+    ] {
+        assert_eq!(text(&catalog, "p", &[("n", sent)]), written, "{sent}");
+    }
+    let version = catalog.version("p").unwrap().unwrap();
+    for sent in [
+        "12345678901234567890.12",
+        "0.1234567890123456789",
+        "18446744073709551617",
+        "1e-400",
+    ] {
+        let error = version.render(&arguments(&[("n", sent)])).unwrap_err();
+        let told = error.to_string();
+        assert!(
+            told.contains("has more digits than are kept; send at most 15"),
+            "{told}"
+        );
+    }
+    for sent in ["1e400", "NaN", "+1", "01", "inf"] {
+        let error = version.render(&arguments(&[("n", sent)])).unwrap_err();
+        assert!(error.to_string().contains("is no number"), "{error}");
+    }
+}
+
 fn wait(watch: &PromptWatch, until: impl Fn(&PromptCatalog) -> bool) -> Arc<PromptCatalog> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
