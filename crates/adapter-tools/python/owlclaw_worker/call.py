@@ -164,15 +164,24 @@ class Handler:
         keywords = self._choose(arguments, context)
         for name in self.signature.contexts:
             keywords.pop(name, None)
+        mistakes = None
         for name, convert in self._converters:
             if name in keywords:
                 if written is not None and name in written and takes_written(convert):
                     keywords[name] = written[name]
-                keywords[name] = convert(keywords[name], "/" + name)
+                try:
+                    keywords[name] = convert(keywords[name], "/" + name)
+                except InvalidArgument as error:
+                    mistakes = [*(mistakes or ()), error]
         if self._convert_rest is not None:
             for name, value in keywords.items():
                 if name not in self._known:
-                    keywords[name] = self._convert_rest(value, "/" + name)
+                    try:
+                        keywords[name] = self._convert_rest(value, "/" + name)
+                    except InvalidArgument as error:
+                        mistakes = [*(mistakes or ()), error]
+        if mistakes is not None:
+            raise constraints.several(mistakes)
         for name, factory in self._factories:
             if name not in keywords:
                 keywords[name] = factory()

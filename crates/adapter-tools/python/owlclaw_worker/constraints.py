@@ -33,6 +33,20 @@ class InvalidArgument(Exception):
         super().__init__("%s: %s" % (path or "arguments", reason))
 
 
+def several(mistakes):
+    """One `InvalidArgument` that says all that is wrong."""
+    if len(mistakes) == 1:
+        return mistakes[0]
+    told = InvalidArgument("", "")
+    shown = [*map(str, mistakes[:MAX_MISTAKES]), *(["and more"] if len(mistakes) > MAX_MISTAKES else [])]
+    told.args = ("; ".join(shown),)
+    return told
+
+
+# As many as the server tells of what does not fit a schema.
+MAX_MISTAKES = 20
+
+
 class Failed(Exception):
     """A value that a check refuses; `str()` says why."""
 
@@ -217,7 +231,9 @@ def _adapter(hint, needed):
 
 
 def _shown(note):
-    text = repr(note)
+    # The names of functions and classes, without places in memory.
+    text = re.sub(r"<function (?:[^<>\s]+\.|<locals>\.)*([^\s.]+) at 0x[0-9a-fA-F]+>", r"\1", repr(note))
+    text = re.sub(r"<(?:[^<>\s]+\.|<locals>\.)*([^<>\s.]+) object at 0x[0-9a-fA-F]+>", r"\1", text)
     return text if len(text) <= 100 else text[:97] + "..."
 
 

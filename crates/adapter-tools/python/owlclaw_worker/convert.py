@@ -350,9 +350,15 @@ def _check_members(value, path, required):
 
 def _convert_members(value, path, converters):
     members = {}
+    mistakes = []
     for name, one in value.items():
         convert = converters.get(name)
-        members[name] = one if convert is None else convert(one, _member(path, name))
+        try:
+            members[name] = one if convert is None else convert(one, _member(path, name))
+        except InvalidArgument as error:
+            mistakes.append(error)
+    if mistakes:
+        raise constraints.several(mistakes)
     return members
 
 

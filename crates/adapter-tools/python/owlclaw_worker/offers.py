@@ -278,10 +278,16 @@ class _FromTexts(Handler):
         self.takes_written = False
 
     def bind(self, arguments, context, written=None):
-        for name in self._required:
-            if name not in arguments:
-                raise constraints.InvalidArgument("/" + name, "is missing")
-        given = {name: self._read(name, value) for name, value in arguments.items()}
+        missing = [name for name in self._required if name not in arguments]
+        mistakes = [constraints.InvalidArgument("/" + name, "is missing") for name in missing]
+        given = {}
+        for name, value in arguments.items():
+            try:
+                given[name] = self._read(name, value)
+            except constraints.InvalidArgument as error:
+                mistakes.append(error)
+        if mistakes:
+            raise constraints.several(mistakes)
         return super().bind(given, context)
 
     def _read(self, name, value):

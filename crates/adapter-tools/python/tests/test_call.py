@@ -274,6 +274,28 @@ class Rules(unittest.TestCase):
             called(place, {"items": [{"sku": "a"}, {"sku": "b", "due": "2026-02-30"}]})
 
 
+    def test_all_that_does_not_convert_is_told(self):
+        @dataclass
+        class Stay:
+            begins: datetime.date
+            ends: datetime.date
+
+        def book(stay: Stay, paid: datetime.date, room: int = 1): ...
+
+        with self.assertRaises(InvalidArgument) as raised:
+            called(book, {"stay": {"begins": "x", "ends": "y"}, "paid": "z"})
+        told = "/stay/begins: 'x' is no date; /stay/ends: 'y' is no date; /paid: 'z' is no date"
+        self.assertEqual(str(raised.exception), told)
+
+        names = ["a%d" % number for number in range(25)]
+        stays = typing.TypedDict("stays", {name: datetime.date for name in names})
+
+        def listed(days: stays): ...
+
+        with self.assertRaisesRegex(InvalidArgument, "/days/a19: 'x' is no date; and more$"):
+            called(listed, {"days": {name: "x" for name in names}})
+
+
 class Conversions(unittest.TestCase):
     def test_values_become_what_the_hint_says(self):
         utc = datetime.timezone.utc

@@ -453,5 +453,32 @@ class Workers(unittest.TestCase):
             self.assertEqual(worker.result(10, "forged", {"agent_id": "root", "session": {"agent_id": "root"}}), "client")
 
 
+def is_outside(path):
+    return ".." in path
+
+
+def typed(hint):
+    def function(a): ...
+
+    function.__annotations__ = {"a": hint}
+    return function
+
+
+class Words(unittest.TestCase):
+    def test_functions_are_named_without_their_place_in_memory(self):
+        @dataclasses.dataclass
+        class Not:
+            func: typing.Callable[[Any], bool]
+
+        for note, name in (
+            (Not(lambda value: True), "Words.test_functions_are_named_without_their_place_in_memory.<locals>.Not(func=<lambda>)"),
+            (Not(is_outside), "Words.test_functions_are_named_without_their_place_in_memory.<locals>.Not(func=is_outside)"),
+            (Predicate(lambda value: False), "Predicate"),
+        ):
+            with self.assertRaises(InvalidArgument) as raised:
+                Handler("t", typed(Annotated[str, note])).invoke({"a": "../x"}, CONTEXT)
+            self.assertEqual(str(raised.exception), "/a: is refused by %s" % name)
+
+
 if __name__ == "__main__":
     unittest.main()
