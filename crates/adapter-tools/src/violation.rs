@@ -105,8 +105,19 @@ fn violation(error: &ValidationError<'_>) -> Violation {
             format!("expected {}, found {}", show(expected_value), found())
         }
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            let expected = alternatives(context);
-            format!("expected {expected}, found {}", found())
+            match meant(context, error) {
+                Some(Meant::Branch(inner)) => return violation(inner),
+                Some(Meant::OneOf(names, pointer)) => {
+                    let found = error.instance().pointer(&pointer);
+                    let found = found.map_or_else(|| "nothing".to_owned(), describe);
+                    let message = format!("expected one of {}, found {found}", names.join(", "));
+                    return Violation::new(format!("{}{pointer}", error.instance_path()), message);
+                }
+                None => {
+                    let expected = alternatives(context);
+                    format!("expected {expected}, found {}", found())
+                }
+            }
         }
         ValidationErrorKind::OneOfMultipleValid { .. } => {
             format!(
@@ -173,6 +184,67 @@ fn violation(error: &ValidationError<'_>) -> Violation {
         ),
     };
     Violation::new(error.instance_path().to_string(), message)
+}
+
+/// What can be told of a value that suits no branch of a choice.
+enum Meant<'a> {
+    /// The mistake in the one branch that is for such a value.
+    Branch(&'a ValidationError<'static>),
+    /// The values of a member that tells the branches apart, and its place below the value.
+    OneOf(Vec<String>, String),
+}
+
+/// The branch of an `anyOf` that is meant: the only one for values of this type, or the only one for this value of
+/// the member that tells them apart, such as `{"kind": {"const": "cat"}}`.
+fn meant<'a>(
+    branches: &'a [Vec<ValidationError<'static>>],
+    whole: &ValidationError<'_>,
+) -> Option<Meant<'a>> {
+    let at = whole.instance_path().to_string();
+    let below = |error: &ValidationError<'_>| {
+        let place = error.instance_path().to_string();
+        place.strip_prefix(&at).map(str::to_owned)
+    };
+    let is_of_type = |errors: &&Vec<ValidationError<'_>>| {
+        !errors.iter().any(|error| {
+            let is_type = matches!(error.kind(), ValidationErrorKind::Type { .. });
+            is_type && below(error).is_some_and(|place| place.is_empty())
+        })
+    };
+    let of_type: Vec<_> = branches.iter().filter(is_of_type).collect();
+    if let [only] = of_type[..] {
+        return only.first().map(Meant::Branch);
+    }
+    // The place and value of the member that a branch wants to be another.
+    let other = |errors: &Vec<ValidationError<'_>>| {
+        errors.iter().find_map(|error| {
+            let place = below(error).filter(|it| it.rfind('/') == Some(0))?;
+            match error.kind() {
+                ValidationErrorKind::Constant { expected_value } => {
+                    Some((place, show(expected_value)))
+                }
+                _ => None,
+            }
+        })
+    };
+    let others: Vec<_> = of_type.iter().map(|errors| other(errors)).collect();
+    let mut fitting = of_type.iter().zip(&others).filter(|(_, it)| it.is_none());
+    match (fitting.next(), fitting.next()) {
+        (Some((errors, _)), None) => errors.first().map(Meant::Branch),
+        (None, _) => {
+            let mut others = others.iter().flatten();
+            let (place, first) = others.next()?;
+            let mut names = vec![first.clone()];
+            for (other, name) in others {
+                if other != place {
+                    return None;
+                }
+                names.push(name.clone());
+            }
+            Some(Meant::OneOf(names, place.clone()))
+        }
+        _ => None,
+    }
 }
 
 /// Types that the branches of an `anyOf` ask for, where each asks for one; else a note that there
@@ -301,6 +373,65 @@ mod tests {
             let (violations, more) = violations_of(&validator, &value, 20);
             assert_eq!(violations[0].to_string(), told);
             assert!(!more);
+        }
+    }
+
+    #[test]
+    fn of_a_choice_the_branch_that_is_meant_is_told() {
+        let pet = |kind: &str, member: &str| {
+            json!({
+                "type": "object",
+                "properties": {"kind": {"const": kind}, member: {"type": "integer"}},
+                "required": ["kind", member],
+            })
+        };
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "short": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
+                "price": {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": "^[0-9]+$"}]},
+                "pet": {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}]},
+                "either": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "string", "pattern": "^a"}]},
+            },
+            "$defs": {"cat": pet("cat", "lives"), "dog": pet("dog", "tricks")},
+        });
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        for (value, told) in [
+            (
+                json!({"short": "abcd"}),
+                r#"/short: expected at most 3 characters, found string "abcd""#,
+            ),
+            (
+                json!({"short": 5}),
+                "/short: expected string or null, found number 5",
+            ),
+            (
+                json!({"price": -1}),
+                "/price: expected a number of at least 0, found number -1",
+            ),
+            (
+                json!({"price": "x"}),
+                r#"/price: expected a match of `^[0-9]+$`, found string "x""#,
+            ),
+            (
+                json!({"pet": {"kind": "dog", "tricks": "many"}}),
+                r#"/pet/tricks: expected integer, found string "many""#,
+            ),
+            (
+                json!({"pet": {"kind": "dog"}}),
+                r#"/pet: expected the member "tricks", which is missing"#,
+            ),
+            (
+                json!({"pet": {"kind": "bird"}}),
+                r#"/pet/kind: expected one of "cat", "dog", found string "bird""#,
+            ),
+            (
+                json!({"either": "xxxx"}),
+                r#"/either: expected a value that fits one of the alternatives, found string "xxxx""#,
+            ),
+        ] {
+            let (violations, _) = violations_of(&validator, &value, 20);
+            assert_eq!(violations[0].to_string(), told);
         }
     }
 
