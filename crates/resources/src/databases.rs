@@ -5,6 +5,7 @@ mod database;
 mod follow;
 mod offered;
 mod parameters;
+mod pool;
 mod postgres;
 mod sqlite;
 mod watch;
@@ -34,6 +35,9 @@ use crate::{addresses::is_name, files::glob::Glob, news::News};
 /// Name of the component of `/health` for databases.
 pub const DATABASES_COMPONENT: &str = "databases";
 
+/// The most bytes in the name of a channel: longer ones are cut by `PostgreSQL` (`NAMEDATALEN`).
+const MAX_CHANNEL: usize = 63;
+
 /// Place of a database.
 #[derive(Clone, Debug)]
 pub enum DatabasePlace {
@@ -62,6 +66,9 @@ pub struct DatabaseOptions {
     pub timeout: Duration,
     /// Follow changes.
     pub watch: bool,
+    /// Channel of a `PostgreSQL` server on which triggers say that something has changed (`NOTIFY`). Without one the server
+    /// is asked again and again.
+    pub notify: Option<String>,
 }
 
 impl DatabaseOptions {
@@ -91,6 +98,7 @@ impl DatabaseOptions {
             max_bytes: 1024 * 1024,
             timeout: Duration::from_secs(5),
             watch: true,
+            notify: None,
         }
     }
 
@@ -106,6 +114,13 @@ impl DatabaseOptions {
         if let Some(query) = self.queries.keys().find(|it| !is_name(it)) {
             return Err(format!(
                 "`queries.{query}` is no name: 1 to 64 of `a-z0-9-_`"
+            ));
+        }
+        if let Some(channel) = &self.notify
+            && (channel.is_empty() || MAX_CHANNEL < channel.len() || channel.contains('\0'))
+        {
+            return Err(format!(
+                "`notify` is no name of a channel: 1 to {MAX_CHANNEL} bytes"
             ));
         }
         globs(&self.include)?;

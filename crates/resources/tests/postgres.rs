@@ -471,3 +471,64 @@ async fn changes_of_a_server_are_told_to_those_whom_they_concern() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+#[tokio::test]
+async fn what_a_trigger_notifies_of_is_told_at_once_and_what_it_does_not_within_seconds() {
+    let Some(at) = Shop::open() else { return };
+    at.sql(
+        "CREATE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_notify('Shop''s news', ''); RETURN NULL; END $$; \
+         CREATE TRIGGER say AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON item \
+         FOR EACH STATEMENT EXECUTE FUNCTION say()",
+    );
+    let shop = at.databases(DatabaseOptions {
+        notify: Some("Shop's news".to_owned()),
+        ..at.options()
+    });
+    let listened = [
+        "db://shop/tables/item".to_owned(),
+        "db://shop/queries/all".to_owned(),
+    ];
+    let resources = shop.resources().unwrap();
+    for uri in &listened {
+        resources.hear(uri).await.unwrap();
+    }
+    shop.listen_to(&listened);
+    let told = async || {
+        let told = tokio::time::timeout(PATIENCE, shop.changed()).await;
+        (told.unwrap(), Instant::now())
+    };
+    let (item, all) = (listened[0].clone(), listened[1].clone());
+    let is_heard = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()";
+    let until_heard = || {
+        let end = Instant::now() + PATIENCE;
+        while at.sql(is_heard).trim() != "1" {
+            assert!(Instant::now() < end, "nobody listens");
+        }
+    };
+    until_heard();
+    let mut times = Vec::new();
+    for price in 1..=20 {
+        at.sql(&format!(
+            "UPDATE item SET price = {price} WHERE sku = 'TEA-1'"
+        ));
+        let changed = Instant::now();
+        let (uris, heard) = told().await;
+        assert_eq!(uris, [item.clone()].into());
+        times.push(heard.saturating_duration_since(changed));
+    }
+    times.sort();
+    // With a look every two seconds most of them would take longer.
+    assert!(times[15] < Duration::from_millis(200), "{times:?}");
+    // No trigger says so: the look finds it.
+    at.sql("INSERT INTO sale VALUES (302, 'TEA-1', '2026-03-01', 1)");
+    assert_eq!(told().await.0, [all].into());
+    // The connection that listens is cut: changes are told all the same, and it is made anew.
+    at.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE query LIKE 'LISTEN%' AND datname = current_database()",
+    );
+    at.sql("UPDATE item SET price = 100 WHERE sku = 'TEA-1'");
+    assert_eq!(told().await.0, [item].into());
+    until_heard();
+}

@@ -43,6 +43,9 @@ pub struct Database {
     pub timeout_seconds: u64,
     /// Follow changes: the database is asked ten times a second, a server only while somebody listens.
     pub watch: bool,
+    /// Channel of a `PostgreSQL` server to listen to, on which triggers notify of changes. The server is asked every two
+    /// seconds then, and ten times a second while it cannot be listened to.
+    pub notify: Option<String>,
 }
 
 /// A query that clients may read.
@@ -68,6 +71,7 @@ impl Default for Database {
             max_bytes: options.max_bytes,
             timeout_seconds: options.timeout.as_secs(),
             watch: options.watch,
+            notify: None,
         }
     }
 }
@@ -105,6 +109,7 @@ impl Database {
             max_bytes: self.max_bytes,
             timeout: Duration::from_secs(self.timeout_seconds),
             watch: self.watch,
+            notify: self.notify.clone(),
             ..options
         }
     }
@@ -123,6 +128,11 @@ pub(crate) fn check(
         };
         let is_file = !database.path.as_os_str().is_empty();
         match &database.url {
+            None if is_file && database.notify.is_some() => {
+                let message = format!("`{path}.notify` is for a PostgreSQL server");
+                let hint = "leave it out: changes of a file are looked for";
+                error(child(&path, "notify"), message, hint);
+            }
             None if is_file => {}
             None => {
                 let message = format!("`{path}` has neither `path` nor `url`");

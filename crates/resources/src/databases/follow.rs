@@ -6,13 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    task::JoinHandle,
+};
 
 use crate::{
     databases::{
         address::parse,
         database::{Database, Source, hash},
-        postgres::{Pool, with_causes},
+        pool::{Ear, Pool},
+        postgres::with_causes,
         sqlite::QueryError,
     },
     news::{MAX_COMPARED, News},
@@ -20,7 +25,7 @@ use crate::{
 
 /// Interval at which a database is asked if it has changed, while somebody listens.
 const POLL: Duration = Duration::from_millis(100);
-/// The same while nobody does, for tables that come and go.
+/// The same while nobody does, for tables that come and go, and while notifications say when something has changed.
 const AT_REST: Duration = Duration::from_secs(2);
 /// The same while it cannot be asked.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -59,6 +64,9 @@ impl Following {
         };
         let follower = Follower {
             pool: Arc::clone(postgres.watcher()),
+            channel: database.options.notify.clone(),
+            ear: None,
+            woken: Arc::new(Notify::new()),
             name: database.name.clone(),
             database: Arc::downgrade(&database),
             news,
@@ -78,6 +86,12 @@ impl Following {
 
 struct Follower {
     pool: Arc<Pool>,
+    /// Channel on which triggers say that something has changed.
+    channel: Option<String>,
+    /// Connection that listens to it.
+    ear: Option<Ear>,
+    /// Notified with each of its notifications.
+    woken: Arc<Notify>,
     name: String,
     /// The database has the threads that this runs on, and would never end.
     database: std::sync::Weak<Database>,
@@ -95,25 +109,51 @@ impl Follower {
         loop {
             listened.mark_unchanged();
             let began = Instant::now();
+            // Before the look: what changes after it is notified, and what has changed before it is seen.
+            let deaf = self.listen().await.err();
             let outcome = self.look().await;
             let pause = match &outcome {
-                Ok(true) => POLL,
-                Ok(false) => AT_REST,
+                Ok(true) if self.ear.is_none() => POLL,
+                Ok(_) => AT_REST,
                 Err(_) => AFTER_FAILURE,
             };
-            let pause = pause.max(began.elapsed() * SHARE);
-            *lock(&failure) = outcome.err().map(|error| {
+            let least = began.elapsed() * SHARE;
+            let failure_now = outcome.err().map(|error| {
                 self.snapshot = None;
                 let (name, why) = (&self.name, with_causes(&error));
                 format!("changes of `{name}` are not heard of: {why}")
             });
+            *lock(&failure) = failure_now.or_else(|| {
+                let (name, why) = (&self.name, with_causes(&deaf?));
+                Some(format!(
+                    "notifications of `{name}` are not heard, which is asked ten times a second instead: {why}"
+                ))
+            });
+            let woken = async {
+                tokio::time::sleep(least).await;
+                self.woken.notified().await;
+            };
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause.max(least)) => {}
+                () = woken => {}
                 changed = listened.changed() => if changed.is_err() {
                     return;
                 },
             }
         }
+    }
+
+    /// Listens to the channel, where there is one, unless a connection does.
+    async fn listen(&mut self) -> Result<(), QueryError> {
+        let Some(channel) = &self.channel else {
+            return Ok(());
+        };
+        if self.ear.as_ref().is_some_and(|it| !it.is_deaf()) {
+            return Ok(());
+        }
+        self.ear = None;
+        self.ear = Some(self.pool.ear(channel, Arc::clone(&self.woken)).await?);
+        Ok(())
     }
 
     /// True if somebody listens.
