@@ -53,6 +53,7 @@ pub use self::sections::filters::{
 pub use self::sections::governance::{
     Approvals, Governance, Idempotency, MIN_TOKEN_CHARS, UnmatchedRules,
 };
+pub use self::sections::host_dialect::HostDialect;
 pub use self::sections::identity::{
     Algorithm, ApiKeys, ClientCertificates, Dpop, Identity, Introspection, Jwt, NameIn,
     StdioIdentity,
@@ -454,6 +455,7 @@ fn merge(
             config.resources.base = base.to_owned();
             config.switches =
                 check::owlclaw::switches(&config, environment, directory, &origins, &mut problems);
+            sections::permission_records::take(&mut config, base, &origins, &mut problems);
             check::whole(&config, &origins, &mut problems);
             check::owlclaw_token(&config, environment, &mut problems);
             for problem in &mut problems {

@@ -12,8 +12,10 @@ pub(crate) mod desk;
 pub(crate) mod files;
 pub(crate) mod filters;
 pub(crate) mod governance;
+pub(crate) mod host_dialect;
 pub(crate) mod identity;
 pub(crate) mod limits;
+pub(crate) mod permission_records;
 pub(crate) mod record;
 pub(crate) mod registry;
 pub(crate) mod results;
@@ -44,6 +46,7 @@ use self::desk::Desk;
 use self::files::{FileRoot, ResourceSearch};
 use self::filters::FilterSetting;
 use self::governance::Governance;
+use self::host_dialect::HostDialect;
 use self::identity::Identity;
 use self::limits::Limits;
 use self::record::{Ledger, Redaction};
@@ -224,6 +227,8 @@ pub struct Http {
     pub old_sse: bool,
     /// WebSockets.
     pub websocket: WebSocket,
+    /// The dialect of founding document 004.
+    pub host_dialect: HostDialect,
 }
 
 impl Default for Http {
@@ -255,6 +260,7 @@ impl Default for Http {
             stream_after_milliseconds: 1_000,
             old_sse: true,
             websocket: WebSocket::default(),
+            host_dialect: HostDialect::default(),
         }
     }
 }

@@ -21,6 +21,7 @@ use transport_http::{
 use super::administration::{Administration, is_of_operators};
 use super::build::Server;
 use super::health;
+use super::host_dialect::{self, HostRoutes};
 use super::identity::Identification;
 use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_http, read_sessions, read_websockets};
@@ -43,6 +44,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         live,
         server.sources.gateway().clone(),
     )?;
+    let host = HostRoutes::of(config, &server.mcp)?;
     let routes = Routes {
         mcp: Arc::clone(&server.mcp),
         lifecycle: server.lifecycle.clone(),
@@ -58,6 +60,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         administration,
         shelf: Shelf::of(&server.config),
         sign_in: sign_in_pages(server),
+        host: host.clone(),
     };
     let lifecycle = &server.lifecycle;
     let mut options = HttpOptions {
@@ -109,6 +112,9 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     server.mcp.keep_tasks();
     lifecycle.ready();
     lifecycle.asked_over_http().await;
+    if let Some(host) = &host {
+        host.shut_down(lifecycle.drain()).await;
+    }
     running.stop();
     for following in following.into_iter().chain(sharing) {
         following.abort();
@@ -266,14 +272,17 @@ struct Routes {
     shelf: Option<Arc<Shelf>>,
     /// Pages on which clients' people give credentials, where there are any.
     sign_in: Option<Arc<SignInPages>>,
+    /// The dialect of document 004, where it is spoken.
+    host: Option<HostRoutes>,
 }
 
 impl SideRoutes for Routes {
     fn max_body(&self, parts: &Parts) -> usize {
         let is_form = self.sign_in.is_some() && parts.method == Method::POST;
-        match is_form && sign_in::is_path(parts.uri.path()) {
-            true => sign_in::MAX_FORM,
-            false => 0,
+        match &self.host {
+            Some(host) if host_dialect::is_path(parts.uri.path()) => host.max_body(parts),
+            _ if is_form && sign_in::is_path(parts.uri.path()) => sign_in::MAX_FORM,
+            _ => 0,
         }
     }
 
@@ -303,6 +312,10 @@ impl SideRoutes for Routes {
                 return Some(Box::pin(async move {
                     side(unsaid(pages.handle(request).await))
                 }));
+            }
+            path if host_dialect::is_path(path) => {
+                let host = self.host.as_ref()?;
+                return Some(Box::pin(host.handle(request)));
             }
             path if registry::api::is_path(path) => {
                 let shelf = Arc::clone(self.shelf.as_ref()?);

@@ -39,6 +39,7 @@ mod files;
 mod filters;
 mod follow;
 mod health;
+mod host_dialect;
 mod http;
 mod identity;
 mod in_code;

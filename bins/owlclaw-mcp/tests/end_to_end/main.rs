@@ -36,6 +36,7 @@ mod gateway_tasks;
 mod governed;
 mod health;
 mod held;
+mod host_dialect;
 mod hostile;
 mod hostile_network;
 mod http;

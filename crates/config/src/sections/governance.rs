@@ -1,5 +1,8 @@
 //! The rules, as configured.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use ::governance::{DEFAULT_MAX_PRINCIPALS, PolicyFile};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +16,9 @@ pub struct Governance {
     /// The rules themselves.
     #[serde(flatten)]
     pub rules: PolicyFile,
+    /// Permission records of founding document 004, by the client that each is about: files of JSON, in either of its two
+    /// forms. They become the rules of that client.
+    pub permission_records: BTreeMap<String, PathBuf>,
     /// Treatment of rules that match no tool and no resource on offer.
     pub unmatched_rules: UnmatchedRules,
     /// Calls that wait for an operator's decision.
@@ -29,6 +35,7 @@ impl Default for Governance {
     fn default() -> Self {
         Self {
             rules: PolicyFile::default(),
+            permission_records: BTreeMap::new(),
             unmatched_rules: UnmatchedRules::default(),
             approvals: Approvals::default(),
             idempotency: Idempotency::default(),

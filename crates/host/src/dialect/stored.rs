@@ -1,0 +1,139 @@
+//! The state file: sessions that outlive a restart (row 134 of document 004).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, OpenOptions, Permissions},
+    io::Write as _,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use mcp_service::{McpService, Principal};
+use serde::{Deserialize, Serialize};
+
+use crate::dialect::{
+    session::{SessionState, seconds},
+    sessions::Host,
+};
+
+/// The state file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct StateError {
+    path: PathBuf,
+    why: String,
+}
+
+/// The longest state file that is read.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    timestamp: u64,
+    sessions: BTreeMap<String, Stored>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    client_id: String,
+    created_at: u64,
+    last_activity: u64,
+    #[serde(skip_deserializing)]
+    state: Option<SessionState>,
+    connected_servers: BTreeSet<String>,
+}
+
+fn time(seconds: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// Writes a file that only its owner can read, beside its place, and moves it there once it is on the disk.
+fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&beside)?;
+    // One that was left behind may have other rights.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+impl<S: McpService> Host<S> {
+    /// Stores the sessions, where there is a state file.
+    pub(crate) fn store_state(&self) {
+        let Some(path) = &self.options.state_file else {
+            return;
+        };
+        let sessions = self.all().values().map(Arc::clone).collect::<Vec<_>>();
+        let sessions = sessions.iter().map(|it| {
+            let stored = Stored {
+                client_id: it.connection.principal().as_str().to_owned(),
+                created_at: seconds(it.created),
+                last_activity: seconds(it.last_activity()),
+                state: Some(it.state(&self.options)),
+                connected_servers: it.known().connected.clone(),
+            };
+            (it.id.to_string(), stored)
+        });
+        let state = State {
+            timestamp: seconds(SystemTime::now()),
+            sessions: sessions.collect(),
+        };
+        let written = serde_json::to_vec(&state).map_err(std::io::Error::from);
+        if let Err(error) = written.and_then(|it| write(path, &it)) {
+            let path = path.display();
+            tracing::error!(%path, %error, "the sessions of the host cannot be stored");
+        }
+    }
+
+    /// Takes up the sessions of the state file that are not over. Their clients come back with their ids; watchers have to
+    /// be set up again.
+    pub(crate) fn restore(self: &Arc<Self>) -> Result<(), StateError> {
+        let Some(path) = &self.options.state_file else {
+            return Ok(());
+        };
+        let failed = |why: String| StateError {
+            path: path.clone(),
+            why,
+        };
+        let content = match fs::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Ok(facts) if MAX_BYTES < facts.len() => {
+                return Err(failed("it is too long to be a state file".to_owned()));
+            }
+            _ => fs::read(path).map_err(|error| failed(error.to_string()))?,
+        };
+        let state: State = serde_json::from_slice(&content)
+            .map_err(|error| failed(format!("it is no state file: {error}")))?;
+        let now = SystemTime::now();
+        for (id, stored) in state.sessions {
+            let (Some(created), Some(used)) = (time(stored.created_at), time(stored.last_activity))
+            else {
+                return Err(failed(format!("times of `{id}` cannot be")));
+            };
+            let idle = now.duration_since(used).unwrap_or_default();
+            if self.options.session_timeout <= idle || self.options.max_sessions <= self.all().len()
+            {
+                continue;
+            }
+            let principal = Principal::new(stored.client_id);
+            let host = Arc::clone(self);
+            // Opening asks nothing but the engine, which answers at once.
+            let opened = futures_util::FutureExt::now_or_never(async move {
+                host.open(id.into(), &principal, created).await
+            });
+            let Some(Ok(session)) = opened else {
+                tracing::warn!("a session of the host could not be taken up again");
+                continue;
+            };
+            session.was_used(used);
+            session.known().connected = stored.connected_servers;
+            self.keep(&session);
+        }
+        Ok(())
+    }
+}
