@@ -374,7 +374,7 @@ impl Files {
                 continue;
             };
             files.says_nothing &= document.is_empty();
-            let unusable = reading::layers::normalize(&mut document, problems);
+            let unusable = reading::layers::normalize(&mut document, *rank, problems);
             let mut layer = reading::file::layer(
                 &document,
                 reading::shape::root(),

@@ -221,6 +221,82 @@ fn a_domain_enables_and_overrides_and_declares_nothing() {
 }
 
 #[test]
+fn an_inherit_that_leads_to_no_system_is_refused() {
+    let rest = "mcp_server: {commands: {danger: {run: [id], description: d}}}\n";
+    let servers = "servers: {a: {command: x}}\n";
+    for (inherit, expected) in [
+        (
+            "inherit:\n",
+            "`inherit` must be the path of one file, that of the system, found nothing",
+        ),
+        (
+            "inherit: [system.yaml]\n",
+            "`inherit` must be the path of one file, that of the system, found a list",
+        ),
+        (
+            "inherit: {path: system.yaml}\n",
+            "`inherit` must be the path of one file, that of the system, found a section",
+        ),
+        ("inherit: \"\"\n", "`inherit` must be the path of one file"),
+        ("inherit: true\n", "cannot be read"),
+        // The key, and a file that has more than it may.
+        (
+            "\"\\x69nherit\": system.yaml\n",
+            "the domain cannot set `commands`",
+        ),
+    ] {
+        for rest in [rest, servers] {
+            let domain = format!("{inherit}{rest}");
+            let site = Site::new(&[("system.yaml", OURS), ("domain.yaml", &domain)]);
+            let told = site.told("domain.yaml");
+            let expected = match rest == servers {
+                true => expected.replace("`commands`", "`upstreams.a`"),
+                false => expected.to_owned(),
+            };
+            assert!(
+                told.iter().any(|it| it.contains(&expected)),
+                "{expected}: {told:#?}"
+            );
+        }
+    }
+    for (system, session, expected) in [
+        (
+            "inherit: [other.yaml]\n",
+            "mcp_server: {}\n",
+            "inherits itself",
+        ),
+        (
+            OURS,
+            "inherit: system.yaml\n",
+            "`inherit` cannot stand in the file of a session",
+        ),
+    ] {
+        let site = Site::new(&[
+            ("system.yaml", system),
+            ("domain.yaml", "inherit: system.yaml\nmcp_server: {}\n"),
+            ("domain.local.yaml", session),
+        ]);
+        let told = site.told("domain.yaml");
+        assert!(
+            told.iter().any(|it| it.contains(expected)),
+            "{expected}: {told:#?}"
+        );
+    }
+    // Of a text that is given in code nothing is inherited, either.
+    let text = config::Text {
+        name: "text".to_owned(),
+        text: "inherit: system.yaml\nmcp_server: {}\n".to_owned(),
+    };
+    let directory = Path::new("/");
+    let rejected = config::load_texts(&[text], &Environment::default(), directory).unwrap_err();
+    assert!(
+        rejected.problems[0]
+            .message
+            .contains("leads to another file")
+    );
+}
+
+#[test]
 fn a_session_overrides_and_changes_no_rule() {
     let files = |session: &str| {
         Site::new(&[

@@ -94,7 +94,7 @@ pub(crate) fn sources(main: Text, path: &Path, problems: &mut Vec<Problem>) -> V
         rank = Rank::Domain;
         let system = environment::absolute(&base(path), &system);
         match read(&system, problems) {
-            Some(text) if inherited(&text).is_some() => {
+            Some(text) if inherits(&text) => {
                 let message = format!(
                     "`{INHERIT}` leads to {}, which inherits itself: a system inherits from nothing",
                     system.display()
@@ -124,28 +124,77 @@ pub(crate) fn sources(main: Text, path: &Path, problems: &mut Vec<Problem>) -> V
     found
 }
 
-/// The file that a text inherits from, and where it says so.
+/// The file that a text inherits from, and where it says so. `inherit` with another value than a text leads to no file:
+/// [`normalize`] refuses it.
 fn inherited(text: &Text) -> Option<(PathBuf, Origin)> {
-    if !text.text.contains(INHERIT) {
-        return None;
-    }
     let document = Document::parse(&text.name, &text.text, &mut Vec::new())?;
+    let node = value_of_inherit(&document)?;
+    match &node.value {
+        Value::Scalar(path) if !path.is_empty() => {
+            Some((PathBuf::from(path), document.origin(node.at)))
+        }
+        _ => None,
+    }
+}
+
+/// True if a text has `inherit`, whatever its value is.
+fn inherits(text: &Text) -> bool {
+    let document = Document::parse(&text.name, &text.text, &mut Vec::new());
+    document.is_some_and(|it| value_of_inherit(&it).is_some())
+}
+
+fn value_of_inherit<'a>(document: &'a Document<'_>) -> Option<&'a Node> {
     let Value::Mapping(entries) = &document.root.value else {
         return None;
     };
     let (_, node) = entries.iter().find(|(key, _)| key.name == INHERIT)?;
-    match &node.value {
-        Value::Scalar(path) => Some((PathBuf::from(path), document.origin(node.at))),
-        _ => None,
-    }
+    Some(node)
+}
+
+/// Refuses an `inherit` that was not followed: the rules of the system that it means would not be in force.
+fn check_inherit(document: &Document<'_>, rank: Rank, problems: &mut Vec<Problem>) {
+    let Some(node) = value_of_inherit(document) else {
+        return;
+    };
+    let (message, hint) = match rank {
+        // Its value was followed to the system.
+        Rank::Domain => return,
+        Rank::Session => (
+            format!("`{INHERIT}` cannot stand in the file of a session"),
+            "a session stands over the file that it is named after: leave the key out",
+        ),
+        Rank::System => match &node.value {
+            Value::Scalar(path) if !path.is_empty() => (
+                format!(
+                    "`{INHERIT}` leads to another file, which is not read here: what follows from a domain is known with \
+                     its system alone, and servers are declared there"
+                ),
+                "name the file of the system",
+            ),
+            value => (
+                format!(
+                    "`{INHERIT}` must be the path of one file, that of the system, found {}",
+                    value.describe()
+                ),
+                "write `inherit: PATH`; without the key the file is a system itself",
+            ),
+        },
+    };
+    problems.push(
+        Problem::error(document.origin(node.at), message)
+            .key(INHERIT)
+            .hint(hint),
+    );
 }
 
 /// Brings a document into the form of this program: takes `inherit` out, and reads `servers` of document 003 as
 /// upstreams. Returns the reasons why upstreams cannot be used, by their names.
 pub(crate) fn normalize(
     document: &mut Document<'_>,
+    rank: Rank,
     problems: &mut Vec<Problem>,
 ) -> Vec<(String, String)> {
+    check_inherit(document, rank, problems);
     let mut unusable = Vec::new();
     let Value::Mapping(entries) = &mut document.root.value else {
         return unusable;
