@@ -46,6 +46,16 @@ impl Layer {
         self.origins.insert(join(path), origin);
         insert(&mut self.values, path, value);
     }
+
+    /// The boolean at `path`, if there is one.
+    pub(crate) fn flag(&self, path: &[&str]) -> Option<bool> {
+        let (last, sections) = path.split_last()?;
+        let mut values = &self.values;
+        for section in sections {
+            values = values.get(*section)?.as_dict()?;
+        }
+        values.get(*last)?.to_bool()
+    }
 }
 
 fn insert(values: &mut Dict, path: &[&str], value: Value) {

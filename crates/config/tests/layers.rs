@@ -309,12 +309,12 @@ fn a_session_overrides_and_changes_no_rule() {
         ])
     };
     let site = files(
-        "mcp_server: {logging: {level: debug}, upstreams: {time: {command: ./mine, env: {ZONE: UTC}}}}\n",
+        "mcp_server: {logging: {level: debug}, upstreams: {time: {enabled: false, timeout_seconds: 7}}}\n",
     );
     let loaded = site.load("domain.yaml", &Environment::default()).unwrap();
     let time = &loaded.config.upstreams["time"];
-    assert_eq!(time.env["ZONE"], "UTC");
-    assert!(time.command.as_deref().unwrap().ends_with("/mine"));
+    assert!(!time.enabled && time.timeout_seconds == 7);
+    assert_eq!(time.env["ZONE"], "Asia/Tokyo");
     let settings = loaded.settings();
     let level = settings
         .iter()
@@ -328,11 +328,12 @@ fn a_session_overrides_and_changes_no_rule() {
     for (session, expected) in [
         (
             "mcp_server: {governance: {clients: {a: {tools: {deny: []}}}}}",
-            "the session cannot set `governance`: it is a rule, which a session cannot change (system: system.yaml:3:",
+            "the session cannot set `governance`: a session does not change what may be done, or by whom (system: \
+             system.yaml:3:",
         ),
         (
             "mcp_server: {upstreams: {time: {deny: []}}}",
-            "the session cannot set `upstreams.time.deny`: it is a rule, which a session cannot change (system: \
+            "the session cannot set `upstreams.time.deny`: a session does not change what may be done, or by whom (system: \
              system.yaml:6:",
         ),
         (
@@ -347,6 +348,14 @@ fn a_session_overrides_and_changes_no_rule() {
             "mcp_server: {identity: {}}",
             "the session cannot set `identity`",
         ),
+        (
+            "mcp_server: {upstreams: {time: {enabled: true}}}",
+            "the session cannot set `upstreams.time.enabled`: a session can set it to `false` alone",
+        ),
+        (
+            "servers: {time: {command: ./mine, config: {ZONE: UTC}}}",
+            "the session cannot set `upstreams.time.env`",
+        ),
     ] {
         let told = files(session).told("domain.yaml");
         assert!(
@@ -356,17 +365,91 @@ fn a_session_overrides_and_changes_no_rule() {
     }
 }
 
+/// Keys that a session can set to whatever they can have. One that is added to the configuration is refused until it is
+/// listed, in `OF_SESSIONS` and here, with the reason why it widens nothing.
+const OF_SESSIONS: [&str; 16] = [
+    "desk.port",
+    "gateway.first_start_seconds",
+    "http.port",
+    "logging.format",
+    "logging.level",
+    "logging.output",
+    "logging.requests",
+    "resources.page_size",
+    "shutdown.drain_seconds",
+    "shutdown.ready_delay_seconds",
+    "tools.async_threshold_seconds",
+    "tools.error_style",
+    "tools.page_size",
+    "upstreams.time.connect_timeout_seconds",
+    "upstreams.time.idle_seconds",
+    "upstreams.time.timeout_seconds",
+];
+
+#[test]
+fn a_session_can_set_what_is_listed_and_nothing_else() {
+    let site = Site::new(&[
+        ("system.yaml", OURS),
+        ("domain.yaml", "inherit: system.yaml\nmcp_server: {}\n"),
+    ]);
+    let reference = config::reference();
+    let rows = reference.lines().filter_map(|it| it.strip_prefix("| `"));
+    let keys = rows.filter_map(|it| it.split_once('`')).map(|(key, _)| {
+        let key = key.replace("upstreams.NAME", "upstreams.time");
+        key.replace("NAME", "some")
+    });
+    let keys: Vec<String> = keys.collect();
+    // All of them at once: of a section in which none can be set, the section is told.
+    let mut all = serde_json::json!({});
+    for key in &keys {
+        all["mcp_server"] = with(all["mcp_server"].take(), key.split('.'));
+    }
+    std::fs::write(site.0.path().join("domain.local.yaml"), all.to_string()).unwrap();
+    let told = site.told("domain.yaml").join("\n");
+    let refused: Vec<_> = told.split("the session cannot set `").skip(1).collect();
+    let refused: Vec<_> = refused
+        .iter()
+        .filter_map(|it| Some(it.split_once('`')?.0))
+        .collect();
+    let is_within = |key: &str, section: &str| {
+        let rest = key.strip_prefix(section);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let is_refused = |key: &String| refused.iter().any(|it| is_within(key, it));
+    let mut permitted: Vec<_> = keys.iter().filter(|it| !is_refused(it)).collect();
+    permitted.sort();
+    assert!(keys.len() > 400, "{}", keys.len());
+    assert_eq!(permitted, OF_SESSIONS);
+}
+
+/// `section` with a text at the end of a path.
+fn with<'a>(
+    section: serde_json::Value,
+    mut path: impl Iterator<Item = &'a str>,
+) -> serde_json::Value {
+    let Some(key) = path.next() else {
+        return "x".into();
+    };
+    let mut section = match section {
+        serde_json::Value::Object(members) => members,
+        _ => serde_json::Map::new(),
+    };
+    let below = section.remove(key).unwrap_or_default();
+    section.insert(key.to_owned(), with(below, path));
+    section.into()
+}
+
 #[test]
 fn each_value_says_which_layer_and_line_set_it_and_what_it_overrides() {
     let site = Site::new(&[
         ("system.yaml", OURS),
         (
             "domain.yaml",
-            "inherit: system.yaml\nmcp_server: {upstreams: {time: {env: {ZONE: Asia/Tokyo}}}}\n",
+            "inherit: system.yaml\nmcp_server: {upstreams: {time: {enabled: true, env: {ZONE: Asia/Tokyo}}}}\n",
         ),
         (
             "domain.local.yaml",
-            "mcp_server:\n  logging: {level: debug}\n  upstreams: {time: {env: {ZONE: Asia/Seoul}}}\n",
+            "mcp_server:\n  logging: {level: debug}\n  upstreams: {time: {enabled: false}}\n",
         ),
     ]);
     let environment = Environment::default().with("MCP_SERVER_LOGGING__LEVEL", "error");
@@ -380,7 +463,11 @@ fn each_value_says_which_layer_and_line_set_it_and_what_it_overrides() {
     };
     assert_eq!(
         told("upstreams.time.env.ZONE"),
-        "session domain.local.yaml:3:34 < domain domain.yaml:2:45 < system system.yaml:6:78"
+        "domain domain.yaml:2:60 < system system.yaml:6:78"
+    );
+    assert_eq!(
+        told("upstreams.time.enabled"),
+        "session domain.local.yaml:3:31 < domain domain.yaml:2:42"
     );
     assert_eq!(
         told("logging.level"),

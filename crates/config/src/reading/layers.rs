@@ -1,5 +1,5 @@
-//! Layers of files: a system declares servers, a domain enables, disables and overrides them, a session changes what is
-//! no rule (founding document 003, §5).
+//! Layers of files: a system declares servers, a domain enables, disables and overrides them, a session changes what
+//! widens nothing (founding document 003, §5; decision D32).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) enum Rank {
     System,
     /// Enables, disables and overrides what its system declares.
     Domain,
-    /// Changes what is no rule, on the machine of a developer.
+    /// Changes what widens nothing, on the machine of a developer.
     Session,
 }
 
@@ -52,26 +52,50 @@ pub(crate) struct Source {
     pub(crate) base: PathBuf,
 }
 
-/// Sections of rules, and keys of an upstream that are rules, which a session cannot set.
-const RULES: [&str; 6] = [
-    "governance",
-    "identity",
-    "ledger",
-    "redaction",
-    "vault",
-    "alerts",
-];
-const UPSTREAM_RULES: [&str; 10] = [
-    "allow",
-    "deny",
-    "hold",
-    "trust",
-    "risk",
-    "risks",
-    "accept_changes",
-    "credentials",
-    "isolation",
-    "prefix",
+/// A key that a session can set; [`NAME`] stands for a name of the operator's choice.
+struct Permitted {
+    key: &'static [&'static str],
+    value: Option<bool>,
+}
+
+const fn any(key: &'static [&'static str]) -> Permitted {
+    Permitted { key, value: None }
+}
+
+/// Part of a key that stands for a name.
+const NAME: &str = "*";
+
+/// All that a session can set. What is not here is refused, and so is each new key of the configuration: one that is added
+/// here can neither widen what rules, pins, filters and identities leave, nor offer, run or reach anything more, nor show
+/// more to clients or to others.
+const OF_SESSIONS: [Permitted; 17] = [
+    // Lines for the operator of the process, on its standard error; the record of calls is the ledger's.
+    any(&["logging", "format"]),
+    any(&["logging", "level"]),
+    any(&["logging", "output"]),
+    any(&["logging", "requests"]),
+    // Another port of the same address, for several servers on the machine of a developer.
+    any(&["http", "port"]),
+    any(&["desk", "port"]),
+    // Forms of lists and answers, in which the same stands.
+    any(&["tools", "page_size"]),
+    any(&["tools", "error_style"]),
+    any(&["resources", "page_size"]),
+    // A time after which progress is told of.
+    any(&["tools", "async_threshold_seconds"]),
+    // Times of the start and the end of the process. A call that is cancelled at the end is on record like each other.
+    any(&["gateway", "first_start_seconds"]),
+    any(&["shutdown", "drain_seconds"]),
+    any(&["shutdown", "ready_delay_seconds"]),
+    // Fewer upstreams.
+    Permitted {
+        key: &["upstreams", NAME, "enabled"],
+        value: Some(false),
+    },
+    // Times of connections and calls, which no rule looks at.
+    any(&["upstreams", NAME, "connect_timeout_seconds"]),
+    any(&["upstreams", NAME, "idle_seconds"]),
+    any(&["upstreams", NAME, "timeout_seconds"]),
 ];
 /// Keys of an upstream that a domain can set.
 const OF_DOMAINS: [&str; 2] = ["enabled", "env"];
@@ -337,34 +361,30 @@ pub(crate) fn check(rank: Rank, layer: &Layer, below: &Origins, problems: &mut V
     }
     let mut told: BTreeMap<String, ()> = BTreeMap::new();
     for (key, origin) in &layer.origins {
-        let mut parts = segments(key);
-        let first = parts.next().unwrap_or_default();
-        let (upstream, setting) = (parts.next(), parts.next());
-        let (at, why) = match (rank, first, upstream, setting) {
-            (_, "upstreams", None, _) => continue,
-            (_, "upstreams", Some(name), _) if !below.contains_key(&upstream_key(name)) => (
+        let parts: Vec<_> = segments(key).collect();
+        let (at, why) = match (rank, parts.as_slice()) {
+            (_, ["upstreams"]) => continue,
+            (_, ["upstreams", name, ..]) if !below.contains_key(&upstream_key(name)) => (
                 upstream_key(name),
-                "it is not declared by the system, and no other layer can declare a server",
+                "it is not declared by the system, and no other layer can declare a server"
+                    .to_owned(),
             ),
-            (Rank::Domain, "upstreams", Some(_), None) => continue,
-            (Rank::Domain, "upstreams", Some(_), Some(it)) if OF_DOMAINS.contains(&it) => continue,
-            (Rank::Domain, ..) => (
+            (Rank::Domain, ["upstreams", _]) => continue,
+            (Rank::Domain, ["upstreams", _, it, ..]) if OF_DOMAINS.contains(it) => continue,
+            (Rank::Domain, _) => (
                 key.clone(),
-                "a domain can set `enabled` and `env` of servers and nothing else",
+                "a domain can set `enabled` and `env` of servers and nothing else".to_owned(),
             ),
-            (_, "upstreams", Some(_), Some(it)) if UPSTREAM_RULES.contains(&it) => {
-                (key.clone(), "it is a rule, which a session cannot change")
-            }
-            (_, "upstreams", ..) => continue,
-            (_, first, ..) if RULES.contains(&first) => {
-                (key.clone(), "it is a rule, which a session cannot change")
-            }
-            _ => continue,
+            (_, parts) => match refused_of_session(parts, layer) {
+                Some(why) => (key.clone(), why),
+                None => continue,
+            },
         };
         // One problem for a section, and not one for each key in it.
-        let is_told = told
-            .keys()
-            .any(|it| at == *it || at.starts_with(&format!("{it}.")));
+        let is_told = told.keys().any(|it| {
+            let rest = at.strip_prefix(it.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        });
         if is_told {
             continue;
         }
@@ -376,9 +396,39 @@ pub(crate) fn check(rank: Rank, layer: &Layer, below: &Origins, problems: &mut V
             "the {} cannot set `{at}`: {why} (system: {system})",
             rank.name()
         );
-        problems.push(Problem::error(origin.clone(), message).key(&at));
+        let hint = (rank == Rank::Session).then(|| {
+            let all = OF_SESSIONS.iter().map(|it| it.key.join("."));
+            let all: Vec<_> = all.map(|it| it.replace(NAME, "NAME")).collect();
+            format!("a session can set `{}`", all.join("`, `"))
+        });
+        let problem = Problem::error(origin.clone(), message).key(&at);
+        problems.push(problem.hint_if(hint));
         told.insert(at, ());
     }
+}
+
+/// Reason why a session cannot set a key; `None` if it can, and for a section in which it can set something.
+fn refused_of_session(parts: &[&str], layer: &Layer) -> Option<String> {
+    let is_at = |known: &[&str]| {
+        let mut pairs = known.iter().zip(parts);
+        pairs.all(|(known, part)| *known == NAME || known == part)
+    };
+    let within = OF_SESSIONS.iter().filter(|it| is_at(it.key));
+    let mut why = Some("a session does not change what may be done, or by whom".to_owned());
+    for it in within {
+        if parts.len() < it.key.len() {
+            return None;
+        }
+        if parts.len() == it.key.len() {
+            why = match it.value {
+                Some(value) if layer.flag(parts) != Some(value) => {
+                    Some(format!("a session can set it to `{value}` alone"))
+                }
+                _ => None,
+            };
+        }
+    }
+    why
 }
 
 fn upstream_key(name: &str) -> String {
