@@ -157,6 +157,40 @@ fn the_files_of_the_document_are_read_as_they_are_written_there() {
     );
 }
 
+#[test]
+fn a_path_of_the_document_begins_at_the_root_of_the_repository() {
+    // As 003, §5.4, has it: the path of the system, as it is named from the root.
+    let domain =
+        "inherit: src/runtime/mcp/config/default.yaml\nservers: {sellersprite: {enabled: true}}\n";
+    let site = Site::new(&[
+        ("repository/src/runtime/mcp/config/default.yaml", SYSTEM),
+        ("repository/src/domain/a/config/mcp_servers.yaml", domain),
+    ]);
+    let path = "repository/src/domain/a/config/mcp_servers.yaml";
+    let loaded = site.load(path, &Environment::default()).unwrap();
+    assert!(loaded.config.upstreams["sellersprite"].enabled);
+    // A file beside it goes before, and nothing is looked for further up.
+    let beside = SYSTEM.replace("sellersprite-mcp", "other-mcp");
+    let site = Site::new(&[
+        ("repository/src/runtime/mcp/config/default.yaml", SYSTEM),
+        ("a/config/src/runtime/mcp/config/default.yaml", &beside),
+        ("a/config/mcp_servers.yaml", domain),
+        ("a/src/x/mcp_servers.yaml", domain),
+        ("src/runtime/mcp/config/default.yaml", SYSTEM),
+    ]);
+    let loaded = site
+        .load("a/config/mcp_servers.yaml", &Environment::default())
+        .unwrap();
+    let command = loaded.config.upstreams["sellersprite"].command.clone();
+    assert_eq!(command.as_deref(), Some("other-mcp"));
+    let told = site.told("a/src/x/mcp_servers.yaml");
+    assert!(
+        told[0].contains("a/src/runtime/mcp/config/default.yaml")
+            && told[0].contains("cannot be read"),
+        "{told:#?}"
+    );
+}
+
 const OURS: &str = "mcp_server:\n  governance:\n    clients:\n      a: {tools: {allow: [\"*\"]}}\n  upstreams:\n    time: {command: uvx, \
                     args: [mcp-server-time], deny: [set_*], env: {ZONE: UTC}}\n";
 

@@ -2,7 +2,7 @@
 //! widens nothing (founding document 003, §5; decision D32).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::Text;
 use crate::environment;
@@ -116,7 +116,7 @@ pub(crate) fn sources(main: Text, path: &Path, problems: &mut Vec<Problem>) -> V
     let mut rank = Rank::System;
     if let Some((system, at)) = inherited(&main) {
         rank = Rank::Domain;
-        let system = environment::absolute(&base(path), &system);
+        let system = place_of_system(path, &system);
         match read(&system, problems) {
             Some(text) if inherits(&text) => {
                 let message = format!(
@@ -146,6 +146,27 @@ pub(crate) fn sources(main: Text, path: &Path, problems: &mut Vec<Problem>) -> V
         }));
     }
     found
+}
+
+/// The file that `inherit` in the file at `path` names: relative to the directory of that file, and if there is none, to the
+/// directory that both begin at. Document 003 (§5.4) writes paths from the root of the repository: `src/runtime/…` in
+/// `/srv/shop/src/domain/…` is `/srv/shop/src/runtime/…`. No other directory is looked in, so that nobody's file but one
+/// beside the domain's is taken for the system.
+fn place_of_system(path: &Path, system: &Path) -> PathBuf {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let beside = environment::absolute(directory, system);
+    let Some(Component::Normal(first)) = system.components().next() else {
+        return beside;
+    };
+    if beside.exists() {
+        return beside;
+    }
+    let mut above = directory.ancestors();
+    let root = above.find(|it| it.file_name() == Some(first));
+    match root.and_then(Path::parent) {
+        Some(root) => environment::absolute(root, system),
+        None => beside,
+    }
 }
 
 /// The file that a text inherits from, and where it says so. `inherit` with another value than a text leads to no file:
