@@ -306,6 +306,13 @@ fn of_spec(name: &str, spec: &UpstreamSpec, secrets: &mut Secrets) -> Result<Val
             }
         }
     }
+    for (key, patterns) in [("allow", &spec.allow), ("deny", &spec.deny)] {
+        if !patterns.is_empty() {
+            // A name of a tool refers to nothing here.
+            let patterns = patterns.iter().map(|it| it.replace("${", "$${"));
+            put(key, json!(patterns.collect::<Vec<_>>()));
+        }
+    }
     if !spec.enabled {
         put("enabled", json!(false));
     }
@@ -560,5 +567,51 @@ pub(crate) fn remove(settings: Settings, name: &str, manner: Manner) -> Result<E
                 file.name
             ),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn an_imported_server_offers_what_the_hosts_file_lets_it_offer() {
+        let command = r#""command": "x""#;
+        for (members, allow, deny) in [
+            ("", &[][..], &[][..]),
+            (r#", "includeTools": ["ls"]"#, &["ls"], &[]),
+            (
+                r#", "enabledTools": ["ls", "cat_*"]"#,
+                &["ls", "cat_*"],
+                &[],
+            ),
+            (r#", "allowedTools": ["a${HOME}"]"#, &["a${HOME}"], &[]),
+            (r#", "excludeTools": ["rm"]"#, &[], &["rm"]),
+            (
+                r#", "disabledTools": ["rm"], "autoApprove": ["ls"]"#,
+                &[],
+                &["rm"],
+            ),
+        ] {
+            let host = format!(r#"{{"mcpServers": {{"a": {{{command}{members}}}}}}}"#);
+            let found = HostFile::parse(&host, |_| None);
+            let entry = of_spec("a", &found.specs[0], &mut Secrets::default()).unwrap();
+            let text = json!({ "mcp_server": { "upstreams": { "a": entry } } }).to_string();
+            let name = "mcp-server.yaml".to_owned();
+            let text = Text { name, text };
+            let loaded = config::load_texts(&[text], &Environment::default(), Path::new("/"));
+            let a = &loaded.unwrap().config.upstreams["a"];
+            assert_eq!(
+                (&a.allow[..], &a.deny[..]),
+                (&strings(allow)[..], &strings(deny)[..]),
+                "{host}"
+            );
+        }
+    }
+
+    fn strings(of: &[&str]) -> Vec<String> {
+        of.iter().map(|it| (*it).to_owned()).collect()
     }
 }
