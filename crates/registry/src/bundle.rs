@@ -5,6 +5,7 @@
 
 mod archive;
 mod manifest;
+mod script;
 mod signature;
 
 use std::fs;

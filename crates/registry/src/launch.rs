@@ -153,7 +153,7 @@ fn of_package(package: &Package, from: &str, answers: &Answers) -> Result<Plan, 
         }
     }
     let of_runtime = words(&package.runtime_arguments, &mut asking, true);
-    runtime.judge(&of_runtime, &mut refused, &mut warnings);
+    let of_runtime = runtime.judge(of_runtime, &mut refused, &mut warnings);
     let of_server = words(&package.arguments, &mut asking, false);
     let names: Vec<_> = environment.iter().map(|(name, _)| name.as_str()).collect();
     let arguments = runtime.arguments(package, of_runtime, of_server, &names)?;
@@ -289,42 +289,120 @@ fn words(
     words
 }
 
-/// Reason why a variable cannot be set by a stranger: it decides which code is loaded, or from where.
+/// Reason why a variable cannot be set by a stranger: it decides which code is loaded, or from where, or whom the program
+/// believes on the way.
 pub(crate) fn steers(name: &str) -> Option<&'static str> {
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 54] = [
+        "ALL_PROXY",
+        "APPDATA",
+        "AWS_CA_BUNDLE",
+        "BASHOPTS",
         "BASH_ENV",
+        "CDPATH",
         "CLASSPATH",
+        "COMSPEC",
+        "CONTAINER_CONNECTION",
+        "CONTAINER_HOST",
+        "CONTAINER_SSHKEY",
+        "CURL_CA_BUNDLE",
+        "CURL_HOME",
+        "EDITOR",
         "ENV",
+        "FTP_PROXY",
+        "GCONV_PATH",
+        "GLIBC_TUNABLES",
         "HOME",
+        "HOSTALIASES",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
         "IFS",
+        "INIT_CWD",
+        "JAVA_OPTIONS",
         "JAVA_TOOL_OPTIONS",
-        "NODE_EXTRA_CA_CERTS",
-        "NODE_OPTIONS",
-        "NODE_PATH",
+        "JDK_JAVA_OPTIONS",
+        "LOCALAPPDATA",
+        "LOCALDOMAIN",
+        "LOCPATH",
+        "NETRC",
+        "NLSPATH",
+        "NO_PROXY",
+        "PAGER",
         "PATH",
-        "PERL5OPT",
-        "PYTHONHOME",
-        "PYTHONSTARTUP",
-        "RUBYOPT",
+        "PATHEXT",
+        "PROMPT_COMMAND",
+        "PS4",
+        "REQUESTS_CA_BUNDLE",
+        "RES_OPTIONS",
         "SHELL",
+        "SHELLOPTS",
+        "SSH_ASKPASS",
+        "SSH_AUTH_SOCK",
+        "SSLKEYLOGFILE",
         "SSL_CERT_DIR",
         "SSL_CERT_FILE",
+        "TEMP",
+        "TMP",
         "TMPDIR",
+        "USERPROFILE",
+        "VIRTUAL_ENV",
+        "VISUAL",
+        "_JAVA_OPTIONS",
     ];
-    const BEGINNINGS: [&str; 8] = [
+    /// Beginnings of the variables of programs that fetch and run code, and of what they load.
+    const BEGINNINGS: [&str; 35] = [
+        "BASH_FUNC_",
+        "BUILDAH_",
+        "BUNDLE_",
         "BUN_",
+        "COMPLUS_",
+        "CONDA_",
+        "CONTAINERS_",
+        "COREHOST_",
+        "CORECLR_",
+        "COREPACK_",
+        "DENO_",
         "DOCKER_",
         "DOTNET_",
         "DYLD_",
+        "GEM_",
+        "GIT_",
         "LD_",
+        "MSBUILD",
+        "NODE_",
         "NPM_CONFIG_",
+        "NUGET_",
+        "OPENSSL_",
+        "PERL",
         "PIP_",
+        "PNPM_",
+        "PODMAN_",
+        "PYENV_",
+        "PYTHON",
+        "RUBY",
+        "SUDO_",
         "UV_",
+        "VOLTA_",
+        "XDG_",
+        "YARN_",
+        "ZDOTDIR",
+    ];
+    /// Variables with such a beginning that change what a program writes, and not what it runs.
+    const HARMLESS: [&str; 8] = [
+        "NODE_ENV",
+        "NODE_NO_WARNINGS",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONHASHSEED",
+        "PYTHONIOENCODING",
+        "PYTHONUNBUFFERED",
+        "PYTHONUTF8",
+        "XDG_CURRENT_DESKTOP",
     ];
     let upper = name.to_ascii_uppercase();
     let is_named = NAMES.contains(&upper.as_str());
     let begins = BEGINNINGS.iter().any(|it| upper.starts_with(it));
-    (is_named || begins).then_some(
-        "decides which code is run, or where it comes from: set it yourself with `upstream add`, if it is meant",
+    let is_harmless = HARMLESS.contains(&upper.as_str());
+    (is_named || (begins && !is_harmless)).then_some(
+        "decides which code is run, where it comes from, or by which way: set it yourself with `upstream add`, if it is \
+         meant",
     )
 }

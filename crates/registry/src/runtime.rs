@@ -1,6 +1,6 @@
 //! Programs that fetch and run packages: their command lines, and which arguments of strangers they are not given.
 
-use crate::input::Words;
+use crate::input::{Piece, Words};
 use crate::reading::shown;
 use crate::server_json::{Package, is_sha256, is_specific};
 
@@ -21,10 +21,50 @@ struct Kind {
     hosts: &'static [&'static str],
     /// Flag by which the program is told of another registry.
     registry_flag: Option<&'static str>,
-    /// Flags that decide which code is run, where it comes from, or what of the machine it has.
-    refused: &'static [&'static str],
-    /// Flags that an operator should see.
-    warned: &'static [&'static str],
+    /// All that a stranger may tell the programs, by the words as they are written. Anything else is refused: what decides
+    /// which code is run has many names (abbreviations, letters that stand together, positions), and gets new ones.
+    flags: &'static [Flag],
+}
+
+/// A flag that a stranger may set.
+#[derive(Debug)]
+struct Flag {
+    names: &'static [&'static str],
+    value: Takes,
+    /// True if it gives the program something of the machine, which an operator should see.
+    is_warned: bool,
+}
+
+/// Value of a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    /// Any text.
+    Text,
+    /// Numbers with points between them, such as a version or a size.
+    Number,
+    /// `SOURCE:TARGET`, as `--volume` takes it.
+    Volume,
+    /// `type=…,src=…,dst=…`, as `--mount` takes it.
+    Mount,
+    /// A network by its name.
+    Network,
+}
+
+const fn flag(names: &'static [&'static str], value: Takes) -> Flag {
+    Flag {
+        names,
+        value,
+        is_warned: false,
+    }
+}
+
+const fn warned(names: &'static [&'static str], value: Takes) -> Flag {
+    Flag {
+        names,
+        value,
+        is_warned: true,
+    }
 }
 
 const NPM: Kind = Kind {
@@ -35,23 +75,11 @@ const NPM: Kind = Kind {
         concat!("registry.npmjs", ".com"),
     ],
     registry_flag: Some("--registry"),
-    refused: &[
-        "-c",
-        "--call",
-        "-p",
-        "--package",
-        "--registry",
-        "--userconfig",
-        "--globalconfig",
-        "--shell",
-        "--script-shell",
-        "--prefix",
-        "--node-options",
-        "--workspace",
-        "-w",
-        "--ignore-existing",
+    flags: &[
+        flag(&["-y", "--yes"], Takes::Nothing),
+        flag(&["-q", "--quiet", "--silent"], Takes::Nothing),
+        flag(&["--prefer-offline", "--prefer-online"], Takes::Nothing),
     ],
-    warned: &[],
 };
 const PYPI: Kind = Kind {
     name: "pypi",
@@ -61,69 +89,33 @@ const PYPI: Kind = Kind {
         concat!("files.python", "hosted.org"),
     ],
     registry_flag: Some("--default-index"),
-    refused: &[
-        "--from",
-        "--with",
-        "--with-editable",
-        "--with-requirements",
-        "--index",
-        "--index-url",
-        "-i",
-        "--default-index",
-        "--extra-index-url",
-        "--find-links",
-        "-f",
-        "--config-file",
-        "--directory",
-        "--project",
-        "--env-file",
-        "--overrides",
-        "--constraints",
-        "-c",
-        "--build-constraints",
-        "-b",
+    flags: &[
+        flag(&["-q", "--quiet", "-v", "--verbose"], Takes::Nothing),
+        flag(&["-n", "--no-cache", "--refresh"], Takes::Nothing),
+        flag(
+            &["--no-config", "--no-progress", "--isolated"],
+            Takes::Nothing,
+        ),
+        flag(&["-p", "--python"], Takes::Number),
     ],
-    warned: &[],
 };
 const OCI: Kind = Kind {
     name: "oci",
     programs: &["docker", "podman"],
     hosts: &["docker.io", "registry-1.docker.io", "index.docker.io"],
     registry_flag: None,
-    refused: &[
-        "--privileged",
-        "--cap-add",
-        "--device",
-        "--device-cgroup-rule",
-        "--security-opt",
-        "--pid",
-        "--ipc",
-        "--userns",
-        "--uts",
-        "--cgroupns",
-        "--entrypoint",
-        "--env-file",
-        "--env-host",
-        "--volumes-from",
-        "--runtime",
-        "--cgroup-parent",
-        "--group-add",
-        "--gpus",
-        "-H",
-        "--host",
-        "--config",
-        "--context",
-    ],
-    warned: &[
-        "-v",
-        "--volume",
-        "--mount",
-        "--network",
-        "--net",
-        "-p",
-        "--publish",
-        "-P",
-        "--add-host",
+    flags: &[
+        flag(&["-i", "--interactive", "--rm", "--init"], Takes::Nothing),
+        flag(&["--read-only"], Takes::Nothing),
+        flag(&["-e", "--env"], Takes::Text),
+        flag(&["--name", "-w", "--workdir"], Takes::Text),
+        flag(&["--cap-drop", "--platform"], Takes::Text),
+        flag(&["-m", "--memory", "--cpus", "--pids-limit"], Takes::Number),
+        warned(&["-v", "--volume"], Takes::Volume),
+        warned(&["--mount"], Takes::Mount),
+        warned(&["--network", "--net"], Takes::Network),
+        warned(&["-p", "--publish", "--add-host"], Takes::Text),
+        warned(&["-P", "--publish-all"], Takes::Nothing),
     ],
 };
 const NUGET: Kind = Kind {
@@ -131,14 +123,93 @@ const NUGET: Kind = Kind {
     programs: &["dnx"],
     hosts: &["api.nuget.org", "www.nuget.org", "nuget.org"],
     registry_flag: Some("--source"),
-    refused: &[
-        "--source",
-        "--add-source",
-        "--configfile",
-        "--tool-manifest",
+    flags: &[
+        flag(&["-y", "--yes"], Takes::Nothing),
+        warned(&["--allow-roll-forward", "--prerelease"], Takes::Nothing),
     ],
-    warned: &["--allow-roll-forward", "--prerelease"],
 };
+
+/// Words that each container is run with.
+const OURS: [&str; 3] = ["run", "-i", "--rm"];
+const SOCKET: &str = "the socket of docker is the whole machine";
+
+impl Kind {
+    /// The flags that a stranger may set, for people.
+    fn known(&self) -> String {
+        let names = self.flags.iter().flat_map(|it| it.names);
+        let names: Vec<_> = names.copied().collect();
+        names.join(", ")
+    }
+}
+
+/// A value without the characters that its flag has in the same word.
+fn without(words: &Words, characters: usize) -> Words {
+    let mut rest = characters;
+    let mut pieces = words.0.clone();
+    for piece in &mut pieces {
+        if let Piece::Theirs(text) | Piece::Yours(text) = piece {
+            let taken = rest.min(text.len());
+            *text = text.split_off(taken);
+            rest -= taken;
+        }
+    }
+    Words(pieces)
+}
+
+impl Takes {
+    /// Reason why a flag cannot have a value. What the operator has given is the operator's choice.
+    fn misfit(self, value: &Words) -> Option<String> {
+        // In the place of what is not the publisher's.
+        const GIVEN: char = '\u{1}';
+        let pieces = value.0.iter().map(|piece| match piece {
+            Piece::Theirs(text) => text.clone(),
+            Piece::Yours(_) | Piece::Secret { .. } => GIVEN.to_string(),
+        });
+        let text: String = pieces.collect();
+        let is_given = text.starts_with(GIVEN);
+        let name = |text: &str| {
+            let legal = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
+            text.starts_with(|it: char| it.is_ascii_alphanumeric()) && text.chars().all(legal)
+        };
+        let source = |source: &str| match source.starts_with(GIVEN) {
+            true if !source.contains("..") => None,
+            false if name(source) => None,
+            _ => Some(format!(
+                "leads to `{}` of this machine, which the publisher has chosen: a path is the operator's to give",
+                shown(&source.replace(GIVEN, "…"))
+            )),
+        };
+        match self {
+            Self::Nothing | Self::Text => None,
+            Self::Number if is_given && text.chars().count() == 1 => None,
+            Self::Number => {
+                let legal = |it: char| it.is_ascii_digit() || ".kmgKMG".contains(it);
+                let is_number = text.starts_with(|it: char| it.is_ascii_digit());
+                (!is_number || !text.chars().all(legal))
+                    .then(|| "must be a number or a version".to_owned())
+            }
+            Self::Volume => match text.split_once(':') {
+                Some((from, _)) => source(from),
+                // All of it is given, or a directory of the container alone.
+                None if is_given || text.starts_with('/') => None,
+                None => source(&text),
+            },
+            Self::Mount => text.split(',').find_map(|field| {
+                match field.split_once('=').unwrap_or((field, "")) {
+                    ("src" | "source", from) => source(from),
+                    ("type", "bind" | "volume" | "tmpfs")
+                    | ("dst" | "destination" | "target" | "readonly" | "ro", _) => None,
+                    _ => Some(format!(
+                        "has `{}`, which is not known",
+                        shown(&field.replace(GIVEN, "…"))
+                    )),
+                }
+            }),
+            Self::Network if is_given && text.chars().count() == 1 => None,
+            Self::Network => (!name(&text)).then(|| "is no name of a network".to_owned()),
+        }
+    }
+}
 
 /// The runtime of a package.
 pub(crate) fn of(package: &Package) -> Result<Runtime, String> {
@@ -203,39 +274,86 @@ fn is_identifier(kind: &str, name: &str) -> bool {
 }
 
 impl Runtime {
-    /// Looks at arguments for the runtime that a stranger wants.
+    /// Looks at arguments for the runtime that a stranger wants, and returns those that are not there anyway.
     pub(crate) fn judge(
         &self,
-        words: &[Words],
+        words: Vec<Words>,
         refused: &mut Vec<String>,
         warnings: &mut Vec<String>,
-    ) {
-        for words in words {
-            let text = words.plain();
-            let flag = text.split('=').next().unwrap_or_default();
-            // A short flag may have its value behind it, as in `-v/:/host`.
-            let is = |known: &&&str| {
-                flag == **known
-                    || (known.len() == 2 && !flag.starts_with("--") && flag.starts_with(**known))
+    ) -> Vec<Words> {
+        let is_container = self.kind.name == "oci";
+        let mut kept = Vec::new();
+        let mut words = words.into_iter().enumerate();
+        while let Some((at, word)) = words.next() {
+            let text = word.plain();
+            if text.contains("docker.sock") {
+                refused.push(SOCKET.to_owned());
+            }
+            if is_container && (at == 0 && text == "run" || OURS[1..].contains(&text.as_str())) {
+                continue;
+            }
+            let (name, attached) = match text.split_once('=') {
+                Some((name, _)) => (name.to_owned(), Some(without(&word, name.len() + 1))),
+                None => (text.clone(), None),
             };
-            if self.kind.refused.iter().find(is).is_some() {
+            let mut flags = self.kind.flags.iter();
+            let Some(flag) = flags.find(|it| it.names.contains(&name.as_str())) else {
+                let it = match name.starts_with('-') {
+                    true => "argument",
+                    false => "word",
+                };
                 refused.push(format!(
-                    "the argument `{}` for {} decides which code is run, where it comes from, or what of the machine it \
-                     reaches: set it yourself with `upstream add`, if it is meant",
+                    "the {it} `{}` for {} is none of those that are known not to decide which code is run, where it comes \
+                     from, or what of the machine it reaches ({}): set it yourself with `upstream add`, if it is meant",
                     shown(&text),
-                    self.program
+                    self.program,
+                    self.kind.known()
                 ));
-            } else if self.kind.warned.iter().find(is).is_some() {
+                kept.push(word);
+                continue;
+            };
+            kept.push(word);
+            let value = match (flag.value, attached) {
+                (Takes::Nothing, None) => None,
+                (Takes::Nothing, Some(_)) => {
+                    refused.push(format!("`{}` takes no value", shown(&name)));
+                    None
+                }
+                (_, Some(value)) => Some(value),
+                (_, None) => match words.next() {
+                    Some((_, value)) => {
+                        if value.plain().contains("docker.sock") {
+                            refused.push(SOCKET.to_owned());
+                        }
+                        kept.push(value.clone());
+                        Some(value)
+                    }
+                    None => {
+                        refused.push(format!(
+                            "`{}` would take the package for its value: it has none",
+                            shown(&name)
+                        ));
+                        None
+                    }
+                },
+            };
+            let value = value.as_ref();
+            if let Some(why) = value.and_then(|it| flag.value.misfit(it)) {
+                refused.push(format!("the value of `{}` {why}", shown(&name)));
+            }
+            if flag.is_warned {
+                let text = match value {
+                    Some(value) if !text.contains('=') => format!("{text} {}", value.plain()),
+                    _ => text,
+                };
                 warnings.push(format!(
                     "`{}` gives it something of this machine: {} is told so by the publisher",
                     shown(&text),
                     self.program
                 ));
             }
-            if text.contains("docker.sock") {
-                refused.push("the socket of docker is the whole machine".to_owned());
-            }
         }
+        kept
     }
 
     /// Remarks on where the package comes from, and how it is pinned.
@@ -301,14 +419,12 @@ impl Runtime {
                         shown(host)
                     ));
                 }
-                const OURS: [&str; 3] = ["run", "-i", "--rm"];
                 all.extend(OURS.map(Words::theirs));
                 for name in variables {
                     all.push(Words::theirs("-e"));
                     all.push(Words::theirs(*name));
                 }
-                let more = of_runtime.into_iter();
-                all.extend(more.filter(|it| !OURS.contains(&it.plain().as_str())));
+                all.extend(of_runtime);
                 all.push(Words::theirs(image(package)?));
                 all.extend(of_server);
                 return Ok(all);

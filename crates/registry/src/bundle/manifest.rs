@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::script::{self, Script};
 use crate::input::{Answers, Asking, Input, Piece, Variable, Words};
 use crate::launch::{Launch, Plan, finished, steers};
 use crate::reading::{Reader, Unfit, shown};
@@ -103,6 +104,21 @@ impl Manifest {
             filling.refused.push(why);
         }
         let program = filling.program(&self.command, has);
+        if program == self.command && RUNTIMES.contains(&program.as_str()) {
+            let loading = self.environment.iter();
+            let loading = loading.filter(|(name, _)| name == "PYTHONPATH");
+            let python_path: Vec<_> = loading
+                .filter_map(|(_, text)| script::own(text))
+                .map(str::to_owned)
+                .collect();
+            let script = Script {
+                has,
+                python_path: &python_path,
+            };
+            if let Err(why) = script.check(&program, &self.arguments) {
+                filling.refused.push(why);
+            }
+        }
         let mut arguments = Vec::new();
         for argument in &self.arguments {
             arguments.extend(filling.words(argument));
@@ -114,8 +130,12 @@ impl Manifest {
                 && !text.contains([':', ';'])
                 && !text.contains("..");
             let is_loading = LOADING.contains(&name.as_str());
-            if let Some(why) = steers(name)
-                .or(is_loading.then_some("decides which code is run, and leads out of the bundle"))
+            let leads_out = "decides which code is run, and leads out of the bundle";
+            let why = match is_loading {
+                true => Some(leads_out),
+                false => steers(name),
+            };
+            if let Some(why) = why
                 && !is_own
             {
                 filling.refused.push(format!("the variable `{name}` {why}"));
