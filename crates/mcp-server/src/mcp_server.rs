@@ -65,7 +65,10 @@ pub struct McpServer<Q: QuotaStore> {
 
 /// Way to tell other servers of changes.
 #[derive(Default)]
-struct Others(OnceLock<Box<dyn Fn(&Change) + Send + Sync>>);
+struct Others(OnceLock<Teller>);
+
+/// Tells servers elsewhere of a change.
+type Teller = Box<dyn Fn(&Change) + Send + Sync>;
 
 impl fmt::Debug for Others {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

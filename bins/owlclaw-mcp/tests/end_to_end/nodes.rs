@@ -484,8 +484,7 @@ async fn official_clients_go_on_behind_a_balancer_without_stickiness_while_a_nod
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        println!("{client} {era}: {said}{errors}");
-        assert!(output.status.success());
+        assert!(output.status.success(), "{client} {era}: {said}{errors}");
         let lines: Vec<Value> = said
             .lines()
             .map(|it| serde_json::from_str(it).unwrap())

@@ -364,7 +364,7 @@ mod tests {
         let uri = document.uri.clone();
         index.change(&[document], &[]).unwrap();
         // The first statement has found it, and the second one is still to come.
-        let takes_out = |_: &str| index.change(&[], &[uri.clone()]).is_ok();
+        let takes_out = |_: &str| index.change(&[], std::slice::from_ref(&uri)).is_ok();
         let find = |may_know| index.find("umbrella", &Conditions::default(), 0, 10, may_know);
         let found = find(&takes_out).unwrap();
         assert_eq!((found.total, found.hits[0].uri.as_str()), (1, &*uri));
