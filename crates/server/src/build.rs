@@ -49,8 +49,8 @@ pub struct Server {
     pub(super) sources: Sources,
     pub(super) skills: watch::Receiver<Arc<SkillCatalog>>,
     pub(super) level: LevelHandle,
-    /// Governance section of the configuration in force.
-    pub(super) governance: Arc<Mutex<config::Governance>>,
+    /// The configuration of the start with what has changed since.
+    pub(super) in_force: Arc<Mutex<Config>>,
     pub(super) lifecycle: Lifecycle,
     /// Sender of alerts, if one is configured.
     pub(super) alerts: Option<Arc<Alerts>>,
@@ -233,7 +233,7 @@ impl Server {
             Some(identification) => Some(identification.keep(&config, &mcp)?),
             None => None,
         };
-        let governance = config.governance.clone();
+        let in_force = Arc::new(Mutex::new(config.clone()));
         Ok(Self {
             in_code,
             config,
@@ -242,7 +242,7 @@ impl Server {
             sources,
             skills,
             level,
-            governance: Arc::new(Mutex::new(governance)),
+            in_force,
             lifecycle,
             alerts,
             sessions,
@@ -276,12 +276,12 @@ impl Server {
     /// Metrics endpoint of this server; taken once.
     pub(super) fn numbers(&self) -> Numbers {
         let app = self.sources.app();
-        let governance = Arc::clone(&self.governance);
+        let in_force = Arc::clone(&self.in_force);
         if let Some(identification) = &self.identification {
             read_identity(self.mcp.metrics(), identification);
         }
         let gateway = self.sources.gateway();
-        Numbers::of(governance, &self.mcp, app, gateway, &self.lifecycle)
+        Numbers::of(in_force, &self.mcp, app, gateway, &self.lifecycle)
     }
 
     /// Lets no task begin any more, and gives those that run until `drain` has passed.

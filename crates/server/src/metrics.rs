@@ -19,7 +19,7 @@ use super::lifecycle::Lifecycle;
 use super::quotas::Quotas;
 use super::store::ServedMcpServer;
 use crate::logging;
-use config::Governance;
+use config::Config;
 
 /// Most clients whose use is shown one by one.
 const MAX_CLIENTS: usize = 200;
@@ -35,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Numbers {
     mcp: Arc<ServedMcpServer>,
     used: Arc<Mutex<Used>>,
-    /// Governance in force, with the rules for the clients it names.
-    governance: Arc<Mutex<Governance>>,
+    /// The configuration in force, with the rules for the clients it names.
+    in_force: Arc<Mutex<Config>>,
 }
 
 /// Last report of the counters.
@@ -50,7 +50,7 @@ struct Used {
 impl Numbers {
     /// Adds to the server's metrics what is to be read from the parts of this server.
     pub(super) fn of(
-        governance: Arc<Mutex<Governance>>,
+        in_force: Arc<Mutex<Config>>,
         mcp: &Arc<ServedMcpServer>,
         app: Option<&Arc<PythonApp>>,
         gateway: &Gateway,
@@ -79,7 +79,7 @@ impl Numbers {
         Self {
             mcp: Arc::clone(mcp),
             used,
-            governance,
+            in_force,
         }
     }
 
@@ -105,9 +105,9 @@ impl Numbers {
         let now = Timestamp(system_clock() / 1_000);
         let governor = self.mcp.governor();
         let names: Vec<String> = {
-            let governance = self.governance.lock();
-            let governance = governance.unwrap_or_else(PoisonError::into_inner);
-            let names = governance.rules.clients.keys();
+            let in_force = self.in_force.lock();
+            let in_force = in_force.unwrap_or_else(PoisonError::into_inner);
+            let names = in_force.governance.rules.clients.keys();
             names.take(MAX_CLIENTS).cloned().collect()
         };
         let ask = async |name: String| {

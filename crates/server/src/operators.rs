@@ -64,9 +64,10 @@ impl Server {
 
     /// Rules in force, as configured.
     pub fn governance(&self) -> config::Governance {
-        let governance = self.governance.lock();
-        governance
+        let in_force = self.in_force.lock();
+        in_force
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .governance
             .clone()
     }
 

@@ -367,10 +367,8 @@ async fn admit(server: &Server, greeting: &[u8]) -> Result<(Principal, Option<St
 }
 
 fn in_force(server: &Server) -> Config {
-    let governance = server.governance.lock();
-    let mut config = server.config.clone();
-    config.governance = governance.unwrap_or_else(PoisonError::into_inner).clone();
-    config
+    let in_force = server.in_force.lock();
+    in_force.unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// The keys of the settings that differ; nothing if none does.

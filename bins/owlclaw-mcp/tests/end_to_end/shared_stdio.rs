@@ -220,6 +220,11 @@ async fn a_process_with_another_configuration_is_refused_and_told_the_difference
     site.write("mcp-server.yaml", file);
     let mut second = site.stdio();
     second.open("2025-11-25").await;
+    let mut file: Value = serde_json::from_str(&site.read("mcp-server.yaml")).unwrap();
+    file["mcp_server"]["upstreams"] = json!({"off": {"command": "cat", "enabled": false}});
+    site.write("mcp-server.yaml", file.to_string());
+    let mut another = site.stdio();
+    another.open("2025-11-25").await;
     // Its log is its own.
     let mut command = site.command(&["start"]);
     command.env("MCP_SERVER_LOGGING__LEVEL", "DEBUG");
