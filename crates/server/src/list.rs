@@ -11,6 +11,7 @@ use mcp_server::{
     NotOffered, Offer, SearchOptions, SearchView, resource_capability, tool_capability,
 };
 use mcp_service::Principal;
+use tempfile::TempDir;
 
 use super::sources::Sources;
 use super::{application, offering, policy, results, standing, upstreams};
@@ -53,6 +54,7 @@ pub(super) struct Bench {
     skills_dir: PathBuf,
     skill_problems: Vec<adapter_skills::Problem>,
     lost: Vec<NotOffered>,
+    _stored: Option<TempDir>,
 }
 
 impl Bench {
@@ -62,7 +64,7 @@ impl Bench {
         let (catalog, skill_problems) = SkillCatalog::scan(&scan);
         let memory = SkillMemory::read(config.skills_path())?;
         let catalog = Arc::new(catalog.following(&memory.catalog(), false));
-        let gateway = upstreams::open(config).await?;
+        let (gateway, stored) = upstreams::open_aside(config).await?;
         let sources = Sources::prepare(
             config,
             &catalog,
@@ -81,6 +83,7 @@ impl Bench {
             skills_dir: scan.root().to_owned(),
             skill_problems,
             lost,
+            _stored: stored,
         })
     }
 

@@ -16,6 +16,7 @@ use gateway::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_client::HttpTransport;
 use oauth_client::{ExchangeOptions, Recipient, Secret, SubjectKind};
+use tempfile::TempDir;
 
 use crate::{Failure, sign_in};
 
@@ -29,6 +30,29 @@ pub(super) async fn open(config: &Config) -> Result<Gateway, Failure> {
     let most = Duration::from_secs(config.gateway.first_start_seconds);
     gateway.first_look(most).await;
     Ok(gateway)
+}
+
+/// The same for a look that leaves nothing behind: lists and pins are stored in a copy, which is removed with the
+/// directory that is returned.
+///
+/// # Errors
+///
+/// As [`open`], and when the copy cannot be made.
+pub(super) async fn open_aside(config: &Config) -> Result<(Gateway, Option<TempDir>), Failure> {
+    if config.upstreams.is_empty() && config.upstreams_files.is_empty() {
+        return Ok((open(config).await?, None));
+    }
+    let aside = TempDir::new()?;
+    let stored = std::fs::read_dir(upstreams_directory(config));
+    for entry in stored.into_iter().flatten() {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            std::fs::copy(entry.path(), aside.path().join(entry.file_name()))?;
+        }
+    }
+    let mut config = config.clone();
+    config.gateway.directory = Some(aside.path().to_owned());
+    Ok((open(&config).await?, Some(aside)))
 }
 
 /// The gateway to the configured upstreams with what is stored of them; nothing is connected yet.

@@ -371,6 +371,8 @@ async fn doctor_tries_each_upstream_and_says_what_helps() {
             "{found:?}"
         );
     }
+    // Its first look is no server's: what was found is neither stored nor pinned.
+    assert!(!site.path("upstreams").exists());
 }
 
 #[tokio::test]
