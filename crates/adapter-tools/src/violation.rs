@@ -186,7 +186,7 @@ fn violation(error: &ValidationError<'_>) -> Violation {
     Violation::new(error.instance_path().to_string(), message)
 }
 
-/// What can be told of a value that suits no branch of a choice.
+/// Mistake of a value that suits no branch of a choice.
 enum Meant<'a> {
     /// The mistake in the one branch that is for such a value.
     Branch(&'a ValidationError<'static>),

@@ -277,14 +277,18 @@ mod tests {
             for number in 0..60 {
                 let at_us = system_clock() - days * DAY_US + number;
                 let start = Start::new(CallId::new(at_us), at_us, "ana", Kind::Tool, "tool/pay");
-                // One a day waits for the disk, so that groups of entries are small.
-                let open = match number {
+                // Every tenth waits for the disk, so that groups of entries are small: a segment has whole ones.
+                let open = match number % 10 {
                     0 => recorder.begin_durably(&start).await.unwrap(),
                     _ => recorder.begin(&start).await.unwrap(),
                 };
                 drop(open.finish(&End::new(Outcome::Succeeded)));
             }
         }
+        // What is not in the table of calls yet is not archived yet.
+        recorder.close().await.unwrap();
+        let store = SqliteLedger::open(&config.ledger.path, Durability::Relaxed).unwrap();
+        let recorder = Recorder::spawn(store, RecorderOptions::default()).unwrap();
         (config, recorder)
     }
 

@@ -201,9 +201,10 @@ impl Server {
         if versions.0 != versions.1 {
             self.mcp.replace_policy(policy);
         }
-        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_force = in_force.with_live_settings_of(&changed.config);
-        drop(in_force);
+        {
+            let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+            *in_force = in_force.with_live_settings_of(&changed.config);
+        }
         // What this changes of the offer is followed like any other change of a source.
         self.apply_upstreams(rules, declared, cause);
         self.sources.gateway().first_look(Duration::ZERO).await;

@@ -257,14 +257,15 @@ mod tests {
 
     #[test]
     fn by_default_it_is_over_within_five_seconds() {
-        let lifecycle = Lifecycle::watch(Shutdown::default()).unwrap();
+        let lifecycle = Lifecycle::unwatched(Shutdown::default());
         assert!(lifecycle.limit() < Duration::from_secs(5));
         assert!(Duration::from_secs(2) < lifecycle.drain());
     }
 
+    // Unwatched: one that is watched ends the process of the tests at its deadline.
     #[test]
     fn whatever_begins_it_begins_it_once() {
-        let lifecycle = Lifecycle::watch(Shutdown::default()).unwrap();
+        let lifecycle = Lifecycle::unwatched(Shutdown::default());
         assert!(!lifecycle.has_begun());
         lifecycle.begin();
         let deadline = *lifecycle.0.deadline.borrow();

@@ -137,6 +137,7 @@ async fn busy_server(site: &Site) -> HttpServer {
 fn site() -> Site {
     let site = Site::new(json!({
         "http": {"websocket": {"enabled": true}},
+        "ledger": {"verification": {"every_seconds": 60}},
         "upstreams": {
             "dead": {"command": "/no/such/program"},
             "up": {"command": "python3", "args": [UPSTREAM, "stdio", "up"]},

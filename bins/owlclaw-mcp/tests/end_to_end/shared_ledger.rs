@@ -258,7 +258,10 @@ async fn the_ledger_the_counters_and_the_commands_use_encrypted_connections() {
         "SELECT application_name, bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
          WHERE application_name LIKE 'owlclaw%' GROUP BY 1 ORDER BY 1",
     );
-    assert_eq!(connections, "owlclaw-mcp ledger|t\nowlclaw-quota|t");
+    assert_eq!(
+        connections,
+        "owlclaw-mcp cluster|t\nowlclaw-mcp ledger|t\nowlclaw-quota|t"
+    );
     server.process().signal("TERM").await;
     server.wait_exit(GENEROUS).await;
     let verified = run(site.command(&["ledger", "verify"])).await;
