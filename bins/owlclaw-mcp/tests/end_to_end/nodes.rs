@@ -458,7 +458,7 @@ fn plan(url: &str, era: &str, knows_tasks: bool, killed: (u32, u16)) -> Value {
 }
 
 #[tokio::test]
-#[ignore = "wants the official clients, which tests/clients/run.sh installs"]
+#[ignore = "wants the official clients, which tests/clients/run.sh installs: .ci/run runs it after that"]
 async fn official_clients_go_on_behind_a_balancer_without_stickiness_while_a_node_is_killed() {
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let cache = std::env::var("OWLCLAW_TEST_CACHE").unwrap_or(format!("{repository}/.cache"));
