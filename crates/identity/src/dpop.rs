@@ -46,7 +46,7 @@ pub struct Presented<'a> {
 
 /// Checks of proofs, each of which is good once.
 ///
-/// What was used is remembered in this process alone: several servers behind one name need nonces, which each of them gives
+/// Used proofs are remembered in this process alone: several servers behind one name need nonces, which each of them gives
 /// by itself.
 pub struct Proofs {
     seen: Mutex<Seen>,

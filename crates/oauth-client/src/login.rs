@@ -193,7 +193,7 @@ pub(crate) struct Callback {
 
 /// An address of an embedder's own server where the answer to one sign-in comes back, in place of a port of this machine.
 ///
-/// Whoever serves the address must know the browser that brings the answer for the one that it has sent to sign in: by
+/// The server of the address must know the browser that brings the answer for the one that it has sent to sign in: by
 /// `state` alone, a person who was handed the address of a sign-in cannot be told from the one who began it, and would
 /// sign in for that one.
 #[derive(Clone)]

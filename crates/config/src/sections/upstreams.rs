@@ -235,7 +235,7 @@ pub enum UpstreamCredentials {
     /// its own.
     PerClient,
     /// Tokens that an authorization server gives in exchange for those by which callers prove who they are (`exchange`).
-    /// Who proves it otherwise is refused. Each token of a caller has connections of its own.
+    /// A caller that proves it otherwise is refused. Each token of a caller has connections of its own.
     Exchange,
     /// None: tokens that are kept for the address are not used.
     None,
