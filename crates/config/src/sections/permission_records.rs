@@ -186,16 +186,50 @@ struct Offered<'c> {
 }
 
 impl Offered<'_> {
+    fn template_of(&self, server: &str) -> NameTemplate {
+        let upstream = self.config.upstreams.get(server);
+        match upstream.and_then(|it| it.prefix.as_deref()) {
+            Some(prefix) => NameTemplate::with_prefix(prefix),
+            None => self.template.clone(),
+        }
+    }
+
+    /// Returns true if an open pattern over tools of a server fits names of another server's as well.
+    fn tool_reaches_others(&self, server: &str, name: &str) -> bool {
+        if !name.ends_with('*') {
+            return false;
+        }
+        let offered = self.tool(server, name);
+        let fixed = offered.trim_end_matches('*');
+        let is_bare = server != OWN && self.template_of(server).beginning(server).is_empty();
+        let mut others = self.config.upstreams.keys().filter(|it| *it != server);
+        is_bare
+            || others.any(|it| {
+                let theirs = self.template_of(it).beginning(it);
+                theirs.starts_with(fixed) || fixed.starts_with(&*theirs)
+            })
+    }
+
+    /// The same of an open pattern over addresses of resources.
+    fn resource_reaches_others(&self, server: &str, pattern: &str) -> bool {
+        let Some(fixed) = pattern.strip_suffix('*') else {
+            return false;
+        };
+        let upstream = self.config.upstreams.get(server);
+        let is_raw = server == OWN
+            || upstream.is_some_and(|it| it.uris == crate::sections::upstreams::Uris::AsIs);
+        let meets = |it: &str| it.starts_with(fixed) || fixed.starts_with(it);
+        is_raw
+            && !self.config.upstreams.is_empty()
+            && (meets("mcp.") || meets("ui://mcp.") || (server != OWN && meets("files://")))
+    }
+
     /// Names of a tool; a `*` at its end stands for any text.
     fn tool(&self, server: &str, name: &str) -> String {
         if server == OWN {
             return name.to_owned();
         }
-        let upstream = self.config.upstreams.get(server);
-        let template = match upstream.and_then(|it| it.prefix.as_deref()) {
-            Some(prefix) => NameTemplate::with_prefix(prefix),
-            None => self.template.clone(),
-        };
+        let template = self.template_of(server);
         match name.strip_suffix('*') {
             Some(beginning) => format!("{}{beginning}*", template.beginning(server)),
             None => NameTable::default().assign(&template, server, name),
@@ -266,6 +300,12 @@ fn rules(record: Record, offered: &Offered<'_>) -> Result<Client, String> {
         };
         for tool in &it.tools {
             check_pattern(&tool.name)?;
+            if offered.tool_reaches_others(&it.server, &tool.name) {
+                return Err(format!(
+                    "`{}` of `{}` fits tools of other servers as well: name them",
+                    tool.name, it.server
+                ));
+            }
             if tool.operations.contains(&Invoke::Invoke) && has(&"invoke_tool") {
                 tools.insert(offered.tool(&it.server, &tool.name));
             }
@@ -273,6 +313,12 @@ fn rules(record: Record, offered: &Offered<'_>) -> Result<Client, String> {
         for granted in &it.resources {
             for pattern in &granted.patterns {
                 check_pattern(pattern)?;
+                if offered.resource_reaches_others(&it.server, pattern) {
+                    return Err(format!(
+                        "`{pattern}` of `{}` fits resources of other servers as well: write more of it",
+                        it.server
+                    ));
+                }
             }
             for operation in &granted.operations {
                 let methods = operation.method().iter().filter(|it| has(it));
@@ -406,6 +452,20 @@ mod tests {
         let text = record.to_string();
         let record = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         rules(record, &offered)
+    }
+
+    #[test]
+    fn an_open_pattern_permits_nothing_of_other_servers() {
+        for grant in [
+            json!({"server": "owlclaw", "tools": [{"name": "*", "operations": ["invoke"]}]}),
+            json!({"server": "owlclaw", "tools": [{"name": "mcp_file*", "operations": ["invoke"]}]}),
+        ] {
+            let refused = translated(json!({"session_id": "s", "permissions": [grant]}));
+            let why = refused.map(|_| ()).unwrap_err();
+            assert!(why.contains("fits tools of other servers"), "{why}");
+        }
+        let own = json!({"server": "file-server", "tools": [{"name": "read*", "operations": ["invoke"]}]});
+        translated(json!({"session_id": "s", "permissions": [own]})).unwrap();
     }
 
     fn allowed(rules: Option<AccessRules>) -> Vec<String> {
