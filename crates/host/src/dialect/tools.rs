@@ -12,6 +12,9 @@ use crate::{
     failure::{Failure, INVALID_PARAMS, NO_TASK, NO_TOOL},
 };
 
+/// Tokens of tasks that a session remembers, for their progress alone.
+const MAX_TASKS: usize = 1_000;
+
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Discover {
@@ -141,6 +144,10 @@ impl<S: McpService> Call<'_, S> {
             return Err(Failure::of_result(&begun));
         };
         let mut known = self.session.known();
+        // A task that was over before it was known here is forgotten by nothing else.
+        if MAX_TASKS <= known.tasks.len() {
+            known.tasks.clear();
+        }
         known.tasks.insert(token, task.to_owned());
         Ok(json!({ "task_id": task, "status": "running" }))
     }

@@ -269,7 +269,9 @@ impl<S: McpService> Host<S> {
                     told.push((id.clone(), "deleted", resource));
                 }
                 for (uri, resource) in &there {
-                    if !watcher.means(uri) {
+                    // No more than a session may watch.
+                    let is_full = MAX_WATCHED <= watcher.there.len();
+                    if !watcher.means(uri) || (is_full && !watcher.there.contains_key(uri)) {
                         continue;
                     }
                     let before = watcher.there.insert(uri.clone(), resource.clone());
