@@ -14,6 +14,8 @@ use vault::Name;
 
 /// Time for finding out where to sign in.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Most bytes of a secret that is given.
+const MAX_GIVEN_BYTES: usize = 8 * 1024;
 
 /// A credential of a client's own, as an upstream wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,11 +141,19 @@ impl Gateway {
         let secrets = Arc::clone(own.secrets().ok_or("there is no vault")?);
         let (name, client) = (upstream.to_owned(), client.to_owned());
         let setting = tokio::task::spawn_blocking(move || {
-            for (key, value) in values {
-                if value.reveal().trim().is_empty() {
+            // All of them, before any is kept.
+            for (key, value) in &values {
+                let value = value.reveal();
+                if value.trim().is_empty() {
                     return Err(format!("`{key}` is empty"));
                 }
-                redaction::know([value.reveal()]);
+                if MAX_GIVEN_BYTES < value.len() || value.chars().any(char::is_control) {
+                    return Err(format!("`{key}` is too long, or has several lines"));
+                }
+            }
+            for (key, value) in values {
+                // Clients give as many as they like, and what is known of them has a bound.
+                redaction::know_token(value.reveal());
                 let key: Name = key.parse().map_err(|_| format!("`{key}` is no name"))?;
                 let set = secrets.set(&name, &client, &key, vault::Secret::new(value.reveal()));
                 set.map_err(|error| error.to_string())?;

@@ -303,7 +303,7 @@ impl SignInPages {
             }
             Err(why) => Page::refusal(
                 StatusCode::BAD_REQUEST,
-                &format!("Nothing was kept: {why}. Open the address again."),
+                &format!("Not everything was kept: {why}. Open the address again."),
             ),
         }
     }
