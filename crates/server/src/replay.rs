@@ -112,7 +112,7 @@ struct Past {
 
 impl Server {
     /// Decides the calls since `since_us` (microseconds since the epoch, UTC) again, at most the last `most` of them.
-    /// It blocks.
+    /// Blocks the thread for seconds.
     ///
     /// # Errors
     ///
@@ -190,6 +190,8 @@ fn past(
 ) -> Result<(Vec<Past>, bool), Failure> {
     let mut found = Vec::new();
     let mut before: Option<Cursor> = None;
+    // Calls that nothing is decided of are read as well.
+    let mut left = most.saturating_mul(4).max(PAGE);
     loop {
         let filter = Filter {
             since_us: Some(since_us),
@@ -207,6 +209,10 @@ fn past(
         }
         if is_last {
             return Ok((found, false));
+        }
+        left = left.saturating_sub(PAGE);
+        if left == 0 {
+            return Ok((found, true));
         }
     }
 }

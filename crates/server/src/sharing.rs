@@ -85,6 +85,11 @@ fn tell_others(cluster: &Cluster, mcp: &Arc<ServedMcpServer>) -> JoinHandle<()> 
             let changed: HashSet<_> = changes.drain(..).collect();
             let mut is_failing = false;
             while let Err(error) = cluster.tell_changed(&changed).await {
+                if error.is_lasting() {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "other servers cannot be told of a change");
+                    break;
+                }
                 if !std::mem::replace(&mut is_failing, true) {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(
