@@ -80,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) news: broadcast::Sender<News>,
     /// Since when the database was never out of reach for as long as a lease lasts.
     alive_since: Mutex<Instant>,
+    /// Last sign of life of the database.
+    last_sign: Mutex<Instant>,
 }
 
 /// The task that listens, until it is dropped.
@@ -119,6 +121,7 @@ impl Cluster {
             process: AtomicI32::new(0),
             news: broadcast::Sender::new(MAX_NEWS),
             alive_since: Mutex::new(Instant::now()),
+            last_sign: Mutex::new(Instant::now()),
         });
         {
             let (mut client, driver) = time::timeout(options.max_attempt, shared.address.connect())
@@ -227,14 +230,16 @@ impl Shared {
     /// True if leases of others that have run out may be taken for over.
     pub(crate) fn may_judge(&self) -> bool {
         let since = *lock(&self.alive_since);
-        self.options.time == TimeSource::Callers || self.options.lease <= since.elapsed()
+        let sign = *lock(&self.last_sign);
+        // Without a recent sign of life the owners may have been cut off as well.
+        self.options.time == TimeSource::Callers
+            || (sign.elapsed() < self.options.lease / 2 && self.options.lease <= since.elapsed())
     }
 
     async fn listen(self: Arc<Self>) {
-        let mut last_sign = Instant::now();
         let mut failing = false;
         loop {
-            let heard = self.listen_once(&mut last_sign, &mut failing).await;
+            let heard = self.listen_once(&mut failing).await;
             if !std::mem::replace(&mut failing, true) {
                 let error = heard.err();
                 tracing::warn!(
@@ -247,7 +252,7 @@ impl Shared {
     }
 
     /// Listens until the connection breaks.
-    async fn listen_once(&self, last_sign: &mut Instant, failing: &mut bool) -> Result<(), Failed> {
+    async fn listen_once(&self, failing: &mut bool) -> Result<(), Failed> {
         let limit = self.options.max_attempt;
         let connecting = self.address.connect_and_hear(MAX_NEWS);
         let connected = time::timeout(limit, connecting).await;
@@ -258,10 +263,10 @@ impl Shared {
         if std::mem::take(failing) {
             tracing::info!("what other servers change is heard of again");
         }
-        self.show_life(last_sign);
+        self.show_life();
         // Nobody knows what was said before.
         let _ = self.news.send(News::Missed);
-        let mut beat = time::interval(self.options.lease / 3);
+        let mut beat = time::interval(self.options.lease / 6);
         loop {
             tokio::select! {
                 told = heard.recv() => {
@@ -277,17 +282,17 @@ impl Shared {
                 _ = beat.tick() => {
                     let alive = time::timeout(limit, client.batch_execute("SELECT 1")).await;
                     alive.map_err(|_| Failed::Silent)??;
-                    self.show_life(last_sign);
+                    self.show_life();
                 }
             }
         }
     }
 
-    fn show_life(&self, last_sign: &mut Instant) {
-        if self.options.lease <= last_sign.elapsed() {
+    fn show_life(&self) {
+        let before = std::mem::replace(&mut *lock(&self.last_sign), Instant::now());
+        if self.options.lease / 2 <= before.elapsed() {
             *lock(&self.alive_since) = Instant::now();
         }
-        *last_sign = Instant::now();
     }
 }
 

@@ -48,7 +48,9 @@ impl Changed {
             Self::Tools => "changed tools".to_owned(),
             Self::Prompts => "changed prompts".to_owned(),
             Self::Resources => "changed resources".to_owned(),
-            Self::Resource(uri) if uri.len() <= MAX_URI => format!("changed resource {uri}"),
+            Self::Resource(uri) if uri.len() <= MAX_URI && !uri.contains('\0') => {
+                format!("changed resource {uri}")
+            }
             Self::Resource(_) | Self::AnyResource => "changed any".to_owned(),
         }
     }
