@@ -202,9 +202,14 @@ pub(super) fn last(config: &Config) -> Result<Option<(Checkpoint, PathBuf)>, Fai
         return Ok(None);
     };
     if let Some(key) = &config.ledger.checkpoint.key {
-        let key = PublicKey::load(&SigningKey::public_path(key))?;
+        // Others may have signed what the witness was told last: an earlier key, or another server.
+        let own = SigningKey::public_path(key);
+        let keys = std::iter::once(&own).chain(&config.ledger.verification.keys);
+        let keys: Vec<_> = keys
+            .map(|path| PublicKey::load(path))
+            .collect::<Result<_, _>>()?;
         // One that was told before there was a key has no signature, and proves as much as it did.
-        match checkpoint.check_signature(&[key]) {
+        match checkpoint.check_signature(&keys) {
             Ok(()) | Err(ledger::SignatureError::Missing) => {}
             Err(why) => {
                 return Err(format!(
