@@ -292,10 +292,19 @@ impl Tasks {
             lease: self.lease(),
             call,
         };
-        self.store
+        let created = self
+            .store
             .create(record.clone(), begun, self.options.records)
-            .await?;
+            .await;
         let live = RunningTask::new(record, self.poll_interval_ms(), visible, Some(slot), run);
+        if let Err(error) = created {
+            // Stored all the same, perhaps: a task that no client knows must not be begun by another server.
+            if matches!(error, CreateError::Store(_)) {
+                let (tasks, live) = (Arc::clone(self), Arc::clone(&live));
+                self.runtime.spawn(async move { tasks.forget(&live).await });
+            }
+            return Err(error.into());
+        }
         if self.enter(&live) {
             return Ok(live);
         }
