@@ -396,6 +396,7 @@ fn an_interpreter_runs_a_file_of_the_bundle_and_no_other_code() {
         }));
         let more: &[(&str, &[u8], u32)] = &[
             ("-e", b"", 0o644),
+            ("sh", b"", 0o644),
             ("server/lib/own/__main__.py", b"", 0o644),
         ];
         let bundle = Bundle::read(bundle_of(&manifest(run), more)).unwrap();

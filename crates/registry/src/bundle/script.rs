@@ -132,6 +132,10 @@ impl Script<'_> {
                     }
                 }
                 Some("python" | "python3") if is_run => return self.python(&directory, words),
+                // A bare name that is no script is a program of the search path for `uv`.
+                Some(name) if is_run && !name.contains('/') && !name.ends_with(".py") => {
+                    return Err(outside(word));
+                }
                 _ if is_run => return self.file(&directory, &[], &[], before),
                 _ => return Err(outside(word)),
             }
