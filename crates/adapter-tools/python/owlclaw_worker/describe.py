@@ -1,5 +1,6 @@
 """Descriptions of the tools of an application, for the `ready` frame."""
 
+import functools
 import inspect
 import os
 
@@ -94,15 +95,20 @@ def declared_schema(function):
     return None
 
 
+def _is_routine(candidate):
+    # From Python 3.14 on a partial is a descriptor of methods.
+    return inspect.isroutine(candidate) and not isinstance(candidate, functools.partial)
+
+
 def _docstring(function):
     target = hints.underlying(function)
     for candidate in (function, target):
         # Not the docstring of `functools.partial`, nor of the class of a callable object.
-        if inspect.isroutine(candidate) or isinstance(candidate, type):
+        if _is_routine(candidate) or isinstance(candidate, type):
             doc = inspect.getdoc(candidate)
             if doc:
                 return doc
-    own = vars(type(function)).get("__doc__") if not inspect.isroutine(function) else None
+    own = vars(type(function)).get("__doc__") if not _is_routine(function) else None
     module = type(function).__module__
     return inspect.cleandoc(own) if isinstance(own, str) and module not in ("functools", "builtins") else None
 

@@ -70,14 +70,14 @@ class Signature:
         # False for the few built-in callables that do not say what they take.
         self.readable = True
         try:
-            signature = inspect.signature(handler)
+            read = signature(handler)
         except (TypeError, ValueError, NameError) as error:
             self.readable = False
             self.open = True
             self.problems.append("its signature cannot be read: %s" % error)
             return
         hints = _Resolver(handler, self.problems, self.refusals)
-        for name, parameter in signature.parameters.items():
+        for name, parameter in read.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 continue
             hint = hints.resolve(name, parameter.annotation)
@@ -100,7 +100,7 @@ class Signature:
                 self.session = entry
             elif name not in RESERVED:
                 self.parameters.append(entry)
-        self.returns = hints.resolve("return", signature.return_annotation)
+        self.returns = hints.resolve("return", read.return_annotation)
 
     def _settled(self, parameter):
         try:
@@ -169,13 +169,8 @@ class _Resolver:
         self._problems = problems
         self._refusals = refusals
         self._globals = getattr(function, "__globals__", {})
-        self._locals = {}
-        code = getattr(function, "__code__", None)
-        for name, cell in zip(getattr(code, "co_freevars", ()), getattr(function, "__closure__", None) or ()):
-            try:
-                self._locals[name] = cell.cell_contents
-            except ValueError:
-                pass  # not assigned yet
+        # From Python 3.14 on annotations are a function of their own, with names that they alone use (PEP 649).
+        self._locals = {**_closed_over(getattr(function, "__annotate__", None)), **_closed_over(function)}
 
     def resolve(self, name, annotation):
         if annotation is MISSING:
@@ -192,6 +187,46 @@ class _Resolver:
             told = self._refusals if may_validate(annotation) else self._problems
             told.append("the type of %s names what is not defined: %s" % (what, ", ".join(unknown)))
         return resolved
+
+
+def _closed_over(function):
+    """The names around a function that it uses, as far as they have values."""
+    code = getattr(function, "__code__", None)
+    names = {}
+    for name, cell in zip(getattr(code, "co_freevars", ()), getattr(function, "__closure__", None) or ()):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            pass  # not assigned yet
+    return names
+
+
+def signature(called):
+    """The signature of a callable, with the text of its annotations where one names what is not defined.
+
+    Before Python 3.14 such a callable cannot be defined, unless its annotations are texts already.
+    """
+    try:
+        return inspect.signature(called)
+    except NameError:
+        if sys.version_info < (3, 14):
+            raise
+        import annotationlib
+
+        return inspect.signature(called, annotation_format=annotationlib.Format.STRING)
+
+
+def _own_annotations(cls):
+    """The annotations of a class's own fields, as texts where one names what is not defined, and names only they use."""
+    if sys.version_info < (3, 14):
+        return cls.__dict__.get("__annotations__", {}), {}
+    import annotationlib
+
+    try:
+        return annotationlib.get_annotations(cls), {}
+    except NameError:
+        annotate = annotationlib.get_annotate_from_class_namespace(cls.__dict__)
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.STRING), _closed_over(annotate)
 
 
 def may_validate(annotation):
@@ -251,6 +286,9 @@ class _UnknownType(type):
         return cls
 
     def __getitem__(cls, _):
+        return cls
+
+    def __call__(cls, *_, **__):
         return cls
 
 
@@ -323,10 +361,12 @@ def _fields_of_class(cls):
     hints = {}
     for base in reversed(cls.__mro__):
         module = sys.modules.get(base.__module__)
-        for name, annotation in base.__dict__.get("__annotations__", {}).items():
+        annotations, names = _own_annotations(base)
+        names[cls.__name__] = cls
+        for name, annotation in annotations.items():
             unknown = ()
             try:
-                hints[name], unknown = evaluate_known(annotation, getattr(module, "__dict__", {}), {cls.__name__: cls})
+                hints[name], unknown = evaluate_known(annotation, getattr(module, "__dict__", {}), names)
             except Exception as error:
                 hints[name] = MISSING
                 unknown = ("%s: %s" % (type(error).__name__, error),)
@@ -523,7 +563,7 @@ def constructor_parameters(cls, arguments=()):
     if is_attrs(cls):
         return [_attrs_parameter(member, hints) for member in cls.__attrs_attrs__ if member.init]
     taken = []
-    for name, parameter in inspect.signature(cls).parameters.items():
+    for name, parameter in signature(cls).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         hint = hints.get(name, parameter.annotation)

@@ -538,7 +538,7 @@ def _the_one(apps, module, spec):
 
 def _needs_nothing(function):
     try:
-        inspect.signature(function).bind()
+        hints.signature(function).bind()
     except (TypeError, ValueError):
         return False
     return True

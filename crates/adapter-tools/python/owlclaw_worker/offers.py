@@ -206,7 +206,7 @@ class Lifespan:
         elif inspect.iscoroutinefunction(function):
             raise LifespanError(self._has_to("it has no `yield`"))
         try:
-            inspect.signature(function).bind(app)
+            hints.signature(function).bind(app)
         except TypeError:
             self._manager = function()
         else:

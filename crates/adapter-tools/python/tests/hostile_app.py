@@ -385,7 +385,7 @@ def change_everything():
         asyncio.set_event_loop(None)
     sys.modules.pop("json", None)
     sys.excepthook = sys.unraisablehook = None
-    threading.stack_size(32768)
+    threading.stack_size(65536)
     return "changed"
 
 

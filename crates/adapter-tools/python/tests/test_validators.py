@@ -11,7 +11,7 @@ from typing import Annotated, Any, Dict, List, NamedTuple, NewType, Optional, Tu
 from unittest import mock
 
 import support  # noqa: F401  (puts the package on the path)
-from owlclaw_worker import describe
+from owlclaw_worker import Context, describe
 from owlclaw_worker.call import Handler
 from owlclaw_worker.constraints import InvalidArgument
 
@@ -341,6 +341,33 @@ class Refusals(unittest.TestCase):
             pass
 
         self.assertIn("not looked at", refusals(taking(Box[Annotated[str, Predicate(is_inside)]])))
+
+    @unittest.skipIf(sys.version_info < (3, 14), "annotations are evaluated when the function is made")
+    def test_annotations_are_read_though_one_names_what_is_not_defined(self):
+        def around():
+            class Near:
+                pass
+
+            @dataclasses.dataclass
+            class File:
+                path: Annotated[str, Missing(is_inside)]  # noqa: F821
+                near: Near
+
+            def validated(x: Annotated[str, Missing(is_inside)]):  # noqa: F821
+                return x
+
+            def plain(x: Missing, y: int, z: Near, *, cx: Context):  # noqa: F821
+                return x
+
+            return File, validated, plain
+
+        file, validated, plain = around()
+        self.assertIn("parameter 'x'", refusals(validated))
+        self.assertIn("File.path cannot be resolved: Missing", refusals(taking(file)))
+        handler = describe.describe(Handler("h", plain), "/", [])
+        self.assertIsNone(handler["refused"])
+        self.assertEqual(handler["input_schema"]["properties"]["y"], {"type": "integer"})
+        self.assertEqual(list(handler["input_schema"]["properties"]), ["x", "y", "z"])
 
     def test_a_validator_that_cannot_be_resolved_cannot_be_run(self):
         def handler(x: "Annotated[str, Missing(is_inside)]"):
