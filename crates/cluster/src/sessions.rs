@@ -7,6 +7,9 @@ use crate::{
 use std::time::Duration;
 use tokio_postgres::Row;
 
+/// Start of 2026 in seconds since the epoch: numbers of lives are seconds since then, so that they fit `u32`.
+const LIVES_BEGIN: i64 = 1_767_225_600;
+
 /// A session, as far as servers share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedSession {
@@ -18,7 +21,7 @@ pub struct SharedSession {
     pub resources: Vec<String>,
     /// The tasks that it hears of.
     pub tasks: Vec<String>,
-    /// Number of servers that have taken it up.
+    /// Number of this life: a later server to take it up has a larger one, 0 is the server that it began on.
     pub lives: u32,
 }
 
@@ -90,7 +93,8 @@ impl Cluster {
         self.shared.query(sql, &[&ids, &ages_ms]).await.map(drop)
     }
 
-    /// Ends a session on all servers.
+    /// Ends a session on all servers. The mark of its end stays for as long as a session may be idle, and what a
+    /// server writes of it meanwhile is left out.
     ///
     /// # Errors
     ///
@@ -98,15 +102,16 @@ impl Cluster {
     pub async fn end_session(&self, id: &str) -> Result<(), Failed> {
         let sql = "WITH ended AS (
                 UPDATE owlclaw_cluster.session
-                SET has_ended = true, state = '', resources = '{}', tasks = '{}'
+                SET has_ended = true, state = '', resources = '{}', tasks = '{}',
+                    last_used = clock_timestamp()
                 WHERE id = $1 AND NOT has_ended RETURNING id
             )
             SELECT pg_notify('owlclaw_cluster', 'session ' || id) FROM ended";
         self.shared.query(sql, &[&id]).await.map(drop)
     }
 
-    /// Takes a session up that its principal has used in the time `idle`, with one more life: no other server
-    /// has that number of lives.
+    /// Takes a session up that its principal has used in the time `idle`, as a life with a number that
+    /// no other server has, also if the session was forgotten and written again in between.
     ///
     /// # Errors
     ///
@@ -118,12 +123,13 @@ impl Cluster {
         idle: Duration,
     ) -> Result<Option<SharedSession>, Failed> {
         let sql =
-            "UPDATE owlclaw_cluster.session SET lives = lives + 1, last_used = clock_timestamp()
+            "UPDATE owlclaw_cluster.session SET last_used = clock_timestamp(),
+                lives = greatest(lives + 1, floor(extract(epoch FROM clock_timestamp()))::bigint - $4)
             WHERE id = $1 AND principal = $2 AND NOT has_ended
                 AND clock_timestamp() - $3::float8 * interval '1 second' < last_used
             RETURNING principal, state, resources, tasks, lives";
         let seconds = idle.as_secs_f64();
-        let values: Values<'_> = &[&id, &principal, &seconds];
+        let values: Values<'_> = &[&id, &principal, &seconds, &LIVES_BEGIN];
         let row = self.shared.query_opt(sql, values).await?;
         row.as_ref().map(read).transpose()
     }
@@ -165,15 +171,18 @@ impl Cluster {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Forgets sessions that nobody has used for as long as `idle`, and what was passed on a minute ago.
+    /// Forgets sessions that no client has used for as long as `idle`, and what was passed on a minute ago. Forgets
+    /// no session within a lease after an outage: other servers write first which of them were used meanwhile.
     ///
     /// # Errors
     ///
     /// [`Failed`].
     pub async fn sweep_sessions(&self, idle: Duration) -> Result<(), Failed> {
-        let sql = "DELETE FROM owlclaw_cluster.session
-            WHERE last_used <= clock_timestamp() - $1::float8 * interval '1 second'";
-        self.shared.query(sql, &[&idle.as_secs_f64()]).await?;
+        if self.shared.may_judge() {
+            let sql = "DELETE FROM owlclaw_cluster.session
+                WHERE last_used <= clock_timestamp() - $1::float8 * interval '1 second'";
+            self.shared.query(sql, &[&idle.as_secs_f64()]).await?;
+        }
         let sql = "DELETE FROM owlclaw_cluster.session_message
             WHERE sent_at <= clock_timestamp() - interval '1 minute'";
         self.shared.query(sql, &[]).await.map(drop)

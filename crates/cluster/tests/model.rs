@@ -465,7 +465,12 @@ where
 }
 
 /// Finds the fault that must be there without a rule.
-fn refute(model: Tasks, property: &'static str) {
+fn refute<M>(model: M, property: &'static str)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: std::hash::Hash + Clone + std::fmt::Debug + PartialEq + Send + Sync,
+    M::Action: std::fmt::Debug + PartialEq + Clone + Send + Sync,
+{
     let enough = HasDiscoveries::AnyOf(BTreeSet::from([property]));
     let checker = model.checker().finish_when(enough).spawn_bfs().join();
     let path = checker.assert_any_discovery(property);
@@ -540,4 +545,306 @@ fn each_rule_is_needed() {
         })
     };
     refute(careless, "what is not idempotent is begun once");
+}
+
+/// Ticks for which a session may be idle.
+const IDLE: u8 = 2;
+
+/// One session over a number of servers, each of which has a copy once it was asked in it.
+struct Sessions {
+    servers: usize,
+    /// The mark of an end stays for as long as a session may be idle after the end, and not after the last use.
+    marks_last: bool,
+    /// A write names what comes and what goes, and not all that there is.
+    writes_differences: bool,
+    /// No server forgets sessions before the others could write what waited for the database.
+    sweeps_after_writes: bool,
+    /// The number of a life comes from the clock where the row does not know of earlier lives.
+    numbers_by_clock: bool,
+    /// A write of a server that is cut off may come after any time.
+    may_be_late: bool,
+    max_lives: u8,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Shared {
+    row: Option<Kept>,
+    copies: Vec<Option<Copied>>,
+    /// Writes that wait in each server, with their ages.
+    waiting: Vec<Option<(Written, u8)>>,
+    lives: u8,
+    ended: bool,
+    came_back: bool,
+    two_lives_alike: bool,
+    was_late: bool,
+    /// Names that clients have asked to hear of, as bits.
+    wanted: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Kept {
+    lives: u8,
+    has_ended: bool,
+    names: u8,
+    unused: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Copied {
+    lives: u8,
+    names: u8,
+    unused: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Written {
+    Names { more: u8, all: u8 },
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Tick,
+    Sweep,
+    TakeUp(usize),
+    Subscribe(usize),
+    AskForEnd(usize),
+    Write(usize),
+    Hear(usize),
+}
+
+impl Model for Sessions {
+    type State = Shared;
+    type Action = Use;
+
+    fn init_states(&self) -> Vec<Shared> {
+        let mut copies = vec![None; self.servers];
+        copies[0] = Some(Copied {
+            lives: 0,
+            names: 0,
+            unused: 0,
+        });
+        vec![Shared {
+            row: Some(Kept {
+                lives: 0,
+                has_ended: false,
+                names: 0,
+                unused: 0,
+            }),
+            copies,
+            waiting: vec![None; self.servers],
+            ..Shared::default()
+        }]
+    }
+
+    fn actions(&self, shared: &Shared, uses: &mut Vec<Use>) {
+        uses.extend([Use::Tick, Use::Sweep]);
+        for at in 0..self.servers {
+            uses.extend([
+                Use::TakeUp(at),
+                Use::Subscribe(at),
+                Use::AskForEnd(at),
+                Use::Write(at),
+                Use::Hear(at),
+            ]);
+        }
+        uses.retain(|it| self.next_state(shared, *it).is_some());
+    }
+
+    fn next_state(&self, before: &Shared, used: Use) -> Option<Shared> {
+        let mut now = before.clone();
+        match used {
+            Use::Tick => {
+                for (_, age) in now.waiting.iter_mut().flatten() {
+                    *age += 1;
+                    if IDLE <= *age {
+                        *age = IDLE;
+                        now.was_late = true;
+                    }
+                }
+                if now.was_late && !self.may_be_late {
+                    return None;
+                }
+                if let Some(row) = &mut now.row {
+                    row.unused = (row.unused + 1).min(IDLE);
+                }
+                for place in &mut now.copies {
+                    *place = place.take().and_then(|copy| {
+                        let unused = copy.unused + 1;
+                        (unused < IDLE).then_some(Copied { unused, ..copy })
+                    });
+                }
+            }
+            Use::Sweep => {
+                let mut waiting = before.waiting.iter().flatten();
+                let must_wait = self.sweeps_after_writes && waiting.any(|(_, age)| *age < IDLE);
+                if before.row.as_ref()?.unused < IDLE || must_wait {
+                    return None;
+                }
+                now.row = None;
+            }
+            // A client asks a server that has no copy.
+            Use::TakeUp(at) if before.copies[at].is_none() && before.lives < self.max_lives => {
+                let row = now.row.as_mut()?;
+                if row.has_ended || IDLE <= row.unused {
+                    return None;
+                }
+                now.came_back |= before.ended;
+                now.lives += 1;
+                row.lives = match self.numbers_by_clock {
+                    true => now.lives.max(row.lives + 1),
+                    false => row.lives + 1,
+                };
+                row.unused = 0;
+                let alike = |it: &Copied| it.lives == row.lives;
+                now.two_lives_alike |= before.copies.iter().flatten().any(alike);
+                now.copies[at] = Some(Copied {
+                    lives: row.lives,
+                    names: row.names,
+                    unused: 0,
+                });
+            }
+            // Each server is asked for a name of its own.
+            Use::Subscribe(at) if !before.ended => {
+                let copy = now.copies[at].as_mut()?;
+                let more = 1 << at;
+                copy.names |= more;
+                copy.unused = 0;
+                now.wanted |= more;
+                let all = copy.names;
+                // What waits already says the same.
+                match before.waiting[at] {
+                    None => now.waiting[at] = Some((Written::Names { more, all }, 0)),
+                    Some((Written::Names { .. }, _)) => {}
+                    Some((Written::End, _)) => return None,
+                }
+            }
+            Use::AskForEnd(at) if before.waiting[at].is_none() && !before.ended => {
+                now.copies[at].take()?;
+                now.waiting[at] = Some((Written::End, 0));
+            }
+            Use::Write(at) => match now.waiting[at].take()?.0 {
+                Written::Names { more, all } => match &mut now.row {
+                    Some(row) if row.has_ended => {}
+                    Some(row) => {
+                        row.unused = 0;
+                        row.names = match self.writes_differences {
+                            true => row.names | more,
+                            false => all,
+                        };
+                    }
+                    row @ None => {
+                        *row = Some(Kept {
+                            lives: 0,
+                            has_ended: false,
+                            names: more,
+                            unused: 0,
+                        });
+                    }
+                },
+                Written::End => {
+                    if let Some(row) = now.row.as_mut().filter(|row| !row.has_ended) {
+                        row.has_ended = true;
+                        row.names = 0;
+                        if self.marks_last {
+                            row.unused = 0;
+                        }
+                        now.ended = true;
+                    }
+                }
+            },
+            // After its own writes a server reads what has become of its copy.
+            Use::Hear(at) if before.waiting[at].is_none() => {
+                let copy = now.copies[at].as_mut()?;
+                match before.row.as_ref().filter(|row| !row.has_ended) {
+                    Some(row) => copy.names = row.names,
+                    None => now.copies[at] = None,
+                }
+            }
+            _ => return None,
+        }
+        (now != *before).then_some(now)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(
+                "no two copies number events alike",
+                |_: &Self, it: &Shared| !it.two_lives_alike,
+            ),
+            Property::always(
+                "a session that has ended does not come back",
+                |_: &Self, it: &Shared| !it.came_back || it.was_late,
+            ),
+            Property::always(
+                "no server undoes what another has written",
+                |_: &Self, it: &Shared| {
+                    let is_settled = it.waiting.iter().all(Option::is_none);
+                    let row = it.row.as_ref().filter(|row| !row.has_ended && is_settled);
+                    it.ended || it.was_late || row.is_none_or(|row| row.names == it.wanted)
+                },
+            ),
+            Property::sometimes(
+                "a session is used on all servers",
+                |_: &Self, it: &Shared| {
+                    it.copies.iter().all(Option::is_some) && it.wanted + 1 == 1 << it.copies.len()
+                },
+            ),
+        ]
+    }
+}
+
+const SESSIONS: Sessions = Sessions {
+    servers: 3,
+    marks_last: true,
+    writes_differences: true,
+    sweeps_after_writes: true,
+    numbers_by_clock: true,
+    may_be_late: false,
+    max_lives: 2,
+};
+
+#[test]
+fn sessions_are_adopted_without_loss_and_end_once() {
+    check(SESSIONS);
+    check(Sessions {
+        servers: 2,
+        may_be_late: true,
+        max_lives: 3,
+        ..SESSIONS
+    });
+}
+
+#[test]
+fn each_rule_of_sessions_is_needed() {
+    let sessions = Sessions {
+        servers: 2,
+        ..SESSIONS
+    };
+    let marks_last = false;
+    let forgetful = Sessions {
+        marks_last,
+        sweeps_after_writes: false,
+        ..sessions
+    };
+    refute(forgetful, "a session that has ended does not come back");
+    let writes_differences = false;
+    let whole = Sessions {
+        writes_differences,
+        ..sessions
+    };
+    refute(whole, "no server undoes what another has written");
+    let sweeps_after_writes = false;
+    let hasty = Sessions {
+        sweeps_after_writes,
+        ..sessions
+    };
+    refute(hasty, "no server undoes what another has written");
+    let counted = Sessions {
+        numbers_by_clock: false,
+        may_be_late: true,
+        max_lives: 3,
+        ..SESSIONS
+    };
+    refute(counted, "no two copies number events alike");
 }
