@@ -5,6 +5,10 @@
 //! in ticks and saturate where nothing depends on them any more, so that the states are finite; a tick passes only
 //! when every server that runs and reaches the database has shown life and renewed its leases, as the intervals of the
 //! product have it. Each rule that the product relies on can be switched off, and then the model must find a fault.
+#![allow(
+    clippy::print_stdout,
+    reason = "a test reports how many states there are"
+)]
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::BTreeSet;
