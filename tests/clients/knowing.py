@@ -21,6 +21,7 @@ CLIENTS = {
     "python-1": ["legacy"],
     "typescript-2": ["legacy", "modern"],
     "typescript-1": ["legacy"],
+    "inspector": ["legacy", "modern"],
 }
 
 NOTES = 'notes: {path: ./notes, include: ["*.md"]}'

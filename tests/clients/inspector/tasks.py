@@ -1,10 +1,11 @@
-"""The steps about tasks, questions and prompts, with the Inspector's program for connections that stay (mcpdo).
+"""The steps about tasks, questions, prompts and resources, with the Inspector's program for connections that stay (mcpdo).
 
 It shows what becomes of a task, not how, and of the extension's tasks no ids. Of a call it shows no progress.
 """
 
 import json
 import os
+import re
 import secrets
 import subprocess
 import time
@@ -17,11 +18,11 @@ def carry_out(plan, home):
     program = os.path.join(os.path.dirname(launcher), "../../mcpdo/build/mcp-bin.js")
     # The connections are kept by a process of this run alone.
     private = {"MCP_INSPECTOR_DAEMON_DIR": home, "MCP_INSPECTOR_DAEMON_TOKEN": secrets.token_urlsafe()}
-    mcpdo = Mcpdo(["node", program, "--format", "json"], environment(home) | private, plan)
+    mcpdo = Mcpdo(["node", program, "--format", "json"], environment(home) | private, plan, home)
     try:
         mcpdo.connect(write_config(plan, home))
         if "confirms" in plan:
-            mcpdo.hear(home)
+            mcpdo.hear()
         for step in plan["steps"]:
             say({"id": step["id"], **mcpdo.outcome_of(step)})
         mcpdo.say("disconnect", "server")
@@ -31,31 +32,52 @@ def carry_out(plan, home):
 
 
 class Mcpdo:
-    def __init__(self, command, environment, plan):
+    def __init__(self, command, environment, plan, home):
         self.command, self.environment, self.plan = command, environment, plan
-        self.tail = self.heard = None
+        self.home = home
+        self.tails = []
+        self.logged = self.changed = None
+        self.read = 0
 
-    def hear(self, home):
+    def hear(self):
         """Writes down what the server logs to its client."""
         self.say("--connection", "server", "logging/setLevel", "info")
-        self.heard = os.path.join(home, "heard")
-        with open(self.heard, "wb") as file:
-            command = [*self.command, "--connection", "server", "logging/tail"]
-            self.tail = subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        self.logged = self.follow("logging/tail")
+
+    def follow(self, *words):
+        """The file to which a program writes what it hears, until the end."""
+        path = os.path.join(self.home, f"heard-{len(self.tails)}")
+        with open(path, "wb") as file:
+            command = [*self.command, "--connection", "server", *words]
+            self.tails.append(subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file))
         time.sleep(1)
+        return path
 
     def logs(self):
         """What was heard so far, as text."""
-        if self.heard is None:
+        if self.logged is None:
             return []
         time.sleep(0.5)
-        with open(self.heard, encoding="utf-8") as file:
+        with open(self.logged, encoding="utf-8") as file:
             return [file.read()]
 
+    def changes(self):
+        """The addresses in what was heard of the resource that is followed since the last such step, once there is one."""
+        until = time.monotonic() + self.plan["timeout"]
+        while time.monotonic() < until:
+            time.sleep(0.5)
+            with open(self.changed, encoding="utf-8") as file:
+                text = file.read()
+            told = re.findall(r'"resources/updated",\s*"uri": *"([^"]+)"', text[self.read :])
+            if told:
+                self.read = len(text)
+                return told
+        return []
+
     def close(self):
-        if self.tail is not None:
-            self.tail.terminate()
-            self.tail.wait(10)
+        for tail in self.tails:
+            tail.terminate()
+            tail.wait(10)
         self.say("daemon", "stop")
 
     def say(self, *words):
@@ -78,7 +100,12 @@ class Mcpdo:
     def outcome_of(self, step):
         match step["do"]:
             case "task" | "call":
-                return self._call(step)
+                outcome = self._call(step)
+                until = time.monotonic() + self.plan["timeout"]
+                while not _is_awaited(step, outcome) and time.monotonic() < until:
+                    time.sleep(0.2)
+                    outcome = self._call(step)
+                return outcome
             case "again":
                 shown, refused = self.ask("tasks/get", step["task"])
                 if refused:
@@ -99,8 +126,23 @@ class Mcpdo:
                 pairs = [f"{name}={value}" for name, value in step["arguments"].items()]
                 filled, refused = self.ask("prompts/get", step["prompt"], *(["--prompt-args", *pairs] if pairs else []))
                 return refused or {"messages": filled["messages"]}
+            case "tools":
+                listed, refused = self.ask("tools/list")
+                return refused or {"tools": listed["tools"]}
+            case "templates":
+                listed, refused = self.ask("resources/templates/list")
+                return refused or {"templates": listed["resourceTemplates"]}
+            case "subscribe":
+                self.changed = self.follow("resources/subscribe", step["uri"])
+                return {}
+            case "told":
+                return {"told": self.changes()}
+            case "beside":
+                ran = run(step["command"], dict(os.environ), self.plan["timeout"])
+                return {"status": ran.returncode, "output": ran.stdout, "errors": ran.stderr}
             case "complete":
-                about = ["--complete-ref-type", "ref/prompt", "--complete-ref", step["prompt"]]
+                kind = "prompt" if "prompt" in step else "resource"
+                about = ["--complete-ref-type", f"ref/{kind}", "--complete-ref", step.get("prompt") or step["template"]]
                 about += ["--complete-arg-name", step["argument"], "--complete-arg-value", step["value"]]
                 completed, refused = self.ask("prompts/complete", *about)
                 return refused or {"values": completed.get("values") or completed["completion"]["values"]}
@@ -123,3 +165,9 @@ class Mcpdo:
             {"mimeType": part["mimeType"], "base64": part["data"]} for part in result["content"] if part["type"] == "image"
         ]
         return {"task": related.get("taskId"), "asked": asked, "pictures": pictures, "logs": self.logs() if asked else [], **called(result)}
+
+
+def _is_awaited(step, outcome):
+    """Tell a result that has what the step waits for."""
+    structured = outcome.get("structured") or {}
+    return outcome.get("isError", True) or step.get("until", {}).items() <= structured.items()
