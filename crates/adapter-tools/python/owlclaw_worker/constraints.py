@@ -33,6 +33,29 @@ class InvalidArgument(Exception):
         super().__init__("%s: %s" % (path or "arguments", reason))
 
 
+def refused(error, path, by=""):
+    """What a constructor or a validator has raised, as an `InvalidArgument`: of pydantic each mistake by its place."""
+    mistakes = _of_pydantic(error)
+    if not mistakes:
+        return InvalidArgument(path, "%s%s: %s" % (by and by + " refused it: ", type(error).__name__, error))
+    return several([InvalidArgument("".join([path, *map(_step, place)]), why) for place, why in mistakes])
+
+
+def _of_pydantic(error):
+    """Place and message of each mistake of a `ValidationError` of pydantic, of version 1 or 2; none of other errors."""
+    cls = type(error)
+    if cls.__name__ != "ValidationError" or cls.__module__.partition(".")[0] not in ("pydantic", "pydantic_core"):
+        return []
+    found = error.errors()
+    # Its own notes on schemas, such as `function-after[check(), str]`, and version 1's `__root__` are no members.
+    is_member = lambda step: not isinstance(step, str) or not re.search(r"[\[\(]|^__root__$", step)
+    return [(filter(is_member, mistake["loc"]), mistake["msg"]) for mistake in found]
+
+
+def _step(name):
+    return "/" + str(name).replace("~", "~0").replace("/", "~1")
+
+
 def several(mistakes):
     """One `InvalidArgument` that says all that is wrong."""
     if len(mistakes) == 1:
@@ -266,7 +289,7 @@ def _guarded(check, value, path):
     except Failed as error:
         raise InvalidArgument(path, str(error)) from error
     except Exception as error:  # A validator is the application's code.
-        raise InvalidArgument(path, "%s: %s" % (type(error).__name__, error)) from error
+        raise refused(error, path) from error
 
 
 def own_check(note):

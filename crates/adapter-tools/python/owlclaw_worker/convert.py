@@ -366,7 +366,7 @@ def _made(cls, path, make):
     try:
         return make()
     except Exception as error:  # A constructor is the application's code.
-        raise InvalidArgument(path, "%s refused it: %s: %s" % (cls.__name__, type(error).__name__, error)) from error
+        raise constraints.refused(error, path, cls.__name__) from error
 
 
 def _as_is(value, path):
