@@ -11,11 +11,13 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import fractions
 import ipaddress
 import pathlib
 import re
 import typing
 import uuid
+import zoneinfo
 
 from . import constraints, hints, protocol
 from .constraints import InvalidArgument
@@ -516,6 +518,7 @@ _FROM_TEXT = (
     (datetime.timedelta, lambda cls: _duration),
     (decimal.Decimal, lambda cls: cls),
     (uuid.UUID, lambda cls: cls),
+    ((fractions.Fraction, zoneinfo.ZoneInfo), lambda cls: cls),
     (pathlib.PurePath, lambda cls: cls),
     (protocol.ADDRESSES, lambda cls: cls),
     (re.Pattern, lambda cls: re.compile),

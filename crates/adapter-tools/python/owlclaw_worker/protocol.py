@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import fractions
 import inspect
 import ipaddress
 import json
@@ -18,6 +19,7 @@ import os
 import pathlib
 import re
 import uuid
+import zoneinfo
 
 PROTOCOL = 2
 
@@ -295,7 +297,7 @@ def _simpler(value):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
         return duration_text(value)
-    if isinstance(value, (decimal.Decimal, uuid.UUID, pathlib.PurePath, *ADDRESSES)):
+    if isinstance(value, (decimal.Decimal, fractions.Fraction, uuid.UUID, zoneinfo.ZoneInfo, pathlib.PurePath, *ADDRESSES)):
         return str(value)
     if isinstance(value, re.Pattern):
         return value.pattern

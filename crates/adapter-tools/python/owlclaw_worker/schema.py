@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import fractions
 import ipaddress
 import json
 import math
@@ -18,6 +19,7 @@ import pathlib
 import re
 import typing
 import uuid
+import zoneinfo
 
 from . import constraints, hints, protocol
 from .docstring import parse as parse_docstring
@@ -35,6 +37,8 @@ _SCALARS = {
     datetime.time: {"type": "string", "format": "time"},
     datetime.timedelta: {"type": "string", "format": "duration"},
     uuid.UUID: {"type": "string", "format": "uuid"},
+    fractions.Fraction: {"type": "string"},
+    zoneinfo.ZoneInfo: {"type": "string"},
     ipaddress.IPv4Address: {"type": "string", "format": "ipv4"},
     ipaddress.IPv6Address: {"type": "string", "format": "ipv6"},
     re.Pattern: {"type": "string", "format": "regex"},

@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import decimal
 import enum
+import fractions
 import io
 import ipaddress
 import pathlib
@@ -12,6 +13,7 @@ import sys
 import typing
 import unittest
 import uuid
+import zoneinfo
 from collections import deque
 from dataclasses import dataclass, field
 from typing import (
@@ -340,6 +342,8 @@ class Conversions(unittest.TestCase):
             (decimal.Decimal, 0.1, decimal.Decimal("0.1")),
             (ipaddress.IPv4Network, "10.0.0.0/8", ipaddress.ip_network("10.0.0.0/8")),
             (ipaddress.IPv6Interface, "::1/64", ipaddress.ip_interface("::1/64")),
+            (fractions.Fraction, "1/3", fractions.Fraction(1, 3)),
+            (zoneinfo.ZoneInfo, "UTC", zoneinfo.ZoneInfo("UTC")),
             (uuid.UUID, "12345678123456781234567812345678", uuid.UUID(int=0x12345678123456781234567812345678)),
             (pathlib.Path, "/a/b", pathlib.Path("/a/b")),
             (ipaddress.IPv4Address, "10.0.0.1", ipaddress.IPv4Address("10.0.0.1")),
@@ -400,6 +404,8 @@ class Conversions(unittest.TestCase):
             (decimal.Decimal, "ten", r"'ten' is no Decimal"),
             (decimal.Decimal, True, r"expected a string"),
             (uuid.UUID, "x" * 1000, r"is no UUID$"),
+            (fractions.Fraction, "1/0", r"^\$: '1/0' is no Fraction$"),
+            (zoneinfo.ZoneInfo, "Mars/Olympus", r"is no ZoneInfo$"),
             (Item, {"count": 1}, r"^\$/sku: is missing$"),
             (Item, {"sku": "a", "size": 1}, r"^\$/size: Item has no such member$"),
             (Item, [], r"^\$: expected an object$"),

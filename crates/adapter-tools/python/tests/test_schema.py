@@ -12,6 +12,7 @@ import sys
 import typing
 import unittest
 import uuid
+import zoneinfo
 from collections import deque, namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -254,6 +255,7 @@ class Types(Checked):
             (datetime.time, {"type": "string", "format": "time"}),
             (datetime.timedelta, {"type": "string", "format": "duration"}),
             (uuid.UUID, {"type": "string", "format": "uuid"}),
+            (zoneinfo.ZoneInfo, {"type": "string"}),
             (bytes, {"type": "string"}),
             (UserId, {"type": "integer"}),
             (typing.TypeVar("B", bound=int), {"type": "integer"}),

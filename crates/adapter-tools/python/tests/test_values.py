@@ -9,6 +9,7 @@ import pathlib
 import types
 import unittest
 import uuid
+import zoneinfo
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,7 @@ class Values(unittest.TestCase):
             (b"abc", "abc"),
             (bytearray("é".encode()), "é"),
             (decimal.Decimal("1.10"), "1.10"),
+            (zoneinfo.ZoneInfo("UTC"), "UTC"),
             (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
             (datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc), "2026-01-02T03:04:05+00:00"),
             (datetime.date(2026, 1, 2), "2026-01-02"),
