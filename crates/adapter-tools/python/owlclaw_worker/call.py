@@ -34,6 +34,7 @@ class Handler:
         self._known = set(self._names)
         if self._takes_session:
             self._known.add("session")
+        self._own_names = {alias: name for name, alias in self.signature.aliases.items()}
         self._told = set()
         self._converters = []
         self._factories = []
@@ -161,6 +162,9 @@ class Handler:
 
         `written` are the arguments with numbers as they were written, where `takes_written` asks for them.
         """
+        if self._own_names:
+            arguments = self._under_own_names(arguments)
+            written = written and self._under_own_names(written)
         keywords = self._choose(arguments, context)
         for name in self.signature.contexts:
             keywords.pop(name, None)
@@ -170,7 +174,7 @@ class Handler:
                 if written is not None and name in written and takes_written(convert):
                     keywords[name] = written[name]
                 try:
-                    keywords[name] = convert(keywords[name], "/" + name)
+                    keywords[name] = convert(keywords[name], self._place(name))
                 except InvalidArgument as error:
                     mistakes = [*(mistakes or ()), error]
         if self._convert_rest is not None:
@@ -196,8 +200,14 @@ class Handler:
             elif parameter.default is not hints.MISSING:
                 positional.append(parameter.default)
             else:
-                raise InvalidArgument("/" + parameter.name, "is missing")
+                raise InvalidArgument(self._place(parameter.name), "is missing")
         return positional, keywords
+
+    def _under_own_names(self, arguments):
+        return {self._own_names.get(name, name): value for name, value in arguments.items()}
+
+    def _place(self, name):
+        return "/" + self.signature.aliases.get(name, name)
 
     def _choose(self, arguments, context):
         wants_session = self._takes_session and "session" not in arguments

@@ -102,6 +102,16 @@ def is_field(value):
     )
 
 
+def alias(hint):
+    """The alias that a `Field()` of pydantic gives a parameter of this hint; None without one."""
+    try:
+        notes = [note for note in hints.peel(hint)[1] if is_field(note)]
+    except Exception:  # Hints are the application's objects.
+        return None
+    named = [getattr(note, "validation_alias", None) or getattr(note, "alias", None) for note in notes]
+    return next((name for name in reversed(named) if name), None)
+
+
 def is_injected(value):
     """Tell values that ask a framework to fill a parameter in, such as FastAPI's `Depends()`."""
     if isinstance(value, type):

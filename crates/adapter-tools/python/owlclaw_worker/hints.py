@@ -58,6 +58,7 @@ class Signature:
         self.parameters = []
         self.session = None  # the `session` parameter, if there is one
         self.contexts = []  # the names of those that get the context of the call
+        self.aliases = {}  # by own name, those that callers use instead, as pydantic's `Field(alias=)` says
         self.dependencies = {}  # those that are filled in by what `Depends()` names
         self.positional = []  # those that can be given by position only, `session` among them, in order
         self.open = False  # takes **kwargs
@@ -101,6 +102,21 @@ class Signature:
             elif name not in RESERVED:
                 self.parameters.append(entry)
         self.returns = hints.resolve("return", read.return_annotation)
+        if not self.validates_itself:
+            self._take_aliases()
+
+    def _take_aliases(self):
+        taken = {parameter.name for parameter in self.parameters} | {"session"}
+        for parameter in self.parameters:
+            alias = constraints.alias(parameter.hint)
+            if alias is None or alias == parameter.name:
+                continue
+            if not isinstance(alias, str) or alias in taken:
+                why = "another parameter has it" if alias in taken else "it is no single name"
+                self.problems.append("the alias %r of parameter %r is not used: %s" % (alias, parameter.name, why))
+                continue
+            taken.add(alias)
+            self.aliases[parameter.name] = alias
 
     def _settled(self, parameter):
         try:

@@ -269,6 +269,9 @@ class _FromTexts(Handler):
 
     def __init__(self, name, function):
         super().__init__(name, function)
+        for own, alias in self.signature.aliases.items():
+            self.signature.problems.append("the alias %r of parameter %r is not used: tools alone have them" % (alias, own))
+        self.signature.aliases, self._own_names = {}, {}
         self._wants_text = {one.name: _takes_text(one.hint) for one in self.signature.parameters}
         self._required = [one.name for one in self.signature.parameters if one.default is hints.MISSING and one.factory is None]
         wanted = schema.input_schema(self.signature, {})

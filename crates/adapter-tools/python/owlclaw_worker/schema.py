@@ -68,6 +68,7 @@ def input_schema(signature, documented):
     properties = {}
     required = []
     for parameter in signature.parameters:
+        name = signature.aliases.get(parameter.name, parameter.name)
         try:
             schema = generator.schema(parameter.hint)
         except Exception as error:  # Hints are the application's objects: one costs only itself.
@@ -76,13 +77,13 @@ def input_schema(signature, documented):
             )
             schema = {}
         if parameter.default is hints.MISSING:
-            required.append(parameter.name)
+            required.append(name)
         elif parameter.default is None:
             schema = nullable(schema)
         text = documented.get(parameter.name)
         if text and "description" not in schema:
             schema = {**schema, "description": text}
-        properties[parameter.name] = with_default(schema, parameter.default)
+        properties[name] = with_default(schema, parameter.default)
     root = {"type": "object", "properties": properties}
     if required:
         root["required"] = required

@@ -37,6 +37,7 @@ from typing import (
 
 import support  # noqa: F401  (puts the package on the path)
 import postponed
+from owlclaw_worker import schema
 from owlclaw_worker.call import Handler
 from owlclaw_worker.convert import InvalidArgument, converter
 
@@ -302,6 +303,28 @@ class Rules(unittest.TestCase):
 
         with self.assertRaisesRegex(InvalidArgument, "/days/a19: 'x' is no date; and more$"):
             called(listed, {"days": {name: "x" for name in names}})
+
+
+    @unittest.skipIf(pydantic is None, "pydantic is not installed")
+    def test_callers_use_the_alias_of_a_parameter(self):
+        def move(
+            from_: typing.Annotated[Level, pydantic.Field(alias="from")],
+            class_: int = pydantic.Field(1, alias="class"),
+            to: typing.Annotated[int, pydantic.Field(alias="from")] = 2,
+        ):
+            return from_, class_, to
+
+        handler = Handler("move", move)
+        wanted = schema.input_schema(handler.signature, {})
+        self.assertEqual(list(wanted["properties"]), ["from", "class", "to"])
+        self.assertEqual(wanted["required"], ["from"])
+        self.assertEqual(handler.invoke({"from": 1, "class": 3}, CONTEXT), (Level.LOW, 3, 2))
+        self.assertEqual(handler.invoke({"from": 1}, CONTEXT), (Level.LOW, 1, 2))
+        with self.assertRaisesRegex(InvalidArgument, "^/from: "):
+            handler.invoke({"from": 7}, CONTEXT)
+        self.assertEqual(
+            handler.signature.problems, ["the alias 'from' of parameter 'to' is not used: another parameter has it"]
+        )
 
 
 class Conversions(unittest.TestCase):
