@@ -584,7 +584,12 @@ def _common(about):
 def tool_members(function):
     """What a decorator says about a tool, for its description."""
     about = about_tool(function)
-    said = {"title": about.get("title"), "annotations": plain(about.get("annotations")), **_common(about)}
+    annotations = plain(about.get("annotations")) or {}
+    title = about.get("title")
+    if not title and isinstance(annotations, dict):
+        # Where protocol and frameworks had it before tools had titles.
+        title = annotations.get("title")
+    said = {"title": title, "annotations": annotations, **_common(about)}
     return {name: one for name, one in said.items() if one}
 
 

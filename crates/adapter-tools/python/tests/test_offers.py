@@ -27,7 +27,7 @@ def add(a: int, b: int = 1) -> int:
 async def other(ctx: Context):
     return {"n": len(ctx.request_context.lifespan_context["db"])}
 
-@mcp.tool
+@mcp.tool(annotations={"title": "Everything", "readOnlyHint": True})
 def whole() -> ToolResult:
     return ToolResult(content="said", structured_content={"a": 1})
 
@@ -137,6 +137,7 @@ class Offers(unittest.TestCase):
         expected = {"one": ["One", ["x"], "Shared."], "two": [None, None, "Shared."], "shared": ["Three", None, "Other words."]}
         self.assertEqual(said, expected)
         self.assertIsNone(tools["whole"]["output_schema"])
+        self.assertEqual(tools["whole"]["title"], "Everything")
         named = tools["named"]
         self.assertEqual((named["title"], named["tags"], named["meta"]), ("A title", ["a", "b"], {"k": 1}))
         self.assertEqual((named["description"], named["context"]), ("Other words.", True))
