@@ -464,9 +464,9 @@ def _imports_owlclaw(function):
 def _search(module, app_class, watch, stopped, await_it, spec, before):
     candidates = _in_globals(module, app_class)
     complete = [app for app in candidates if _has_anything(app)]
-    if complete:
-        return _the_one(complete, module, spec), []
     warnings = []
+    if complete:
+        return _the_one(complete, module, spec, warnings), warnings
     if not candidates and not watch.made and not _names_owlclaw(module, app_class, before):
         foreign = [name for name, value in vars(module).items() if _is_foreign(value)]
         if foreign:
@@ -489,7 +489,7 @@ def _search(module, app_class, watch, stopped, await_it, spec, before):
             warnings.append("%s() returned a %s, not an application" % (name, type(made).__name__))
     recorded = [app for app in watch.made if _has_anything(app)]
     if recorded:
-        return _the_one(recorded, module, spec), warnings
+        return _the_one(recorded, module, spec, warnings), warnings
     main = getattr(module, "main", None)
     if not stopped and callable(main) and _needs_nothing(main):
         try:
@@ -501,7 +501,7 @@ def _search(module, app_class, watch, stopped, await_it, spec, before):
                 warnings.append("main() exited with %r" % (exit_.code,))
     made = [app for app in watch.made if _has_anything(app)] or candidates or watch.made
     if made:
-        return _the_one(made, module, spec), warnings
+        return _the_one(made, module, spec, warnings), warnings
     raise LoadError(
         "no OwlClaw application was found in %s: it has no global of that class, no %s, and main() made none; "
         "name it as %s:attribute" % (spec, ", ".join(name + "()" for name in FACTORIES), spec)
@@ -522,18 +522,30 @@ def _in_globals(module, app_class):
     return found
 
 
-def _the_one(apps, module, spec):
+def _the_one(apps, module, spec, warnings):
     if len(apps) == 1:
         return apps[0]
+    names = [name for name, value in vars(module).items() if any(value is app for app in apps)]
     for name in ("app", "application", "mcp", "server"):
         preferred = vars(module).get(name)
         if any(preferred is app for app in apps):
+            others = [other for other in names if not _is_part(vars(module)[other], preferred)]
+            if others:
+                warnings.append(
+                    "%s is served, and what is registered with %s alone is not; mount it, or name it as %s:%s"
+                    % (name, ", ".join(others), spec, others[0])
+                )
             return preferred
-    names = [name for name, value in vars(module).items() if any(value is app for app in apps)]
     raise LoadError(
         "%s has %d applications%s; name one as %s:attribute"
         % (spec, len(apps), " (%s)" % ", ".join(names) if names else "", spec)
     )
+
+
+def _is_part(app, whole):
+    """Whether all handlers of `app` are those of `whole`, too: the same application, or one that is mounted there."""
+    taken = [id(handler) for handler in _registered(whole, "handlers").values()]
+    return all(id(handler) in taken for handler in _registered(app, "handlers").values())
 
 
 def _needs_nothing(function):

@@ -121,6 +121,20 @@ class Loading(unittest.TestCase):
             with self.subTest(row=number, app=app):
                 self.check(files, app, name)
 
+    def test_another_application_of_the_module_is_told_unless_it_is_mounted(self):
+        text = """
+            from owlclaw_worker import FastMCP
+            mcp, other, part = FastMCP("one"), FastMCP("two"), FastMCP("three")
+            @mcp.tool
+            def hello(who: str = "") -> dict:
+                return {"hello": who}
+            @other.tool
+            def lost(): pass
+            part.tool(hello, name="again")
+        """
+        told = "mcp is served, and what is registered with other alone is not; mount it, or name it as app.py:other"
+        self.check({"app.py": text}, "app.py", "one", [told])
+
     def test_handlers_registered_by_main_are_found_on_a_global(self):
         text = """
             from owlclaw import OwlClaw
