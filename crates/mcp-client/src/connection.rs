@@ -103,7 +103,13 @@ impl Connection {
             && agreed.version.era() == Era::Legacy
             && agreed.offer.logging.is_some()
         {
-            connection.set_level(level).await?;
+            match connection.set_level(level).await {
+                // Some declare `logging` and refuse it; all else that they offer can be used.
+                Err(error @ Error::Server { .. }) => {
+                    tracing::warn!(%error, "the server does not take the severity of log messages");
+                }
+                taken => taken?,
+            }
         }
         Ok(connection)
     }

@@ -120,6 +120,8 @@ for line in sys.stdin:
             answer(initialized("1.0"))
         elif how == "version_modern":
             answer(initialized("2026-07-28"))
+        elif how == "refuses_levels":
+            answer(initialized(capabilities={"tools": {}, "logging": {}}))
         elif how == "string_ids":
             send({"jsonrpc": "2.0", "id": str(number), "result": initialized()})
         else:
@@ -141,6 +143,8 @@ for line in sys.stdin:
             answer({"tools": [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]})
         else:
             answer({"tools": [], **({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if how.startswith("modern_") else {})})
+    elif method == "logging/setLevel":
+        fail(-32601, "method not found")
     elif method == "tools/call":
         if how in ("answers_other_ids", "wrong_id_flood"):
             for i in range(3000 if how == "wrong_id_flood" else 1):

@@ -154,6 +154,19 @@ async fn lists_that_do_not_end() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_the_severity_of_log_messages_is_connected_to() {
+    let mut options = options();
+    options.log_level = Some(mcp_protocol::model::LoggingLevel::Info);
+    let connection = Connection::open(&server("refuses_levels"), options)
+        .await
+        .unwrap();
+    let call = CallOptions::default();
+    let called = connection.call("any", RawJson::EMPTY_OBJECT, &call).await;
+    assert!(called.is_ok(), "{called:?}");
+    connection.close().await;
+}
+
+#[tokio::test]
 async fn tools_that_cannot_be_called_are_left_out() {
     let connection = Connection::open(&server("tools_unusable"), options()).await;
     let connection = connection.unwrap();
