@@ -30,7 +30,7 @@ pub struct Bounds {
     pub max_waiting_changes: usize,
     /// Most answers to ids that are not under way before the server is left.
     pub max_unexpected: u64,
-    /// Most lines on standard output (or frames) that are no messages before the server is left.
+    /// Most lines on standard output (or frames) that are no messages, between two answers, before the server is left.
     pub max_rubbish: u64,
     /// Most bytes kept of a child's standard error: the last ones.
     pub max_stderr: usize,
@@ -68,7 +68,7 @@ impl Default for Bounds {
             max_list_bytes: 32 << 20,
             max_waiting_changes: 1024,
             max_unexpected: 1000,
-            max_rubbish: 100,
+            max_rubbish: 10_000,
             max_stderr: 64 << 10,
             max_resumptions: 16,
             max_redirects: 3,

@@ -54,6 +54,7 @@ if how == "floods_stderr":
 if how == "binary":
     while True:
         out.buffer.write(os.urandom(4096) + b"\n")
+prints = 9_000 if how == "prints_with_each_call" else 0
 if how == "says_hello_first":
     out.write("Welcome to the server!\n\n")
     out.flush()
@@ -146,6 +147,7 @@ for line in sys.stdin:
     elif method == "logging/setLevel":
         fail(-32601, "method not found")
     elif method == "tools/call":
+        out.write("print\n" * prints)
         if how in ("answers_other_ids", "wrong_id_flood"):
             for i in range(3000 if how == "wrong_id_flood" else 1):
                 send({"jsonrpc": "2.0", "id": 900000 + i, "result": text("no")})

@@ -104,7 +104,7 @@ async fn servers_that_never_begin() {
         ("never_reads", "`initialize` was not answered"),
         (
             "floods_rubbish",
-            "`max_rubbish` (100); it has sent what is no message: Starting up...",
+            "`max_rubbish` (10000); it has sent what is no message: Starting up...",
         ),
         ("one_endless_line", "`max_message`"),
         ("floods_stderr", "`initialize` was not answered"),
@@ -163,6 +163,19 @@ async fn a_server_that_refuses_the_severity_of_log_messages_is_connected_to() {
     let call = CallOptions::default();
     let called = connection.call("any", RawJson::EMPTY_OBJECT, &call).await;
     assert!(called.is_ok(), "{called:?}");
+    connection.close().await;
+}
+
+#[tokio::test]
+async fn lines_that_are_no_messages_are_counted_anew_after_each_answer() {
+    let connection = Connection::open(&server("prints_with_each_call"), options())
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        let call = CallOptions::default();
+        let called = connection.call("any", RawJson::EMPTY_OBJECT, &call).await;
+        assert!(called.is_ok(), "{called:?}");
+    }
     connection.close().await;
 }
 

@@ -450,6 +450,7 @@ impl Shared {
                 false => Ok(()),
             };
         };
+        state.rubbish = 0;
         drop(state);
         if let Some(answer) = open.answer {
             let outcome = response

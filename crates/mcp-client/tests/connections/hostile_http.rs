@@ -463,7 +463,7 @@ async fn streams_of_events_that_misbehave() {
             ("an endless event", "`max_message` (1048576)"),
             ("an endless comment", "`max_message` (1048576)"),
             ("an endless name", "`max_message` (1048576)"),
-            ("rubbish", "`max_rubbish` (100)"),
+            ("rubbish", "`max_rubbish` (10000)"),
             ("no text", "ok ["),
             ("other ids", "`max_unexpected` (1000)"),
             ("twice", "ok ["),

@@ -201,7 +201,7 @@ async fn servers_over_websockets_that_misbehave() {
         ("closed", "the server has closed it (4001: no seat)"),
         ("closed with no code", "the server has closed it"),
         ("closed with an odd code", "the connection has ended"),
-        ("rubbish", "`max_rubbish` (100)"),
+        ("rubbish", "`max_rubbish` (10000)"),
         ("pongs", "`initialize` was not answered"),
         ("endless pieces", "too long"),
         ("endless empty pieces", "`initialize` was not answered"),
