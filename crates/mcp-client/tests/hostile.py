@@ -131,7 +131,12 @@ for line in sys.stdin:
         if how == "pages_without_end":
             answer({"tools": [], "nextCursor": str(number)})
         elif how == "page_to_itself":
-            answer({"tools": [], "nextCursor": "again"})
+            answer({"tools": [{"name": f"t{number}", "inputSchema": {"type": "object"}}], "nextCursor": "again"})
+        elif how == "empty_cursors":
+            answer({"tools": [{"name": "a", "inputSchema": {"type": "object"}}, {"name": ""}], "nextCursor": ""})
+        elif how == "behind_an_empty_cursor":
+            second = message.get("params", {}).get("cursor") == ""
+            answer({"tools": [{"name": "b" if second else "a", "inputSchema": {"type": "object"}}], **({} if second else {"nextCursor": ""})})
         elif how == "items_without_end":
             answer({"tools": [{"name": f"t{number}-{i}", "inputSchema": {"type": "object"}} for i in range(2000)], "nextCursor": str(number)})
         elif how == "bytes_without_end":

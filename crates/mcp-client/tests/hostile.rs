@@ -154,6 +154,22 @@ async fn lists_that_do_not_end() {
 }
 
 #[tokio::test]
+async fn a_page_that_leads_to_itself_without_anything_new_is_the_end_of_a_list() {
+    for (how, expected) in [
+        ("empty_cursors", vec!["a"]),
+        ("behind_an_empty_cursor", vec!["a", "b"]),
+    ] {
+        let connection = Connection::open(&server(how), options()).await.unwrap();
+        let tools = connection.tools().await.unwrap();
+        let names: Vec<_> = tools.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, expected, "{how}");
+        let left_out = usize::from(how == "empty_cursors");
+        assert_eq!(connection.left_out().len(), left_out, "{how}");
+        connection.close().await;
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_refuses_the_severity_of_log_messages_is_connected_to() {
     let mut options = options();
     options.log_level = Some(mcp_protocol::model::LoggingLevel::Info);

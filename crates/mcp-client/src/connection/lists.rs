@@ -231,6 +231,7 @@ impl Connection {
                 return Err(Error::bound("max_list_bytes", bounds.max_list_bytes));
             }
             let unfit = || Error::Protocol("a list was answered with something else".to_owned());
+            let (known, known_left_out) = (items.len(), left_out.len());
             left_out.extend(answered.left_out);
             as_sent.extend(answered.as_sent);
             let (more, next) = page(answered.answer).ok_or_else(unfit)?;
@@ -238,14 +239,26 @@ impl Connection {
             if bounds.max_items < items.len() + left_out.len() {
                 return Err(Error::bound("max_items", bounds.max_items as u64));
             }
-            match next {
+            let leads_to_itself = next.is_some() && next == cursor;
+            // Some servers take no notice of cursors and send their one page with one each time, most often an empty
+            // one. An empty cursor is one like any other, so that what is behind it has to be asked for.
+            let is_the_end = leads_to_itself
+                && as_sent[known..]
+                    .iter()
+                    .all(|it| as_sent[..known].contains(it));
+            if is_the_end {
+                items.truncate(known);
+                as_sent.truncate(known);
+                left_out.truncate(known_left_out);
+            }
+            match next.filter(|_| !is_the_end) {
                 None => {
                     let lists = self.0.left_out.lock();
                     lists.unwrap_or_else(PoisonError::into_inner).remove(list);
                     self.leave_out(list, left_out);
                     return Ok((items, as_sent));
                 }
-                Some(next) if Some(&next) == cursor.as_ref() => {
+                Some(_) if leads_to_itself => {
                     return Err(Error::Protocol("a page leads to itself".to_owned()));
                 }
                 next => cursor = next,

@@ -494,7 +494,7 @@ async fn lists_over_http_that_do_not_end() {
             let tool = |at: usize| json!({ "name": format!("t{id}-{at}"), "inputSchema": { "type": "object" } });
             let page = match how {
                 "list: pages" => page(Vec::new(), id.to_string()),
-                "list: one page" => page(Vec::new(), "again".to_owned()),
+                "list: one page" => page(vec![tool(0)], "again".to_owned()),
                 "list: two pages" => {
                     let at = asked.message["params"]["cursor"].as_str() == Some("a");
                     page(Vec::new(), if at { "b" } else { "a" }.to_owned())
