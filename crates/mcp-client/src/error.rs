@@ -74,7 +74,7 @@ pub enum Error {
         cause: SendError,
     },
     /// The HTTP answer says that something is wrong, and is no message.
-    #[error("the server answered with HTTP {status}: {body}")]
+    #[error("the server answered with HTTP {status}{}", words(body))]
     Status {
         /// The status.
         status: u16,
@@ -156,6 +156,13 @@ fn because(text: &str) -> String {
     match text.trim() {
         "" => String::new(),
         text => format!(": {text}"),
+    }
+}
+
+fn words(body: &str) -> String {
+    match body.trim() {
+        "" => String::new(),
+        body => format!(": {body}"),
     }
 }
 
