@@ -33,27 +33,36 @@ class InvalidArgument(Exception):
         super().__init__("%s: %s" % (path or "arguments", reason))
 
 
-def refused(error, path, by=""):
-    """What a constructor or a validator has raised, as an `InvalidArgument`: of pydantic each mistake by its place."""
-    mistakes = _of_pydantic(error)
+def refused(error, value, path, by=""):
+    """What a constructor or a validator has raised of `value`, as an `InvalidArgument`: of pydantic each mistake by its place."""
+    mistakes = _of_pydantic(error, value)
     if not mistakes:
         return InvalidArgument(path, "%s%s: %s" % (by and by + " refused it: ", type(error).__name__, error))
-    return several([InvalidArgument("".join([path, *map(_step, place)]), why) for place, why in mistakes])
+    return several([InvalidArgument(path + place, why) for place, why in mistakes])
 
 
-def _of_pydantic(error):
+def _of_pydantic(error, value):
     """Place and message of each mistake of a `ValidationError` of pydantic, of version 1 or 2; none of other errors."""
     cls = type(error)
     if cls.__name__ != "ValidationError" or cls.__module__.partition(".")[0] not in ("pydantic", "pydantic_core"):
         return []
-    found = error.errors()
-    # Its own notes on schemas, such as `function-after[check(), str]`, and version 1's `__root__` are no members.
-    is_member = lambda step: not isinstance(step, str) or not re.search(r"[\[\(]|^__root__$", step)
-    return [(filter(is_member, mistake["loc"]), mistake["msg"]) for mistake in found]
+    return [(_pointer(mistake["loc"], value, "missing" in mistake["type"]), mistake["msg"]) for mistake in error.errors()]
 
 
-def _step(name):
-    return "/" + str(name).replace("~", "~0").replace("/", "~1")
+def _pointer(location, value, is_missing):
+    """The JSON pointer of a location that pydantic gives, without its own words in it: names of the members of a union and of
+    validators, and version 1's `__root__`.
+    """
+    pointer = ""
+    for at, step in enumerate(location):
+        if isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        elif isinstance(value, dict) and str(step) in value:
+            value = value[str(step)]
+        elif not (is_missing and isinstance(value, dict) and at == len(location) - 1):
+            continue
+        pointer += "/" + str(step).replace("~", "~0").replace("/", "~1")
+    return pointer
 
 
 def several(mistakes):
@@ -299,7 +308,7 @@ def _guarded(check, value, path):
     except Failed as error:
         raise InvalidArgument(path, str(error)) from error
     except Exception as error:  # A validator is the application's code.
-        raise refused(error, path) from error
+        raise refused(error, value, path) from error
 
 
 def own_check(note):

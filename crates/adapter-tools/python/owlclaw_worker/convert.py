@@ -262,7 +262,7 @@ class _Builder:
                 for at, (item, one) in enumerate(zip(items, value))
             ]
             missing = {member.name: member.factory() for member in members[len(value) :] if member.factory}
-            return _made(cls, path, lambda: cls(*converted, **missing))
+            return _made(cls, value, path, lambda: cls(*converted, **missing))
 
         return convert
 
@@ -321,7 +321,7 @@ class _Builder:
             for name, factory in factories:
                 if name not in members:
                     members[name] = factory()
-            return _made(cls, path, lambda: cls(**members))
+            return _made(cls, value, path, lambda: cls(**members))
 
         return convert
 
@@ -364,11 +364,11 @@ def _convert_members(value, path, converters):
     return members
 
 
-def _made(cls, path, make):
+def _made(cls, value, path, make):
     try:
         return make()
     except Exception as error:  # A constructor is the application's code.
-        raise constraints.refused(error, path, cls.__name__) from error
+        raise constraints.refused(error, value, path, cls.__name__) from error
 
 
 def _as_is(value, path):
@@ -431,7 +431,7 @@ def _enum(cls):
     if issubclass(cls, enum.Flag):
 
         def convert_flag(value, path):
-            return _made(cls, path, lambda: cls(_strict_integer(value, path)))
+            return _made(cls, value, path, lambda: cls(_strict_integer(value, path)))
 
         return convert_flag
     members = enum_members(cls)
@@ -456,7 +456,7 @@ def _named(names):
 
 def _by(cls, make):
     def convert(value, path):
-        return _made(cls, path, lambda: make(value))
+        return _made(cls, value, path, lambda: make(value))
 
     return convert
 

@@ -472,6 +472,21 @@ class Conversions(unittest.TestCase):
         with self.assertRaises(InvalidArgument) as refused:
             converter(Line)({"sku": 1, "count": 1}, "")
         self.assertEqual(str(refused.exception), "/sku: Input should be a valid string; /count: Value error, is odd")
+
+        class Cat(pydantic.BaseModel):
+            kind: Literal["cat"]
+            lives: typing.Annotated[int, pydantic.AfterValidator(_even)]
+
+        class Dog(pydantic.BaseModel):
+            kind: Literal["dog"]
+
+        class Owner(pydantic.BaseModel):
+            pets: Dict[str, Union[Cat, Dog]] = pydantic.Field(default={})
+            first: typing.Annotated[Union[Cat, Dog], pydantic.Field(discriminator="kind")]
+
+        with self.assertRaises(InvalidArgument) as refused:
+            converter(Owner)({"first": {"kind": "cat", "lives": 9}, "pets": {"a/b": {"kind": "dog"}}}, "")
+        self.assertEqual(str(refused.exception), "/first/lives: Value error, is odd")
         with self.assertRaises(InvalidArgument) as refused:
             converter(pydantic.FilePath)("/nowhere", "")
         self.assertEqual(str(refused.exception), "arguments: Path does not point to a file")
