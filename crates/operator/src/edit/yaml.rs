@@ -100,7 +100,8 @@ pub(super) fn with_entry(text: &str, name: &str, value: &Value) -> Result<String
             match block(&lines, (root.head + 1, root.end), column, "upstreams") {
                 None => {
                     let head = format!("{:column$}upstreams:\n", "");
-                    (root.end, head + &entry(name, value, column + 2))
+                    let at = behind_comments(&lines, root.end);
+                    (at, head + &entry(name, value, column + 2))
                 }
                 Some((upstreams, rest)) if is_empty_map(&rest) => {
                     // The braces make place for lines.
@@ -124,6 +125,19 @@ pub(super) fn with_entry(text: &str, name: &str, value: &Value) -> Result<String
     kept.extend(new.lines());
     kept.extend(&lines[at..]);
     Ok(kept.join(newline) + newline)
+}
+
+/// The line behind the comments at `at` that a blank line or the end follows: keys of the last block that are commented
+/// out, which would be those of another block if one came between. Comments of what follows stay with it.
+fn behind_comments(lines: &[&str], at: usize) -> usize {
+    let behind = lines[at..]
+        .iter()
+        .take_while(|it| it.trim_start().starts_with('#'));
+    let behind = at + behind.count();
+    match lines.get(behind) {
+        Some(line) if !line.trim().is_empty() => at,
+        _ => behind,
+    }
 }
 
 /// True if a value is `{}`, with a comment or without.
@@ -248,6 +262,14 @@ mod tests {
             (
                 "mcp_server:\n  upstreams: {}  # none\n  http: {port: 1}\n",
                 "mcp_server:\n  upstreams:   # none\n@  http: {port: 1}\n",
+            ),
+            (
+                "mcp_server:\n  http:\n    port: 1\n#    host: a\n#  app: b\n\n# end\n",
+                "mcp_server:\n  http:\n    port: 1\n#    host: a\n#  app: b\n  upstreams:\n@\n# end\n",
+            ),
+            (
+                "mcp_server:\n  app: x\n# what follows\nother: 1\n",
+                "mcp_server:\n  app: x\n  upstreams:\n@# what follows\nother: 1\n",
             ),
             (
                 "other: 1\nmcp_server:\n  app: x",
