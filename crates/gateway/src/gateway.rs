@@ -1162,11 +1162,13 @@ impl Resources for UpstreamResources {
                 )),
                 Err(ToolError::NeedsInput(needed)) => Err(ReadFailure::NeedsInput(needed)),
                 Err(ToolError::Held(why)) => Err(ReadFailure::Held(why)),
-                Err(ToolError::TimedOut) => Err(ReadFailure::Handler(ToolError::TimedOut)),
-                Err(error) => Err(match is_not_found(&error) {
-                    true => ReadFailure::NotFound,
-                    false => ReadFailure::Unreadable(error.into()),
-                }),
+                Err(error) if is_not_found(&error) => Err(ReadFailure::NotFound),
+                // The upstream's own words, which were meant for its client.
+                Err(ToolError::Failed(failure)) => Err(ReadFailure::Told(failure.message)),
+                Err(error @ (ToolError::TimedOut | ToolError::Unavailable { .. })) => {
+                    Err(ReadFailure::Handler(error))
+                }
+                Err(error) => Err(ReadFailure::Unreadable(error.into())),
             }
         })
     }
@@ -1246,7 +1248,10 @@ impl Prompts for UpstreamPrompts {
                 )),
                 Err(ToolError::NeedsInput(needed)) => Err(PromptFailure::NeedsInput(needed)),
                 Err(ToolError::Held(why)) => Err(PromptFailure::Held(why)),
-                Err(ToolError::TimedOut) => Err(PromptFailure::Handler(ToolError::TimedOut)),
+                Err(ToolError::Failed(failure)) => Err(PromptFailure::Told(failure.message)),
+                Err(error @ (ToolError::TimedOut | ToolError::Unavailable { .. })) => {
+                    Err(PromptFailure::Handler(error))
+                }
                 Err(ToolError::Rejected(invalid)) => {
                     let lines = invalid
                         .violations()

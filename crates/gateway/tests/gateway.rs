@@ -16,7 +16,7 @@ use gateway::{
 use http::HeaderMap;
 use mcp_client::HttpTransport;
 use mcp_protocol::model::ReadResource;
-use mcp_server::{PromptCx, Sought, ToolSource};
+use mcp_server::{PromptCx, PromptFailure, ReadFailure, Sought, ToolSource};
 use oauth_client::{Credentials, FileStore, Secret, TokenStore};
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -1771,5 +1771,59 @@ async fn texts_of_an_upstream_are_cleaned_on_every_way_and_the_record_says_so() 
     assert!(said.contains("\"abc\""), "{said}");
     let output = call(&gateway, "mcp_raw_dirty", json!({})).await.unwrap();
     assert!(format!("{output:?}").contains("u{202e}"));
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_an_upstream_says_of_a_read_or_a_prompt_that_fails_is_told_to_the_client() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    let read = async |gateway: &Gateway, uri: &str| {
+        let read = ReadResource {
+            uri: offered_uri(&scheme_key("up"), uri),
+            ..ReadResource::default()
+        };
+        gateway.resources().unwrap().read(read).await.unwrap_err()
+    };
+    let greeted = async |gateway: &Gateway| {
+        let cx = PromptCx {
+            name: "mcp_up_greet".to_owned(),
+            arguments: [("who".to_owned(), "nobody".to_owned())].into(),
+            askable: Askable::default(),
+            answers: Arc::default(),
+            call: ToolCx::new("ana", "1"),
+        };
+        gateway.prompts().unwrap().get(cx).await.unwrap_err()
+    };
+    gateway.connect_all(GENEROUS).await;
+    let burning = read(&gateway, "file:///burning").await;
+    let ReadFailure::Told(said) = burning else {
+        panic!("{burning:?}")
+    };
+    assert_eq!(said, "upstream `up`: the disk is on fire");
+    let missing = read(&gateway, "file:///missing").await;
+    assert!(matches!(missing, ReadFailure::NotFound), "{missing:?}");
+    let nobody = greeted(&gateway).await;
+    let PromptFailure::Told(said) = nobody else {
+        panic!("{nobody:?}")
+    };
+    assert_eq!(said, "upstream `up`: there is nobody to greet");
+    gateway.shut_down().await;
+    // Known from before, and not to be reached now.
+    site.set("broken", true);
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    let unread = read(&gateway, "file:///a.txt").await;
+    assert!(
+        matches!(unread, ReadFailure::Handler(ToolError::Unavailable { .. })),
+        "{unread:?}"
+    );
+    let unsaid = greeted(&gateway).await;
+    assert!(
+        matches!(
+            unsaid,
+            PromptFailure::Handler(ToolError::Unavailable { .. })
+        ),
+        "{unsaid:?}"
+    );
     gateway.shut_down().await;
 }

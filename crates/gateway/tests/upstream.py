@@ -342,6 +342,8 @@ def answer(message, out):
             return {"contents": [{"uri": params["uri"], "text": "a\u001b[31mb\u202ec\u200b"}]}
         if params["uri"] == "file:///missing":
             raise Failed(-32002, "no such resource")
+        if params["uri"] == "file:///burning":
+            raise Failed(-32603, "the disk is on fire")
         if params["uri"].startswith("ui://") and exists("page"):
             with open(path("page")) as file:
                 return {"contents": [{"uri": params["uri"], "mimeType": "text/html", "text": file.read()}]}
@@ -355,6 +357,8 @@ def answer(message, out):
                                       "arguments": [{"name": "who", "required": True}]}],
                                     {"name": "greet", "arguments": "none"})}
     if method == "prompts/get":
+        if params["arguments"]["who"] == "nobody":
+            raise Failed(-32603, "there is nobody to greet")
         said = "Hello " + params["arguments"]["who"]
         if exists("dirty"):
             said = "a\u001b[31mb\u202ec\u200b"
