@@ -808,8 +808,8 @@ impl ToolSource for Gateway {
                 prompts.completing.add(upstream);
             }
         }
-        let is_empty = prompts.entries.is_empty() && prompts.completing.by_key.is_empty();
-        (!is_empty).then(|| Arc::new(prompts) as Arc<dyn Prompts>)
+        // Sessions are told at their beginning that there are prompts, when no upstream may have told its own yet.
+        (!self.0.upstreams().is_empty()).then(|| Arc::new(prompts) as Arc<dyn Prompts>)
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {
@@ -1278,6 +1278,10 @@ impl Prompts for UpstreamPrompts {
     fn place(&self, name: &str) -> Option<String> {
         let (upstream, _) = self.origins.get(name)?;
         Some(format!("upstreams.{}", upstream.spec.name))
+    }
+
+    fn is_announced(&self) -> bool {
+        true
     }
 
     fn suggest<'a>(

@@ -1795,6 +1795,13 @@ async fn what_an_upstream_says_of_a_read_or_a_prompt_that_fails_is_told_to_the_c
         };
         gateway.prompts().unwrap().get(cx).await.unwrap_err()
     };
+    // Sessions that begin before an upstream is known have to be told that there are prompts.
+    assert!(
+        gateway
+            .prompts()
+            .is_some_and(|it| it.is_announced() && it.entries().is_empty())
+    );
+    assert!(site.gateway(Vec::new()).prompts().is_none());
     gateway.connect_all(GENEROUS).await;
     let burning = read(&gateway, "file:///burning").await;
     let ReadFailure::Told(said) = burning else {
