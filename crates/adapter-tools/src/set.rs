@@ -81,6 +81,12 @@ impl ToolSet {
                 true => tool,
                 false => {
                     let name = derived_name(tool.name());
+                    tracing::warn!(
+                        tool = tool.name(),
+                        offered_as = name,
+                        "a tool is offered under another name, which clients and rules use: its own is not 1 to 128 of \
+                         A-Z a-z 0-9 _ . -"
+                    );
                     tool.offered_as(name)
                 }
             };

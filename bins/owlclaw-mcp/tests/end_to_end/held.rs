@@ -1006,6 +1006,12 @@ async fn a_tool_with_a_name_that_clients_refuse_is_offered_and_governed_under_a_
     assert_eq!(tool["title"], "退款");
     assert!(tool["description"].as_str().unwrap().contains("Pays back."));
     assert_eq!(fate(&mut server, name).await, "confirmation");
+    let log = server.stderr();
+    let told = log.lines().find(|it| it.contains("under another name"));
+    assert!(
+        told.is_some_and(|it| it.contains("退款") && it.contains(name)),
+        "{log}"
+    );
     drop(server);
     for words in [&["tools", "list"][..], &["doctor"]] {
         let said = run(site.command(words)).await;
