@@ -1,6 +1,6 @@
 use crate::{
     UpstreamSpec,
-    pins::{self, Listed, PinKind, Pins, Verdict},
+    pins::{self, Listed, PinKind, Pins, Terms, Verdict},
     store::{Store, with_causes},
     text::Cleaner,
 };
@@ -614,6 +614,37 @@ impl Catalogue {
     pub(crate) fn judged(&self, pins: &mut Pins, spec: &UpstreamSpec) -> Result<Self, String> {
         let listed = self.definitions().map_err(|it| it.to_string())?;
         let verdicts = pins.judge(&spec.name, spec, &listed);
+        self.with_verdicts(listed, verdicts, pins.digests(&spec.name))
+    }
+
+    /// The same for the lists of several upstreams, whose pins are stored once for all.
+    pub(crate) fn judged_all(
+        pins: &mut Pins,
+        all: &[(&UpstreamSpec, &Self)],
+    ) -> Vec<Result<Self, String>> {
+        let listed = all.iter().map(|(_, it)| it.definitions());
+        let listed: Vec<_> = listed.map(|it| it.map_err(|it| it.to_string())).collect();
+        let asked = all.iter().zip(&listed).filter_map(|((spec, _), listed)| {
+            let (name, terms): (&str, &dyn Terms) = (&spec.name, *spec);
+            Some((name, terms, listed.as_deref().ok()?))
+        });
+        let asked: Vec<_> = asked.collect();
+        let mut verdicts = pins.judge_all(&asked).into_iter();
+        let judged = all.iter().zip(listed).map(|((spec, it), listed)| {
+            let listed = listed?;
+            // Without a verdict nothing is offered.
+            let verdicts = verdicts.next().unwrap_or_default();
+            it.with_verdicts(listed, verdicts, pins.digests(&spec.name))
+        });
+        judged.collect()
+    }
+
+    fn with_verdicts(
+        &self,
+        listed: Vec<Listed>,
+        verdicts: Vec<Verdict>,
+        digests: BTreeMap<String, Digest>,
+    ) -> Result<Self, String> {
         let mut held = BTreeMap::new();
         let mut lists: BTreeMap<PinKind, Vec<Value>> = BTreeMap::new();
         for (it, verdict) in listed.into_iter().zip(verdicts) {
@@ -658,7 +689,7 @@ impl Catalogue {
         let resources = judged.resources.iter_mut();
         resources.for_each(|it| cleaner.listed(it));
         judged.held = held;
-        judged.pins = pins.digests(&spec.name);
+        judged.pins = digests;
         judged.left_out = left_out;
         Ok(judged)
     }

@@ -100,10 +100,16 @@ struct Inner {
 }
 
 /// Names that were given, under the form that they were given in.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Names {
     tools: NameTable,
     prompts: NameTable,
+}
+
+impl Names {
+    fn changes(&self) -> u64 {
+        self.tools.changes() + self.prompts.changes()
+    }
 }
 
 impl fmt::Debug for Gateway {
@@ -518,24 +524,23 @@ impl Gateway {
     }
 
     /// Each upstream that is known, in order of the names.
-    fn known(&self) -> impl Iterator<Item = (Arc<Upstream>, Arc<Catalogue>)> {
-        let upstreams = self
-            .0
-            .upstreams()
-            .into_values()
-            .filter(|it| it.spec.enabled);
-        upstreams.filter_map(|it| {
+    fn known(&self) -> Vec<(Arc<Upstream>, Arc<Catalogue>)> {
+        let upstreams = self.0.upstreams().into_values();
+        let upstreams: Vec<_> = upstreams.filter(|it| it.spec.enabled).collect();
+        Upstream::judge_together(&self.0.pins, &upstreams);
+        let known = upstreams.into_iter().filter_map(|it| {
             let offered = it.offered()?;
             Some((it, offered))
-        })
+        });
+        known.collect()
     }
 
     /// Changes the names, and stores them if they are others afterwards.
     fn naming<T>(&self, name: impl FnOnce(&mut Names) -> T) -> T {
         let mut names = locked(&self.0.names);
-        let before = names.clone();
+        let before = names.changes();
         let named = name(&mut names);
-        if *names != before
+        if names.changes() != before
             && let Some(store) = &self.0.store
         {
             store.keep_value(NAMES_FILE, &*names);
@@ -740,7 +745,7 @@ impl ToolSource for Gateway {
             names.tools.keep(is_kept);
             names.prompts.keep(is_kept);
         });
-        let known: Vec<_> = self.known().collect();
+        let known = self.known();
         if known.iter().any(|(it, _)| !locked(&it.twins).is_empty()) {
             // An upstream that is looked at later may give up the name of one before it.
             for (upstream, known) in &known {

@@ -20,8 +20,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, io,
+    fmt,
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 /// The file of the pins.
@@ -106,6 +109,13 @@ impl Pin {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.is_some() || self.stopped.is_some()
+    }
+
+    /// True if there is something of it that is not on record yet.
+    fn has_event(&self) -> bool {
+        let is_decided = self.stopped.is_some() || self.approved.is_some();
+        let is_held = self.held.as_ref().is_some_and(|it| !it.is_noted);
+        is_held || (is_decided && !self.is_noted)
     }
 }
 
@@ -324,6 +334,8 @@ pub struct Pins {
     directory: Option<PathBuf>,
     /// The pins as they were last read or written.
     known: File,
+    /// The file that these are the content of; `None` if they were never read, or there was no file.
+    of: Option<Seen>,
     /// True once they were read.
     is_read: bool,
     /// True if another process was found to have changed them, and nobody has asked yet.
@@ -343,6 +355,7 @@ impl Pins {
         Self {
             directory,
             known: File::default(),
+            of: None,
             is_read: false,
             is_other: false,
         }
@@ -361,7 +374,7 @@ impl Pins {
     /// [`PinError::Unreadable`].
     pub fn items(&self) -> Result<Vec<PinnedItem>, PinError> {
         let file = match &self.directory {
-            Some(directory) => read(&directory.join(FILE))?,
+            Some(directory) => read(&directory.join(FILE))?.0,
             None => self.known.clone(),
         };
         let of = |(upstream, pins): (String, OfUpstream)| {
@@ -411,13 +424,8 @@ impl Pins {
         let Some(path) = self.path() else {
             return false;
         };
-        let is_other = std::mem::take(&mut self.is_other);
-        match read(&path) {
-            Ok(file) => {
-                let is_new = file != self.known;
-                self.known = file;
-                is_other || is_new
-            }
+        match self.look(&path) {
+            Ok(()) => std::mem::take(&mut self.is_other),
             Err(_) => true,
         }
     }
@@ -550,23 +558,37 @@ impl Pins {
     }
 
     /// Compares what an upstream lists, all of it or one page, with the pins, pins what is seen for the first time, and
-    /// holds what has changed otherwise than `accepted`.
+    /// holds what has changed otherwise than `terms` accept.
     pub(crate) fn judge(
         &mut self,
         upstream: &str,
         terms: &dyn Terms,
         listed: &[Listed],
     ) -> Vec<Verdict> {
+        let asked = (upstream, terms, listed);
+        let verdicts = self.judge_all(&[asked]).into_iter().next();
+        verdicts.unwrap_or_default()
+    }
+
+    /// The same for several upstreams, with their terms, whose pins are stored once for all.
+    pub(crate) fn judge_all(
+        &mut self,
+        asked: &[(&str, &dyn Terms, &[Listed])],
+    ) -> Vec<Vec<Verdict>> {
         let judged = self.change(|file| {
-            let is_first = !file.upstreams.contains_key(upstream);
-            let pins = file.upstreams.entry(upstream.to_owned()).or_default();
-            judge(upstream, pins, is_first, terms, listed)
+            let judged = asked.iter().map(|(upstream, terms, listed)| {
+                let is_first = !file.upstreams.contains_key(*upstream);
+                let pins = file.upstreams.entry((*upstream).to_owned()).or_default();
+                judge(upstream, pins, is_first, *terms, listed)
+            });
+            judged.collect()
         });
         judged.unwrap_or_else(|error| {
             // What cannot be compared is not to be believed.
             let why = with_causes(&error);
+            let upstreams: Vec<_> = asked.iter().map(|it| it.0).collect();
             tracing::error!(
-                upstream,
+                upstream = upstreams.join(", "),
                 error = why,
                 "definitions cannot be compared with their pins"
             );
@@ -574,7 +596,8 @@ impl Pins {
                 pinned: None,
                 why: why.clone(),
             };
-            listed.iter().map(|_| held()).collect()
+            let all_held = |listed: &[Listed]| listed.iter().map(|_| held()).collect();
+            asked.iter().map(|it| all_held(it.2)).collect()
         })
     }
 
@@ -587,10 +610,18 @@ impl Pins {
 
     /// Events that were not taken yet. They are not told again.
     pub(crate) fn take_events(&mut self) -> Vec<PinEvent> {
+        let looked = self.path().is_none_or(|path| self.look(&path).is_ok());
+        let pins = self.known.upstreams.values().flat_map(BTreeMap::values);
+        if looked && !pins.into_iter().any(Pin::has_event) {
+            return Vec::new();
+        }
         let taken = self.change(|file| {
             let mut events = Vec::new();
             for (upstream, pins) in &mut file.upstreams {
                 for (key, pin) in pins {
+                    if !pin.has_event() {
+                        continue;
+                    }
                     if pin.stopped.is_some() && !pin.is_noted {
                         pin.is_noted = true;
                         events.extend(item(upstream, key, pin.clone()).map(PinEvent::Held));
@@ -622,31 +653,83 @@ impl Pins {
         let store = Store::new(directory.clone());
         let lock = store.lock_file(LOCK).map_err(unwritable)?;
         lock.lock().map_err(unwritable)?;
-        let mut file = read(&path)?;
+        self.look(&path)?;
+        let before = self.known.clone();
+        let done = change(&mut self.known);
+        if self.known != before {
+            let bytes = serde_json::to_vec(&self.known).map_err(io::Error::other);
+            let written = bytes.and_then(|bytes| store.write(FILE, &bytes));
+            match written.and_then(Seen::of) {
+                Ok(of) => self.of = Some(of),
+                Err(error) => {
+                    self.known = before;
+                    return Err(unwritable(error));
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads the file, unless it is the one that was last read or written.
+    fn look(&mut self, path: &Path) -> Result<(), PinError> {
+        if self.of.as_ref().is_some_and(|it| it.is_at(path)) {
+            return Ok(());
+        }
+        let (file, of) = read(path).inspect_err(|_| {
+            // Whatever is read next, lists were compared with nothing meanwhile.
+            self.of = None;
+            self.is_other = true;
+        })?;
         self.is_other |= self.is_read && file != self.known;
         self.is_read = true;
-        let before = file.clone();
-        let done = change(&mut file);
-        if file != before {
-            let bytes = serde_json::to_vec(&file).map_err(io::Error::other);
-            let written = bytes.and_then(|bytes| store.write(FILE, &bytes));
-            written.map_err(unwritable)?;
-        }
         self.known = file;
-        Ok(done)
+        self.of = of;
+        Ok(())
     }
 }
 
-fn read(path: &Path) -> Result<File, PinError> {
+/// A file as it was when it was read or written. It is kept open, so that no later one has its number.
+struct Seen {
+    file: std::fs::File,
+    state: (u64, u64, u64, SystemTime),
+}
+
+impl Seen {
+    fn of(file: std::fs::File) -> io::Result<Self> {
+        let state = state(&file.metadata()?)?;
+        Ok(Self { file, state })
+    }
+
+    /// True if it is the file at `path`, and was not changed since.
+    fn is_at(&self, path: &Path) -> bool {
+        let there = std::fs::metadata(path).and_then(|it| state(&it));
+        there.is_ok_and(|it| it == self.state)
+    }
+}
+
+/// Device, number, length and time of a file.
+fn state(of: &std::fs::Metadata) -> io::Result<(u64, u64, u64, SystemTime)> {
+    Ok((of.dev(), of.ino(), of.len(), of.modified()?))
+}
+
+fn read(path: &Path) -> Result<(File, Option<Seen>), PinError> {
     let unreadable = |source| PinError::Unreadable {
         path: path.to_owned(),
         source,
     };
-    match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|it| unreadable(io::Error::other(it))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(File::default()),
-        Err(source) => Err(unreadable(source)),
-    }
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok((File::default(), None));
+        }
+        Err(source) => return Err(unreadable(source)),
+    };
+    // Before it is read: what is written into it meanwhile is another state.
+    let seen = Seen::of(file).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    (&seen.file).read_to_end(&mut bytes).map_err(unreadable)?;
+    let file = serde_json::from_slice(&bytes).map_err(|it| unreadable(io::Error::other(it)))?;
+    Ok((file, Some(seen)))
 }
 
 fn item(upstream: &str, key: &str, pin: Pin) -> Option<PinnedItem> {

@@ -83,7 +83,7 @@ impl Store {
     }
 
     /// Writes a file for its owner alone, whole or not at all.
-    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         self.make_directory()?;
         let path: &Path = &self.0.join(name);
         let new = path.with_extension("new");
@@ -96,6 +96,7 @@ impl Store {
             .mode(0o600)
             .open(&new)?;
         file.write_all(bytes)?;
-        std::fs::rename(&new, path)
+        std::fs::rename(&new, path)?;
+        Ok(file)
     }
 }

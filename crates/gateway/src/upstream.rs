@@ -835,12 +835,40 @@ impl Upstream {
         {
             return Arc::clone(judged);
         }
-        let spec = &self.spec;
-        let mut pins = locked(&self.pins);
-        let offered = known.judged(&mut pins, spec);
-        let offered = Arc::new(offered.unwrap_or_else(|error| {
+        let offered = known.judged(&mut locked(&self.pins), &self.spec);
+        let offered = self.offerable(&known, offered);
+        *judged = Some((known, Arc::clone(&offered)));
+        offered
+    }
+
+    /// Compares the lists of several upstreams that were not compared yet, in order of their names, so that their pins are
+    /// stored once and not once for each.
+    pub(crate) fn judge_together(pins: &Mutex<Pins>, upstreams: &[Arc<Self>]) {
+        let waiting = upstreams.iter().filter_map(|upstream| {
+            let known = upstream.catalogue()?;
+            let judged = locked(&upstream.judged);
+            let of = judged.as_ref().map(|(of, _)| of);
+            let is_judged = of.is_some_and(|it| Arc::ptr_eq(it, &known));
+            (!is_judged).then_some((upstream, known, judged))
+        });
+        let waiting: Vec<_> = waiting.collect();
+        let lists = waiting.iter().map(|(it, known, _)| (&it.spec, &**known));
+        let lists: Vec<_> = lists.collect();
+        if lists.is_empty() {
+            return;
+        }
+        let offered = Catalogue::judged_all(&mut locked(pins), &lists);
+        for ((upstream, known, mut judged), offered) in waiting.into_iter().zip(offered) {
+            let offered = upstream.offerable(&known, offered);
+            *judged = Some((known, offered));
+        }
+    }
+
+    /// Lists that were compared with their pins; nothing that is pinned, if they could not be.
+    fn offerable(&self, known: &Catalogue, judged: Result<Catalogue, String>) -> Arc<Catalogue> {
+        Arc::new(judged.unwrap_or_else(|error| {
             tracing::error!(
-                upstream = spec.name,
+                upstream = self.spec.name,
                 error,
                 "the lists of an upstream cannot be compared with their pins, and are not offered"
             );
@@ -848,11 +876,9 @@ impl Upstream {
                 tools: Vec::new(),
                 prompts: Vec::new(),
                 templates: Vec::new(),
-                ..(*known).clone()
+                ..known.clone()
             }
-        }));
-        *judged = Some((known, Arc::clone(&offered)));
-        offered
+        }))
     }
 
     /// Connections that are open.

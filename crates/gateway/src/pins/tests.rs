@@ -732,6 +732,54 @@ fn pins_are_of_one_file_for_all_processes_and_a_broken_file_holds_everything() {
 }
 
 #[test]
+fn pins_of_many_upstreams_are_stored_once_and_read_only_when_another_process_has_changed_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE);
+    let number = || std::fs::metadata(&path).unwrap().ino();
+    let terms = BTreeSet::<ChangeKind>::new();
+    let (one, other) = ([listed(tool())], [listed(with("/title", json!("Other")))]);
+    let mut pins = Pins::new(Some(directory.path().to_owned()));
+    let of = |first, second| -> [(&str, &dyn Terms, &[Listed]); 2] {
+        [("a", &terms, first), ("b", &terms, second)]
+    };
+    let good = vec![vec![Verdict::Good]; 2];
+    assert_eq!(pins.judge_all(&of(&one, &other)), good);
+    let first = number();
+    let stored = Pins::new(Some(directory.path().to_owned()));
+    assert_eq!(stored.items().unwrap().len(), 2);
+    // What is as it was is not written again.
+    assert_eq!(pins.judge_all(&of(&one, &other)), good);
+    assert_eq!(number(), first);
+    assert!(!pins.has_changed());
+    // What changes is held on disk before it is told.
+    let held = pins.judge_all(&of(&one, &one));
+    assert_eq!(held[0], [Verdict::Good]);
+    assert!(matches!(&held[1][..], [Verdict::Held { .. }]), "{held:?}");
+    let mut third = Pins::new(Some(directory.path().to_owned()));
+    let items = third.items().unwrap();
+    assert_eq!(items.iter().filter(|it| it.pin.is_held()).count(), 1);
+    // Another process approves it.
+    let approval = PinApproval {
+        by: "ana".to_owned(),
+        reason: "seen".to_owned(),
+        at: 1,
+    };
+    third.approve("b", Approved::All, &approval).unwrap();
+    assert_eq!(pins.judge_all(&of(&one, &one)), good);
+    assert!(pins.has_changed() && !pins.has_changed());
+    // With a file that cannot be read nothing of any upstream is good, and all is again once it can be.
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, b"{").unwrap();
+    assert!(pins.has_changed());
+    let verdicts = pins.judge_all(&of(&one, &one));
+    let is_held = |it: &Vec<Verdict>| matches!(&it[..], [Verdict::Held { .. }]);
+    assert!(verdicts.iter().all(is_held), "{verdicts:?}");
+    std::fs::write(&path, bytes).unwrap();
+    assert!(pins.has_changed());
+    assert_eq!(pins.judge_all(&of(&one, &one)), good);
+}
+
+#[test]
 fn texts_lose_what_nobody_sees_and_keep_their_script() {
     let cases = [
         ("a\u{1b}[31mb\u{7}", Some("ab")),
