@@ -1150,7 +1150,6 @@ impl Resources for UpstreamResources {
                     {
                         return Err(ReadFailure::Held(why));
                     }
-                    without_ours(&mut result.meta);
                     for contents in &mut result.contents {
                         contents.uri = upstream.offered_uri(&contents.uri);
                     }

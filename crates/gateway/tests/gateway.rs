@@ -1755,10 +1755,18 @@ async fn texts_of_an_upstream_are_cleaned_on_every_way_and_the_record_says_so() 
             ..ReadResource::default()
         };
         let page = gateway.resources().unwrap().read(read).await.unwrap();
-        page.contents[0].text.clone().unwrap()
+        let about = page
+            .meta
+            .get("io.owlclaw/resource")
+            .map(|it| it.as_str().to_owned());
+        (page.contents[0].text.clone().unwrap(), about)
     };
-    assert_eq!(read("up").await, "abc");
-    assert_ne!(read("raw").await, "abc");
+    // Who reads it is told that it is not what the upstream has.
+    let (text, about) = read("up").await;
+    assert_eq!(text, "abc");
+    assert!(about.is_some_and(|it| it.starts_with("{\"takenOut\":")));
+    let (text, about) = read("raw").await;
+    assert!(text != "abc" && about.is_none());
     let prompt = |upstream: &str| PromptCx {
         name: format!("mcp_{upstream}_greet"),
         arguments: [("who".to_owned(), "Ana".to_owned())].into(),

@@ -5,7 +5,7 @@ use crate::{
     catalogue::is_page,
     pins::cleaned_definition,
     store::with_causes,
-    text::{self, Cleaner, OURS},
+    text::{self, Cleaner, OURS, without_ours},
     upstream::{
         Upstream,
         desk::{Asked, Caller, Place, can, capabilities_of},
@@ -45,6 +45,8 @@ const SIGN_IN: &str = "io.owlclaw/sign-in";
 /// Member of the state of a call whose client was asked for a credential.
 const SIGNING_IN: &str = "signing_in";
 /// Time that is left of a call, for telling so, when nobody has given a credential.
+/// Member of the metadata of what was read that is about the resource.
+const RESOURCE_META: &str = "io.owlclaw/resource";
 const GRACE: Duration = Duration::from_secs(1);
 /// The shortest pause between two attempts to reach the upstream that carries out a task.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
@@ -223,7 +225,15 @@ impl Item<'_> {
 
     async fn asked(&self, cx: &ToolCx, request: ClientRequest) -> Result<Answer, ToolError> {
         let upstream = self.upstream;
+                without_ours(&mut result.meta);
+                if cleaner.taken != 0 {
+                    // The text is not byte for byte what the upstream has.
+                    result
+                        .meta
+                        .insert(RESOURCE_META, &json!({ "takenOut": cleaner.taken }));
+                }
         let (name, spec) = (&upstream.spec.name, &upstream.spec);
+            Answer::ReadResource(result) => without_ours(&mut result.meta),
         if spec.unresolved.is_some() {
             // The reason names what is configured, which is not the caller's to know.
             return Err(ToolError::Held(format!(
