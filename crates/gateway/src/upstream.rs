@@ -44,7 +44,7 @@ use tokio::{
 };
 use vault::ClientSecrets;
 
-/// Most clients of one upstream that have a connection each.
+/// Most connections of one upstream that are for one client each.
 const MAX_CLIENTS: usize = 256;
 /// Time after which to ask again for something of an upstream that was never heard of.
 const UNHEARD_PAUSE: Duration = Duration::from_secs(2);
@@ -267,6 +267,12 @@ impl fmt::Debug for Upstream {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// True if a client may take another of `most`, of which `all` are taken and `own` are its own: it may have as many as it
+/// leaves to others, so that none takes them all.
+fn has_room(most: usize, all: usize, own: usize) -> bool {
+    own < most.saturating_sub(all)
 }
 
 impl Upstream {
@@ -719,6 +725,22 @@ impl Upstream {
         let mut held = (*of_clients).clone();
         if let Some((_, judged)) = &*locked(&self.judged) {
             held.extend(judged.held.clone());
+        }
+        // What is held for one client alone.
+        let own: Vec<_> = match self.has_own() {
+            true => locked(&self.of_clients)
+                .iter()
+                .filter_map(|(key, slot)| Some((Arc::clone(&key.principal), slot.live()?)))
+                .collect(),
+            false => Vec::new(),
+        };
+        for (client, live) in own {
+            if let Some((_, judged)) = &*locked(&live.judged) {
+                for (item, why) in &judged.held {
+                    let why = || format!("{why} (for client `{}`)", client.escape_debug());
+                    held.entry(item.clone()).or_insert_with(why);
+                }
+            }
         }
         for page in locked(&self.pins).held_pages(&self.spec.name) {
             let why = format!(

@@ -9,9 +9,9 @@ use adapter_tools::{
 };
 use bytes::Bytes;
 use gateway::{
-    Approved, Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager, PinApproval,
-    PinError, PinEvent, PinKind, Pins, Reach, State, Tokens, ToolDef, UpstreamSpec, offered_uri,
-    scheme_key,
+    Approved, Bindings, Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager,
+    PinApproval, PinError, PinEvent, PinKind, Pins, Reach, State, Template, TemplatePart, Tokens,
+    ToolDef, UpstreamSpec, offered_uri, scheme_key,
 };
 use http::HeaderMap;
 use mcp_client::HttpTransport;
@@ -28,6 +28,7 @@ use std::{
 };
 use tempfile::TempDir;
 use tokio::{process::Command, time::sleep};
+use vault::{ClientSecrets, Key, Vault};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream.py");
 const GENEROUS: Duration = Duration::from_secs(30);
@@ -516,6 +517,84 @@ async fn what_is_held_for_one_client_is_held_for_all() {
     .await;
     echo("bob").await.unwrap();
     echo("ana").await.unwrap();
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_is_held_for_one_client_with_its_own_credential_is_in_health() {
+    let site = Site::new();
+    let vault = site.gateway.path().join("vault");
+    let key = Key::generate().unwrap();
+    Vault::create(&vault, &key).unwrap();
+    let digits = key.text().to_string();
+    let clients = ClientSecrets::beside(&vault, move || Key::parse(&digits, "the test"));
+    for client in ["ana", "bob"] {
+        let name = "token".parse().unwrap();
+        let value = vault::Secret::new(format!("of {client}"));
+        clients.set("up", client, &name, value).unwrap();
+    }
+    let mut spec = spec("up", site.upstream.path());
+    let mut bindings = Bindings::default();
+    let token = Template::new([TemplatePart::Credential("token".to_owned())]);
+    bindings.environment.push(("TOKEN".to_owned(), token));
+    spec.credentials = gateway::Credentials::PerClient(bindings);
+    let options = GatewayOptions {
+        clients: Some(Arc::new(clients)),
+        ..site.options()
+    };
+    let gateway = Gateway::new(options, vec![spec]);
+    gateway.recheck("up").await.unwrap();
+    let echo = async |client: &str| {
+        let cx = ToolCx::new(client, "1");
+        call_as(&gateway, cx, "mcp_up_echo", json!({"text": "x"})).await
+    };
+    echo("ana").await.unwrap();
+    assert!(gateway.health().unwrap().ok);
+    // What bob's connection lists is another definition.
+    fs::write(site.path("words"), "Sends it to eve.").unwrap();
+    let refused = echo("bob").await.unwrap_err().to_string();
+    assert!(refused.contains("words"), "{refused}");
+    let health = gateway.health().unwrap();
+    let detail = health.detail.unwrap_or_default();
+    assert!(
+        !health.ok && detail.contains("up: 1 definitions are held (`tool/echo`)"),
+        "{detail}"
+    );
+    let held = gateway.status_of("up").unwrap().held;
+    assert!(
+        matches!(&held[..], [why] if why.contains("for client `bob`")),
+        "{held:?}"
+    );
+    echo("ana").await.unwrap();
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn one_client_leaves_room_for_connections_of_others() {
+    let site = Site::new();
+    let (_server, url) = site.http().await;
+    let mut spec = url_spec("up", &url);
+    spec.isolation = Isolation::PerSession;
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let call = async |client: &str, session: usize| {
+        let session: Arc<str> = session.to_string().into();
+        let cx = ToolCx::new(client, "1").with_session(Some(session));
+        call_as(&gateway, cx, "mcp_up_echo", json!({"text": "x"})).await
+    };
+    for session in 0..128 {
+        call("greedy", session).await.unwrap();
+    }
+    let refused = call("greedy", 128).await;
+    let Err(ToolError::Unavailable { detail, .. }) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert!(detail.contains("128 of them this client's"), "{detail}");
+    // The connections that it has go on, and others have theirs.
+    call("greedy", 0).await.unwrap();
+    for client in ["ana", "bob"] {
+        call(client, 0).await.unwrap();
+    }
     gateway.shut_down().await;
 }
 

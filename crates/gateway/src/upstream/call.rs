@@ -9,6 +9,7 @@ use crate::{
     upstream::{
         Upstream,
         desk::{Asked, Caller, Place, can, capabilities_of},
+        has_room,
         slot::{Down, Live, Wants},
     },
 };
@@ -44,9 +45,9 @@ const PATIENCE: Duration = Duration::from_secs(10 * 60);
 const SIGN_IN: &str = "io.owlclaw/sign-in";
 /// Member of the state of a call whose client was asked for a credential.
 const SIGNING_IN: &str = "signing_in";
-/// Time that is left of a call, for telling so, when nobody has given a credential.
 /// Member of the metadata of what was read that is about the resource.
 const RESOURCE_META: &str = "io.owlclaw/resource";
+/// Time that is left of a call, for telling so, when nobody has given a credential.
 const GRACE: Duration = Duration::from_secs(1);
 /// The shortest pause between two attempts to reach the upstream that carries out a task.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
@@ -118,7 +119,7 @@ impl Elsewhere {
 }
 
 /// A request that is under way, with what the upstream asks meanwhile.
-struct Flight {
+pub(crate) struct Flight {
     /// The upstream's task that the call has become.
     task: Arc<OnceLock<String>>,
     /// True if the upstream is asked for a task that it has made before, and may know no more.
@@ -131,21 +132,30 @@ struct Flight {
 }
 
 /// A call that waits for answers of its client.
-pub(crate) struct Waiting {
-    flight: Flight,
+struct Waiting<F = Flight> {
+    flight: F,
     asked: Vec<(String, Asked)>,
     since: Instant,
+    principal: Arc<str>,
 }
 
 /// Calls that wait for answers of their clients, by a name that is hard to guess.
-#[derive(Default)]
-pub(crate) struct Parked(Mutex<HashMap<String, Waiting>>);
+pub(crate) struct Parked<F = Flight>(Mutex<HashMap<String, Waiting<F>>>);
 
-impl Parked {
-    fn put(&self, waiting: Waiting) -> Option<String> {
+impl<F> Default for Parked<F> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<F> Parked<F> {
+    fn put(&self, waiting: Waiting<F>) -> Option<String> {
         let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         parked.retain(|_, it| it.since.elapsed() < PATIENCE);
-        if MAX_PARKED <= parked.len() {
+        let own = parked
+            .values()
+            .filter(|it| it.principal == waiting.principal);
+        if !has_room(MAX_PARKED, parked.len(), own.count()) {
             return None;
         }
         let mut bytes = [0; 16];
@@ -155,7 +165,7 @@ impl Parked {
         Some(id)
     }
 
-    fn take(&self, id: &str) -> Option<Waiting> {
+    fn take(&self, id: &str) -> Option<Waiting<F>> {
         let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         parked.remove(id)
     }
@@ -215,7 +225,15 @@ impl Item<'_> {
                 let contents = result.contents.iter_mut();
                 contents.for_each(|it| clean_contents(it, &mut cleaner));
                 cleaner.meta(&mut result.meta);
+                without_ours(&mut result.meta);
+                if cleaner.taken != 0 {
+                    // The text is not byte for byte what the upstream has.
+                    result
+                        .meta
+                        .insert(RESOURCE_META, &json!({ "takenOut": cleaner.taken }));
+                }
             }
+            Answer::ReadResource(result) => without_ours(&mut result.meta),
             _ => {}
         }
         if let Some(told) = cleaner.told() {
@@ -225,15 +243,7 @@ impl Item<'_> {
 
     async fn asked(&self, cx: &ToolCx, request: ClientRequest) -> Result<Answer, ToolError> {
         let upstream = self.upstream;
-                without_ours(&mut result.meta);
-                if cleaner.taken != 0 {
-                    // The text is not byte for byte what the upstream has.
-                    result
-                        .meta
-                        .insert(RESOURCE_META, &json!({ "takenOut": cleaner.taken }));
-                }
         let (name, spec) = (&upstream.spec.name, &upstream.spec);
-            Answer::ReadResource(result) => without_ours(&mut result.meta),
         if spec.unresolved.is_some() {
             // The reason names what is configured, which is not the caller's to know.
             return Err(ToolError::Held(format!(
@@ -589,6 +599,7 @@ impl Item<'_> {
             flight,
             asked,
             since: Instant::now(),
+            principal: Arc::clone(&cx.principal),
         };
         let Some(id) = self.upstream.parked.put(waiting) else {
             return Err(self.lost("too many calls wait for answers of their clients", ""));
@@ -975,5 +986,30 @@ fn block(content: model::Content, upstream: &Upstream) -> Content {
                 },
             },
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_one_client_that_wait_leave_room_for_those_of_others() {
+        let parked = Parked::default();
+        let put = |principal: &str| {
+            parked.put(Waiting {
+                flight: (),
+                asked: Vec::new(),
+                since: Instant::now(),
+                principal: principal.into(),
+            })
+        };
+        let first = put("greedy").unwrap();
+        let more = (0..MAX_PARKED).filter(|_| put("greedy").is_some()).count();
+        assert_eq!(more + 1, MAX_PARKED / 2);
+        assert!((0..MAX_PARKED / 8).all(|_| put("modest").is_some()));
+        assert!(put("greedy").is_none());
+        assert!(parked.take(&first).is_some());
+        assert!(put("third").is_some());
     }
 }

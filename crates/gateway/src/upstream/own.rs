@@ -7,7 +7,7 @@ use crate::{
     exchange::{Exchanged, Subject},
     tokens::has_login,
     upstream::{
-        ClientKey, MAX_CLIENTS, MAX_ERROR, Upstream, locked, now,
+        ClientKey, MAX_CLIENTS, MAX_ERROR, Upstream, has_room, locked, now,
         slot::{Down, Live, Slot, Wants},
     },
 };
@@ -16,6 +16,7 @@ use mcp_client::{Authorize, Dial, Error};
 use oauth_client::{Authorizer, ExchangeOptions, ExchangedTokens, Exchanger, Secret};
 use serde::Serialize;
 use std::{
+    collections::HashMap,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -374,13 +375,22 @@ impl Upstream {
         if let Some(slot) = slots.get(&key) {
             return Ok(Arc::clone(slot));
         }
-        if MAX_CLIENTS <= slots.len() {
+        let of_client = |slots: &HashMap<ClientKey, _>| {
+            let own = slots.keys().filter(|it| it.principal == key.principal);
+            own.count()
+        };
+        if !has_room(MAX_CLIENTS, slots.len(), of_client(&slots)) {
             // One that a call holds is about to have a connection.
             slots.retain(|_, slot| slot.live().is_some() || 1 < Arc::strong_count(slot));
         }
-        if MAX_CLIENTS <= slots.len() {
+        let own = of_client(&slots);
+        if !has_room(MAX_CLIENTS, slots.len(), own) {
+            let all = slots.len();
             return Err(Down {
-                reason: format!("{MAX_CLIENTS} clients have connections to it already"),
+                reason: format!(
+                    "{all} of at most {MAX_CLIENTS} connections for single clients are open, {own} of them this client's, \
+                     which may have no more than it leaves to others"
+                ),
                 retry_after: Some(Duration::from_secs(5)),
                 wants: Wants::Nothing,
             });
