@@ -753,6 +753,33 @@ async fn a_server_that_was_restarted_is_found_again() {
 }
 
 #[tokio::test]
+async fn an_address_that_refuses_at_once_is_tried_again_soon() {
+    let site = Site::new();
+    let (_server, url) = site.http().await;
+    let gateway = site.gateway(vec![url_spec("up", &url)]);
+    gateway.first_look(GENEROUS).await;
+    // It ends in the middle of a call, and the connection is left.
+    call(&gateway, "mcp_up_die", json!({})).await.unwrap_err();
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let refused = call(&gateway, "mcp_up_count", json!({})).await;
+        let Err(ToolError::Unavailable { retry_after, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        let pause = retry_after.unwrap();
+        pauses.push(pause);
+        sleep(pause).await;
+    }
+    let shortest = pauses[2..].iter().min().unwrap();
+    assert!(*shortest < Duration::from_millis(400), "{pauses:?}");
+    assert!(
+        pauses[2..].iter().all(|it| Duration::from_millis(30) < *it),
+        "{pauses:?}"
+    );
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
 async fn a_server_that_wants_authorization_says_so() {
     let site = Site::new();
     site.set("login", true);

@@ -33,6 +33,11 @@ use tokio::{
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// The shortest pause after an attempt at an address that does not answer.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// The pause after such an attempt, in times of what the attempt took: one that is refused at once costs nothing, and
+/// the address may answer in a moment.
+const PAUSE_FOR_ATTEMPT: u32 = 4;
 /// The shortest and the longest pause before an upstream is tried again of which nothing is known, so that
 /// nobody could need it.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
@@ -149,6 +154,7 @@ impl Slot {
             subscribed_at: Instant::now(),
             retry_at: None,
             failures: 0,
+            attempted_at: Instant::now(),
             down: None,
         };
         upstream.runtime.spawn(actor.run(taken));
@@ -228,6 +234,8 @@ struct Actor {
     subscribed_at: Instant,
     retry_at: Option<Instant>,
     failures: u32,
+    /// Time at which the last attempt was begun.
+    attempted_at: Instant,
     /// The last failure, and when the next attempt may be made.
     down: Option<(Down, Instant)>,
 }
@@ -375,6 +383,7 @@ impl Actor {
             return;
         };
         upstream.is_connecting(true);
+        self.attempted_at = Instant::now();
         let desk = Desk::new(
             &upstream.spec.name,
             Arc::clone(&upstream.watched),
@@ -456,7 +465,7 @@ impl Actor {
                         upstream.refused(&owner.principal, &with_causes(&error))
                     }
                     (Unopened::Failed(error), _) => {
-                        let down = down_of(&error, self.failures);
+                        let down = down_of(&error, self.failures, self.attempted_at.elapsed());
                         upstream.failed(&down.reason, matches!(down.wants, Wants::Login));
                         upstream.advise(&error);
                         down
@@ -667,7 +676,7 @@ impl Actor {
     }
 }
 
-fn down_of(error: &Error, failures: u32) -> Down {
+fn down_of(error: &Error, failures: u32, took: Duration) -> Down {
     let is_lasting = matches!(
         error,
         Error::Address { .. } | Error::NoCommonVersion { .. } | Error::Unauthorized { .. }
@@ -675,6 +684,12 @@ fn down_of(error: &Error, failures: u32) -> Down {
     let pause = FIRST_PAUSE
         .saturating_mul(1 << failures.min(8))
         .min(LONGEST_PAUSE);
+    let pause = match error {
+        Error::Http(_) | Error::Broken { .. } => {
+            pause.min(SHORTEST_PAUSE.max(took.saturating_mul(PAUSE_FOR_ATTEMPT)))
+        }
+        _ => pause,
+    };
     Down {
         reason: with_causes(error),
         retry_after: (!is_lasting).then(|| jittered(pause)),
