@@ -56,7 +56,7 @@ pub use self::sections::governance::{
 pub use self::sections::host_dialect::HostDialect;
 pub use self::sections::identity::{
     Algorithm, ApiKeys, ClientCertificates, Dpop, Identity, Introspection, Jwt, NameIn,
-    StdioIdentity,
+    OpenIdClient, StdioIdentity,
 };
 pub use self::sections::limits::Limits;
 pub use self::sections::record::{

@@ -98,9 +98,21 @@ function SignIn({ onSignedIn, why }) {
     try { onSignedIn(await ask("/session", { method: "POST", key: key.trim() || undefined })); } catch (error) { setState({ busy: false, error: error.message }); }
     setKey("");
   };
+  const [issuers, setIssuers] = useState([]);
+  useEffect(() => { ask("/sign-in").then((it) => setIssuers(it.issuers), () => {}); }, []);
+  const leave = async (issuer) => {
+    setState({ busy: true, error: null });
+    try {
+      const { url } = await ask("/sign-in", { method: "POST", body: { issuer } });
+      // The view is kept here, so that no address that leads back can name another.
+      sessionStorage.setItem("view", location.hash);
+      location.assign(url);
+    } catch (error) { setState({ busy: false, error: error.message }); }
+  };
   return html`<main class="sign-in"><h1>OwlClaw desk</h1><form onSubmit=${sign}>
     <label class="filter wide"><span>API key or token</span><input type="password" name="key" autocomplete="off" value=${key} onInput=${(event) => setKey(event.currentTarget.value)} autofocus /></label>
     <button class="good" disabled=${state.busy}>Sign in</button></form>
+    ${issuers.length ? html`<p>${issuers.map((it) => html`<button key=${it} disabled=${state.busy} onClick=${() => leave(it)}>Sign in with ${it}</button> `)}</p>` : null}
     <p class="known">Without one, a certificate of your browser counts. On the machine of the server, <code>owlclaw-mcp desk</code> signs you in.</p>
     <div role="alert">${state.error ? html`<p class="notice bad"><${Text} of=${state.error} /></p>` : null}</div></main>`;
 }
@@ -114,8 +126,10 @@ function All() {
     const once = /^#\/sign-in\/(.+)$/.exec(location.hash)?.[1];
     // A secret has no business in the history.
     if (once) history.replaceState(null, "", "/#/approvals");
-    const begin = once ? ask("/session", { method: "POST", body: { ticket: once } }) : ask("/session");
-    begin.then(signedIn, (error) => { setWhy(once || error.status !== 401 ? error.message : null); setMe(null); });
+    const back = location.pathname.startsWith("/sign-in/") ? location.pathname + location.search : null;
+    if (back) { history.replaceState(null, "", `/${sessionStorage.getItem("view") ?? ""}`); sessionStorage.removeItem("view"); }
+    const begin = back ? ask("/session", { method: "POST", body: { came_back: back } }) : once ? ask("/session", { method: "POST", body: { ticket: once } }) : ask("/session");
+    begin.then(signedIn, (error) => { setWhy(once || back || error.status !== 401 ? error.message : null); setMe(null); });
     return out;
   }, []);
   const signOut = async (everywhere) => {

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use transport_http::SideBody;
 
 use crate::reply::{Problem, Reply};
+use crate::sign_in::BACK;
 
 /// The most bytes that the page takes altogether, as browsers get it.
 pub const MAX_PAGE_BYTES: usize = 100 * 1024;
@@ -163,7 +164,9 @@ pub(crate) fn answer(parts: &Parts) -> Reply {
         let allowed = HeaderValue::from_static("GET, HEAD");
         return problem.reply().with(header::ALLOW, allowed);
     }
-    let path = parts.uri.path();
+    // An issuer sends browsers back to the page, with a code that belongs into no cache.
+    let is_back = parts.uri.path().starts_with(BACK);
+    let path = if is_back { "/" } else { parts.uri.path() };
     let Some(file) = files().iter().find(|it| it.path == path) else {
         return Problem::missing("there is nothing here").reply();
     };
@@ -180,6 +183,7 @@ pub(crate) fn answer(parts: &Parts) -> Reply {
     let varies = HeaderValue::from_static("accept-encoding");
     let reply = reply.with(header::VARY, varies);
     let keep = match path {
+        "/" if is_back => "no-store",
         "/" => "no-cache",
         _ => "public, max-age=31536000, immutable",
     };

@@ -77,6 +77,8 @@ fn all() -> Vec<Route> {
     vec![
         route!(GET "/session", VIEWER, "Says who is signed in.", session::show, answer session::Session),
         route!(POST "/session", None, "Signs in with a key, token or certificate of the request, or with a one-time sign-in.", session::begin, body session::SignInWith, answer session::Session),
+        route!(GET "/sign-in", None, "Lists issuers at which people can sign in.", session::issuers, answer session::SignInIssuers),
+        route!(POST "/sign-in", None, "Begins a sign-in at an issuer of OpenID Connect, for the page. The issuer sends the browser back to `/sign-in/NAME`, and `POST /session` takes what it brings.", session::leave, body session::SignInAt, answer session::SignInUrl),
         route!(DELETE "/session", VIEWER, "Signs out.", session::end, query session::Where, answer session::Ended),
         route!(POST "/tickets", None, "Makes a one-time sign-in for who has the secret beside the ledger.", session::ticket, answer session::Ticket),
         route!(GET "/openapi.json", VIEWER, "Describes this API.", session::openapi, answer operator::look::Cell),

@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use config::{Config, DeskRole};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use identity::FailedAttempts;
-use server::{Principal, Server};
+use server::{BrowserSignIns, Principal, Server};
 use sha2::{Digest, Sha256};
 use transport_http::SideRequest;
 
@@ -20,6 +20,12 @@ pub(crate) const CSRF: &str = "x-csrf-token";
 
 /// Header of requests that a page makes by itself, which show no person at it.
 const BACKGROUND: &str = "x-desk-background";
+
+/// Beginning of the paths to which issuers send browsers back; the name of the issuer follows.
+pub(crate) const BACK: &str = "/sign-in/";
+
+/// End of the name of the cookie of a browser that is at an issuer.
+const AWAY: &str = "-away";
 
 /// Sessions that there may be at once.
 const MAX_SESSIONS: usize = 1_000;
@@ -150,10 +156,7 @@ impl SignIn {
             }
         };
         let Some(role) = self.role(&principal) else {
-            return Err(Problem::new(
-                StatusCode::FORBIDDEN,
-                "you have no rights here: desk.clients or desk.roles would give some",
-            ));
+            return Err(no_rights());
         };
         let kind = Server::kind_of_proof(request.parts());
         let (name, from) = (Arc::clone(principal.name()), from(request));
@@ -227,6 +230,64 @@ impl SignIn {
             principal: Principal::new(Arc::clone(&name)),
             name,
             role: DeskRole::Operator,
+            session: None,
+        })
+    }
+
+    /// Refuses a request of a page of others.
+    pub(crate) fn is_own_or_no_page(&self, request: SideRequest<'_>) -> Result<(), Problem> {
+        self.check_origin(&request.parts().headers)
+    }
+
+    /// Origin of the page that a request is from.
+    pub(crate) fn own_origin(&self, request: SideRequest<'_>) -> Result<String, Problem> {
+        let headers = &request.parts().headers;
+        self.check_origin(headers)?;
+        self.may_try(request)?;
+        let origin = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok());
+        origin.map(str::to_ascii_lowercase).ok_or_else(|| {
+            let why = "a page says in `Origin` where it is from";
+            Problem::new(StatusCode::FORBIDDEN, why)
+        })
+    }
+
+    /// Cookie of a browser that leaves for an issuer, or the one that is none.
+    pub(crate) fn leave(&self, ticket: &str, seconds: u64) -> HeaderValue {
+        let secure = if self.is_encrypted { "; Secure" } else { "" };
+        let cookie = format!(
+            "{}{AWAY}={ticket}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}",
+            self.cookie
+        );
+        HeaderValue::try_from(cookie).expect("all of it is ASCII")
+    }
+
+    /// The person whom an issuer of OpenID Connect has signed in, whose browser is back at `place`: a path with a query.
+    pub(crate) async fn came_back(
+        &self,
+        request: SideRequest<'_>,
+        sign_ins: &BrowserSignIns,
+        place: &str,
+    ) -> Result<Who, Problem> {
+        self.own_origin(request)?;
+        let (path, query) = place.split_once('?').unwrap_or((place, ""));
+        let issuer = path.strip_prefix(BACK).unwrap_or_default();
+        let ticket = self.cookie_named(&request.parts().headers, AWAY);
+        let ticket = ticket.unwrap_or_default();
+        let finished = sign_ins.finish(&ticket, issuer, query);
+        let (principal, _) = finished.await.map_err(|failed| {
+            self.failed(request);
+            Problem::new(failed.status, failed.why)
+        })?;
+        let role = self.role(&principal).ok_or_else(no_rights)?;
+        let (name, from) = (Arc::clone(principal.name()), from(request));
+        Ok(Who {
+            proof: format!(
+                "ID token of {name} by {issuer}, {} of the desk, {from}",
+                role.as_str()
+            ),
+            name,
+            role,
+            principal,
             session: None,
         })
     }
@@ -401,11 +462,19 @@ impl SignIn {
     }
 
     fn cookie_of(&self, headers: &HeaderMap) -> Option<String> {
+        self.cookie_named(headers, "")
+    }
+
+    /// The cookie with this at the end of its name.
+    fn cookie_named(&self, headers: &HeaderMap, end: &str) -> Option<String> {
         let all = headers.get_all(header::COOKIE).iter();
         let mut found = all
             .filter_map(|it| it.to_str().ok())
             .flat_map(|it| it.split(';'))
-            .filter_map(|it| it.trim().strip_prefix(&self.cookie)?.strip_prefix('='));
+            .filter_map(|it| {
+                let rest = it.trim().strip_prefix(&self.cookie)?;
+                rest.strip_prefix(end)?.strip_prefix('=')
+            });
         // Two are one too many: one of them was put there by somebody else.
         match (found.next(), found.next()) {
             (Some(one), None) => Some(one.to_owned()),
@@ -441,6 +510,11 @@ impl SignIn {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn no_rights() -> Problem {
+    let why = "you have no rights here: desk.clients or desk.roles would give some";
+    Problem::new(StatusCode::FORBIDDEN, why)
 }
 
 /// True if a request has a key or a token, good or not.

@@ -1,7 +1,7 @@
 //! Verification of the claims of a token whose signature is valid.
 
 use crate::{
-    Identity, IssuerOptions, Means, Rejection,
+    ExpectedIdToken, Identity, IssuerOptions, Means, Rejection,
     identity::{MAX_PRINCIPAL, MAX_ROLES, is_decent_name},
 };
 use serde_json::Value;
@@ -20,10 +20,54 @@ pub(crate) fn identity(
     if !audiences(claims).any(|audience| options.accepts_audience(audience)) {
         return Rejection::invalid("the token is for another audience");
     }
-    let bound_to = bound_to(claims)?;
     let scopes: Vec<&str> = words(claims.get("scope"))
         .chain(words(claims.get("scp")))
         .collect();
+    Ok(Identity {
+        expires: Some(expires),
+        ..named(claims, options, &scopes)?
+    })
+}
+
+/// The identity of the person whom an ID token is about (OpenID Connect Core, section 3.1.3.7), once its signature is
+/// verified. `scopes` are those that were granted with it. Its end says how long it may be presented, and not how long
+/// the person is the one it names.
+pub(crate) fn id_token(
+    claims: &Value,
+    options: &IssuerOptions,
+    expected: &ExpectedIdToken<'_>,
+    now: SystemTime,
+) -> Result<Identity, Rejection> {
+    times(claims, options, now)?;
+    if claims.get("iat").is_none_or(Value::is_null) {
+        return Rejection::invalid("the ID token does not say when it was made");
+    }
+    let mut audiences: Vec<&str> = audiences(claims).collect();
+    audiences.dedup();
+    if !audiences.contains(&expected.client_id) {
+        return Rejection::invalid("the ID token is for another client");
+    }
+    let party = claims.get("azp").filter(|it| !it.is_null());
+    match party {
+        Some(party) if party.as_str() != Some(expected.client_id) => {
+            return Rejection::invalid("the ID token was made for another client");
+        }
+        None if 1 < audiences.len() => {
+            return Rejection::invalid(
+                "the ID token is for several, and does not say for which it was made",
+            );
+        }
+        _ => {}
+    }
+    if claims.get("nonce").and_then(Value::as_str) != Some(expected.nonce) {
+        return Rejection::invalid("the ID token belongs to another sign-in");
+    }
+    named(claims, options, expected.scopes)
+}
+
+/// The identity without its end.
+fn named(claims: &Value, options: &IssuerOptions, scopes: &[&str]) -> Result<Identity, Rejection> {
+    let bound_to = bound_to(claims)?;
     let has_scope = |scope: &String| scopes.contains(&scope.as_str());
     if !options.required_scopes.iter().all(has_scope) {
         let needed = options.required_scopes.join(" ").into();
@@ -39,7 +83,7 @@ pub(crate) fn identity(
     let asserted = options.roles_claim.as_ref().and_then(|it| at(claims, it));
     let mut roles: Vec<Arc<str>> = words(asserted).map(Arc::from).collect();
     for scope in scopes {
-        roles.extend(options.scopes.get(scope).into_iter().flatten().cloned());
+        roles.extend(options.scopes.get(*scope).into_iter().flatten().cloned());
     }
     roles.sort();
     roles.dedup();
@@ -52,7 +96,7 @@ pub(crate) fn identity(
         means: Means::Jwt {
             issuer: Arc::clone(&options.name),
         },
-        expires: Some(expires),
+        expires: None,
         revocation: None,
         bound_to,
     })

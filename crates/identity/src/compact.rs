@@ -18,6 +18,8 @@ pub(crate) struct Compact<'a> {
     pub(crate) signed: &'a [u8],
     pub(crate) signature: Vec<u8>,
     pub(crate) claims: Value,
+    /// True if the header says that it is an access token (RFC 9068).
+    pub(crate) is_access_token: bool,
 }
 
 /// Members of a header that matter. A duplicate member is an error. Members that say where a key
@@ -58,13 +60,17 @@ impl<'a> Compact<'a> {
         if header.crit.is_some() || header.b64.is_some() {
             return Rejection::invalid("the token needs extensions that are not known here");
         }
-        let is_token = |typ: &String| {
-            let typ = typ.to_ascii_lowercase();
-            matches!(typ.trim_start_matches("application/"), "jwt" | "at+jwt")
+        let typ = header.typ.as_ref().map(|it| it.to_ascii_lowercase());
+        let typ = typ
+            .as_deref()
+            .map(|it| it.trim_start_matches("application/"));
+        let is_access_token = match typ {
+            None | Some("jwt") => false,
+            Some("at+jwt") => true,
+            Some(_) => {
+                return Rejection::invalid("the token is of another kind than access tokens");
+            }
         };
-        if !header.typ.as_ref().is_none_or(is_token) {
-            return Rejection::invalid("the token is of another kind than access tokens");
-        }
         let Ok(algorithm) = header.alg.parse() else {
             return Rejection::invalid("the token is not signed in a way that is accepted");
         };
@@ -87,6 +93,7 @@ impl<'a> Compact<'a> {
             signed,
             signature,
             claims,
+            is_access_token,
         })
     }
 }

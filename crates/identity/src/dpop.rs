@@ -162,6 +162,7 @@ impl Proofs {
             signed: &proof.as_bytes()[..header.len() + 1 + claims.len()],
             signature: bytes(signature)?,
             claims: parsed_claims,
+            is_access_token: false,
         };
         if !verifies(&parsed.jwk, &compact) {
             return unproved("the signature of the proof is wrong");

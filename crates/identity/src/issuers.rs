@@ -66,6 +66,19 @@ pub enum BadIssuers {
     NoAlgorithms(Arc<str>),
 }
 
+/// Properties that an ID token must have to end a sign-in.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedIdToken<'a> {
+    /// Name of the issuer that was asked.
+    pub issuer: &'a str,
+    /// The client that asked, for which the token must be.
+    pub client_id: &'a str,
+    /// `nonce` of the request.
+    pub nonce: &'a str,
+    /// Scopes that the issuer has granted.
+    pub scopes: &'a [&'a str],
+}
+
 /// State of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerHealth {
@@ -273,6 +286,54 @@ impl Issuers {
         }
     }
 
+    /// Identity of the person whom an ID token is about, once the keys it needs have been fetched; see
+    /// [`verify_later`](Self::verify_later).
+    ///
+    /// # Errors
+    ///
+    /// See [`Rejection`].
+    pub async fn verify_id_token(
+        &self,
+        token: &str,
+        expected: &ExpectedIdToken<'_>,
+        clock: fn() -> SystemTime,
+    ) -> Result<Identity, Rejection> {
+        let (index, issuer) = self
+            .issuers
+            .iter()
+            .enumerate()
+            .find(|(_, it)| *it.options.name == *expected.issuer)
+            .ok_or(Rejection::Invalid {
+                why: "there is no such issuer",
+            })?;
+        let mut attempts = issuer.keys.attempts.subscribe();
+        let judge = |may_wait| {
+            let now = clock();
+            let found = self.verified(token, now, may_wait)?;
+            let Ok((from, _, token)) = found else {
+                return Ok(None);
+            };
+            if from != index {
+                return Rejection::invalid(
+                    "the ID token is of another issuer than the one that was asked",
+                );
+            }
+            if token.is_access_token {
+                return Rejection::invalid(
+                    "the issuer gave an access token in place of an ID token",
+                );
+            }
+            claims::id_token(&token.claims, &issuer.options, expected, now).map(Some)
+        };
+        if let Some(identity) = judge(true)? {
+            return Ok(identity);
+        }
+        issuer.keys.wanted.notify_one();
+        // Whatever comes of it is judged below.
+        let _ = timeout(MAX_WAIT, attempts.changed()).await;
+        judge(false)?.ok_or(UNAVAILABLE)
+    }
+
     /// State of each issuer's keys.
     #[must_use]
     pub fn health(&self, now: SystemTime) -> Vec<IssuerHealth> {
@@ -335,6 +396,23 @@ impl Issuers {
         now: SystemTime,
         may_wait: bool,
     ) -> Result<Result<(usize, u64, Identity), usize>, Rejection> {
+        let (index, version, token) = match self.verified(token, now, may_wait)? {
+            Ok(verified) => verified,
+            Err(index) => return Ok(Err(index)),
+        };
+        let identity = claims::identity(&token.claims, &self.issuers[index].options, now)?;
+        Ok(Ok((index, version, identity)))
+    }
+
+    /// The token, whose signature is verified, with its issuer's index and the version of the keys; or the index of the
+    /// issuer whose keys are needed.
+    #[expect(clippy::type_complexity, reason = "the caller takes it apart at once")]
+    fn verified<'a>(
+        &self,
+        token: &'a str,
+        now: SystemTime,
+        may_wait: bool,
+    ) -> Result<Result<(usize, u64, Compact<'a>), usize>, Rejection> {
         let token = Compact::parse(token)?;
         let Some(Value::String(iss)) = token.claims.get("iss") else {
             return Rejection::invalid("the token does not say who issued it");
@@ -361,8 +439,7 @@ impl Issuers {
         if !set.has_signed(&token) {
             return Rejection::invalid("the signature of the token is wrong");
         }
-        let identity = claims::identity(&token.claims, options, now)?;
-        Ok(Ok((index, state.version, identity)))
+        Ok(Ok((index, state.version, token)))
     }
 }
 

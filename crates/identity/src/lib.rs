@@ -6,6 +6,7 @@
 //! * [`Issuers`]: JSON web tokens (RFC 7519) of issuers that the operator trusts, verified with the
 //!   public keys they publish (RFC 7517). Only asymmetric signatures; there is no `none` and no
 //!   shared secret in this crate, so no header of a token can ask for either.
+//!   Their ID tokens end sign-ins of people ([`Issuers::verify_id_token`]).
 //! * [`Introspection`]: tokens that only their issuer can read, about which it is asked (RFC 7662).
 //! * [`Certificates`]: client certificates that TLS has verified already.
 //!
@@ -67,7 +68,7 @@ pub use crate::{
     identity::{Identity, MAX_PRINCIPAL, Means, Rejection, Revocation},
     introspection::{AskIssuer, Asked, BadIntrospection, Introspection, IntrospectionOptions},
     issuer::{Algorithm, IssuerOptions, KeySource, UnknownAlgorithm},
-    issuers::{BadIssuers, IssuerHealth, Issuers},
+    issuers::{BadIssuers, ExpectedIdToken, IssuerHealth, Issuers},
     key_file::{KeyFile, KeyFileError, MadeKey, NewKey},
     key_record::{KeyRecord, KeyState},
 };

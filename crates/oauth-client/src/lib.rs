@@ -57,6 +57,7 @@ mod error;
 mod exchange;
 mod key;
 mod login;
+mod open_id;
 mod options;
 mod registration;
 mod secret;
@@ -73,6 +74,7 @@ pub use crate::{
     },
     key::{BadKey, SigningKey},
     login::{Arrivals, Browser, BrowserError, HeadlessBrowser, Landing, ShownUrl, SystemBrowser},
+    open_id::{OpenId, OpenIdAnswer, OpenIdOptions, OpenIdRequest},
     options::{
         Assertion, AssertionSource, ClientIdentity, Dpop, Grant, IdentityProvider, Login, Options,
     },

@@ -279,7 +279,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// The answer in a query, with its `state`. A member that is there twice is an error.
-    fn read(query: &str) -> Result<(Option<String>, Self), ()> {
+    pub(crate) fn read(query: &str) -> Result<(Option<String>, Self), ()> {
         Ok((
             parameter(query, "state")?,
             Self {
@@ -434,7 +434,7 @@ async fn serve(
 }
 
 /// Compares without telling by the time it takes where the difference is.
-fn is_same(one: &str, other: &str) -> bool {
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let differing = one
         .bytes()
         .zip(other.bytes())

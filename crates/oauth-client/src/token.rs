@@ -114,6 +114,9 @@ pub(crate) struct Given {
     pub(crate) expires_in: Value,
     pub(crate) refresh_token: Option<Secret>,
     pub(crate) issued_token_type: Option<String>,
+    pub(crate) id_token: Option<Secret>,
+    #[serde(default)]
+    pub(crate) scope: Value,
 }
 
 impl Given {

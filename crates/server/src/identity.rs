@@ -5,6 +5,7 @@ mod answer;
 mod bound;
 mod credentials;
 mod fetch;
+mod open_id;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -31,6 +32,8 @@ use bound::BoundTokens;
 use config::{Config, Identity, StdioIdentity, Transport};
 use credentials::Credentials;
 use fetch::{Ask, Fetch};
+pub(super) use open_id::LIFETIME as SIGN_IN_LIFETIME;
+pub use open_id::{BegunSignIn, BrowserSignIns, NotSignedIn};
 
 /// Environment variable with the key of the client that starts the server on stdio.
 pub const STDIO_KEY: &str = "OWLCLAW_API_KEY";
@@ -58,7 +61,9 @@ pub(super) struct Identification {
     /// Checks of proofs for tokens that are bound to a key.
     bound: BoundTokens,
     attempts: FailedAttempts,
-    counts: Counts,
+    counts: Arc<Counts>,
+    /// Sign-ins of people in their browsers.
+    sign_ins: Option<BrowserSignIns>,
     lines: Lines,
     /// Place of tokens of callers, for upstreams that want others in exchange.
     subjects: OnceLock<Arc<Subjects>>,
@@ -131,6 +136,8 @@ impl Identification {
             .as_ref()
             .and_then(|it| ResourceMetadata::url(&it.document.resource));
         let has_certificates = identity.certificates.is_some();
+        let counts = Arc::default();
+        let sign_ins = BrowserSignIns::open(config, issuers.as_ref(), &counts)?;
         Ok(Some(Arc::new(Self {
             advice: answer::advice(
                 keys.is_some(),
@@ -150,7 +157,8 @@ impl Identification {
             bound: BoundTokens::open(identity)?,
             metadata,
             attempts: FailedAttempts::default(),
-            counts: Counts::default(),
+            counts,
+            sign_ins,
             lines: Lines::default(),
             subjects: OnceLock::new(),
             keys_failure: Mutex::default(),
@@ -169,9 +177,9 @@ impl Identification {
             let (this, keys, mcp) = (Arc::clone(self), Arc::clone(keys), Arc::clone(mcp));
             tasks.push(tokio::spawn(this.follow_keys(keys, watch, mcp)));
         }
-        // On stdio there are no tokens.
-        let on_http = config.transport == Transport::Http;
-        if let Some(issuers) = self.issuers.as_ref().filter(|_| on_http) {
+        // On stdio there are no tokens, but on the desk there are.
+        let has_tokens = config.transport == Transport::Http || config.desk.enabled;
+        if let Some(issuers) = self.issuers.as_ref().filter(|_| has_tokens) {
             let ca_file = config.identity.ca_file.as_deref();
             let fetch: Arc<dyn FetchKeys> = Arc::new(Fetch::new(ca_file)?);
             for index in 0..issuers.count() {
@@ -203,6 +211,11 @@ impl Identification {
             }
             _ => principal,
         }
+    }
+
+    /// Sign-ins of people in their browsers, if there is an issuer for it.
+    pub(super) fn sign_ins(&self) -> Option<&BrowserSignIns> {
+        self.sign_ins.as_ref()
     }
 
     /// Counts of accepted and refused credentials.

@@ -92,7 +92,7 @@ pub use draft::Draft;
 pub use explain::{Callee, Explained, explain};
 pub use exposure::{Finding, State, exposed, private};
 pub use failure::{Failure, cure, with_causes};
-pub use identity::STDIO_KEY;
+pub use identity::{BegunSignIn, BrowserSignIns, NotSignedIn, STDIO_KEY};
 pub use list::{Problems, Survey, resources_list, survey};
 pub use listing::{ResourceFilter, ResourceRow, ToolRow, ViewRow, estimated_tokens};
 pub use logging::{LevelHandle, Log, json_text};

@@ -20,8 +20,10 @@ use transport_http::{Authenticate, SessionDesk, Tls};
 
 use super::build::Server;
 use super::explain::{Callee, Explained, judge};
+use super::identity::BrowserSignIns;
 use super::list::tool_row;
 use super::logging::without_secrets;
+use super::sharing::{NodeState, ServerNode, node_name};
 use crate::{Failure, ToolRow};
 use config::Config;
 
@@ -85,6 +87,11 @@ impl Server {
     pub fn authentication(&self) -> Option<Arc<dyn Authenticate>> {
         let identification = self.identification.clone();
         identification.map(|it| it as Arc<dyn Authenticate>)
+    }
+
+    /// Sign-ins of people in their browsers, if there is an issuer for it.
+    pub fn sign_ins(&self) -> Option<&BrowserSignIns> {
+        self.identification.as_ref()?.sign_ins()
     }
 
     /// Kind of the proof that a request has: `token`, `API key` or `client certificate`.

@@ -16,12 +16,12 @@ use config::Config;
 use gateway::{Asked, Gateway, SIGN_IN_LIFETIME, SIGN_IN_PATH, SignIns, SigningIn};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use oauth_client::{Arrivals, Secret};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use transport_http::{Authenticate, PlainResponse, SideRequest};
 
-use super::identity::Identification;
+use super::identity::{Identification, SIGN_IN_LIFETIME as OWN_LIFETIME};
 use super::notes;
 use super::store::ServedMcpServer;
 use page::Page;
@@ -30,6 +30,10 @@ use page::Page;
 pub(super) const MAX_FORM: usize = 64 * 1024;
 /// Browsers with which somebody is about to give a credential, in all and of one client.
 const MAX_BROWSERS: (usize, usize) = (1_024, 8);
+/// Beginning of the paths, below that of the pages, to which issuers that prove who somebody is send browsers back.
+const WITH: &str = "/with/";
+/// End of the name of the cookie of a browser that has left for such an issuer.
+const PROOF: &str = "-proof";
 /// Time for exchanging what an authorization server has sent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -119,6 +123,9 @@ impl SignInPages {
             (&Method::POST, "/prove") => self.proved(request).await,
             (&Method::POST, "/secrets") => self.secrets(request).await,
             (&Method::GET, "/callback") => self.came_back(request).await,
+            (&Method::GET, with) if with.starts_with(WITH) => {
+                self.proved_by_issuer(request, &with[WITH.len()..]).await
+            }
             (_, "" | "/prove" | "/secrets" | "/callback") => Page::refusal(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "This is not how it is used.",
@@ -143,7 +150,20 @@ impl SignInPages {
             _ => return bad_form(),
         };
         let has_certificate = request.peer().certificate().is_some();
-        Page::who(&upstream, query.get("ticket"), has_certificate, None)
+        self.who(&upstream, query.get("ticket"), has_certificate, None)
+    }
+
+    /// The page that asks somebody to prove who they are.
+    fn who(
+        &self,
+        upstream: &str,
+        ticket: Option<&str>,
+        has_certificate: bool,
+        fault: Option<&str>,
+    ) -> Page {
+        let issuers = self.identification.sign_ins();
+        let issuers: Vec<_> = issuers.iter().flat_map(|it| it.names()).collect();
+        Page::who(upstream, ticket, has_certificate, &issuers, fault)
     }
 
     /// Takes the proof of who somebody is, and leads on.
@@ -156,6 +176,9 @@ impl SignInPages {
         };
         let ticket = form.get("ticket").filter(|it| !it.is_empty());
         let named = form.get("upstream").unwrap_or_default();
+        if let Some(issuer) = form.get("issuer") {
+            return self.leave_for_issuer(issuer, ticket, named).await;
+        }
         let shown = form.get("credential").unwrap_or_default().trim();
         let Some(client) = self.client(request, shown).await else {
             if let Some(ticket) = ticket {
@@ -163,9 +186,59 @@ impl SignInPages {
             }
             let has_certificate = request.peer().certificate().is_some();
             let why = "That proves nothing here.";
-            let page = Page::who(named, ticket, has_certificate, Some(why));
+            let page = self.who(named, ticket, has_certificate, Some(why));
             return page.with_status(StatusCode::UNAUTHORIZED);
         };
+        self.lead_on(client, ticket, named).await
+    }
+
+    /// Leads a browser to an issuer that proves who sits there.
+    async fn leave_for_issuer(&self, issuer: &str, ticket: Option<&str>, named: &str) -> Page {
+        let Some(sign_ins) = self.identification.sign_ins() else {
+            return bad_form();
+        };
+        let redirect_uri = format!("{}{SIGN_IN_PATH}{WITH}{issuer}", self.addresses.origin());
+        let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+        let ticket = encoded(ticket.unwrap_or_default());
+        let purpose = format!("ticket={ticket}&upstream={}", encoded(named));
+        match sign_ins.begin(issuer, &redirect_uri, &purpose).await {
+            Ok(begun) => {
+                let cookie = self.set_cookie_named(PROOF, &begun.ticket, OWN_LIFETIME.as_secs());
+                Page::prove_at(issuer, &begun.url).with_cookie(cookie)
+            }
+            Err(failed) => {
+                let why = format!("Nobody can sign in there now: {}.", failed.why);
+                Page::refusal(failed.status, &why)
+            }
+        }
+    }
+
+    /// Takes what an issuer says of who sits at a browser, and leads on.
+    async fn proved_by_issuer(&self, request: SideRequest<'_>, issuer: &str) -> Page {
+        let parts = request.parts();
+        let cookie = self.cookie_of(&parts.headers, PROOF);
+        let (Some(cookie), Some(sign_ins)) = (cookie, self.identification.sign_ins()) else {
+            return other_browser();
+        };
+        let query = parts.uri.query().unwrap_or_default();
+        let (principal, purpose) = match sign_ins.finish(cookie, issuer, query).await {
+            Ok(proved) => proved,
+            Err(failed) => {
+                let why = format!("Nobody is signed in: {}.", failed.why);
+                return Page::refusal(failed.status, &why);
+            }
+        };
+        let Some(form) = Form::read(purpose.as_bytes()) else {
+            return bad_form();
+        };
+        let ticket = form.get("ticket").filter(|it| !it.is_empty());
+        let named = form.get("upstream").unwrap_or_default();
+        let client = Arc::clone(principal.name());
+        self.lead_on(client, ticket, named).await
+    }
+
+    /// Has a client, whose browser it is, give what the upstream asks for.
+    async fn lead_on(&self, client: Arc<str>, ticket: Option<&str>, named: &str) -> Page {
         let upstream = match ticket {
             None => named.to_owned(),
             Some(ticket) => match self.addresses.redeem(ticket, &client) {
@@ -372,26 +445,39 @@ impl SignInPages {
 
     /// The browser of a request, which is known no more afterwards, if it is `wanted`.
     fn take(&self, headers: &HeaderMap, wanted: impl Fn(&Browser) -> bool) -> Option<Browser> {
-        let all = headers.get_all(header::COOKIE).iter();
-        let mut cookies = all
-            .filter_map(|it| it.to_str().ok())
-            .flat_map(|it| it.split(';'))
-            .filter_map(|it| it.trim().strip_prefix(&self.cookie)?.strip_prefix('='));
-        // Of two, somebody else has put one there.
-        let (Some(cookie), None) = (cookies.next(), cookies.next()) else {
-            return None;
-        };
-        let key = digest(cookie);
+        let key = digest(self.cookie_of(headers, "")?);
         let mut browsers = self.browsers();
         let at = browsers.iter().position(|it| it.key == key && wanted(it))?;
         Some(browsers.remove(at))
     }
 
+    /// The cookie with this at the end of its name.
+    fn cookie_of<'a>(&self, headers: &'a HeaderMap, end: &str) -> Option<&'a str> {
+        let all = headers.get_all(header::COOKIE).iter();
+        let mut cookies = all
+            .filter_map(|it| it.to_str().ok())
+            .flat_map(|it| it.split(';'))
+            .filter_map(|it| {
+                let rest = it.trim().strip_prefix(&self.cookie)?;
+                rest.strip_prefix(end)?.strip_prefix('=')
+            });
+        // Of two, somebody else has put one there.
+        match (cookies.next(), cookies.next()) {
+            (Some(cookie), None) => Some(cookie),
+            _ => None,
+        }
+    }
+
     /// `Lax`, since an authorization server sends the browser back from another site.
     fn set_cookie(&self, value: &str, seconds: u64) -> String {
+        self.set_cookie_named("", value, seconds)
+    }
+
+    /// The same for the cookie with this at the end of its name.
+    fn set_cookie_named(&self, end: &str, value: &str, seconds: u64) -> String {
         let secure = if self.is_encrypted { "; Secure" } else { "" };
         format!(
-            "{}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}",
+            "{}{end}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}",
             self.cookie
         )
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Uses the desk in a real browser (Debian's Chromium): every view with the shop's data and an upstream that means
-# no good, approvals, both themes, a narrow window, and a server that goes away.
+# no good, approvals, both themes, a narrow window, and a server that goes away. Signs people in at oidc-provider, and
+# leaves the live view open for an hour, sixty times as fast.
 #
 #   tests/clients/desk/run.sh BINARY [SCREENSHOTS]
 #
@@ -22,4 +23,7 @@ screenshots=${2:+$(realpath -s "$2")}
 # shellcheck source=../install.sh
 . "$here/../install.sh"
 install_npm_package "$cache/clients/desk" "$here"
+install_npm_package "$cache/clients/provider" "$here/../provider"
+node "$cache/clients/desk/sign_in.mjs" "$binary" "$cache/clients/provider/provider.mjs"
+node "$cache/clients/desk/live.mjs" "$binary" "$repository"
 exec node "$cache/clients/desk/drive.mjs" "$binary" "$repository" ${screenshots:+"$screenshots"}

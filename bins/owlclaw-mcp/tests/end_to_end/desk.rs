@@ -101,7 +101,7 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
 }
 
 /// Address of the desk that a server of this site serves.
-fn desk_of(site: &Site) -> std::net::SocketAddr {
+pub(crate) fn desk_of(site: &Site) -> std::net::SocketAddr {
     let place: Value = serde_json::from_str(&site.read("ledger.db.desk")).unwrap();
     let url = place["url"].as_str().unwrap();
     url.strip_prefix("http://").unwrap().parse().unwrap()
@@ -167,6 +167,19 @@ async fn every_route_takes_the_rights_that_the_table_says_and_says_nothing_to_ot
     assert!(30 < all.len(), "{}", all.len());
     for (method, path, role) in &all {
         let request = || HttpRequest::new(method, path);
+        if path.ends_with("/sign-in") {
+            // Nobody has to be anybody yet to sign in, on the own page.
+            let expected = if method == "GET" { 200 } else { 403 };
+            for request in [request(), request().header("x-api-key", "nonsense")] {
+                let response = bank.ask(request).await;
+                assert_eq!(response.status, expected, "{method}: {}", response.text());
+                assert_eq!(response.header("cache-control"), Some("no-store"));
+                assert!(response.header("set-cookie").is_none());
+            }
+            let other = request().header("origin", "https://evil.example");
+            assert_eq!(bank.ask(other).await.status, 403, "{method}");
+            continue;
+        }
         // Who shows nothing, a wrong key, a cookie of nobody, or a key without rights.
         let nobody = [
             (request(), 401),

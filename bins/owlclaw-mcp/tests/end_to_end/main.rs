@@ -48,6 +48,7 @@ mod listings;
 mod logs;
 mod metrics;
 mod nodes;
+mod open_id;
 mod own_sign_in;
 mod plain_reads;
 mod prompts;

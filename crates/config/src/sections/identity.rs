@@ -134,6 +134,22 @@ pub struct Jwt {
     /// For how many seconds keys are believed that cannot be fetched again.
     #[schemars(range(min = 60, max = 2_592_000))]
     pub max_stale_seconds: u64,
+    /// Signing in at this issuer in a browser (OpenID Connect), on the desk and on the pages where users of clients give
+    /// credentials for upstreams.
+    pub sign_in: Option<OpenIdClient>,
+}
+
+/// This server as a client of an issuer of OpenID Connect, where people sign in in their browsers.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OpenIdClient {
+    /// Name by which this server is registered with the issuer.
+    pub client_id: String,
+    /// Secret that belongs to the name, such as `${vault:sign-in}`. Without it the client is a public one, whose codes PKCE
+    /// protects.
+    pub client_secret: Option<Secret>,
+    /// Scopes to ask for besides `openid` and `required_scopes`.
+    pub scopes: Vec<String>,
 }
 
 impl Default for Jwt {
@@ -163,6 +179,7 @@ impl Default for Jwt {
             refresh_seconds: 900,
             min_refetch_seconds: 10,
             max_stale_seconds: 86_400,
+            sign_in: None,
         }
     }
 }
@@ -531,7 +548,11 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         error("identity.resource", message, hint);
     }
     for (name, jwt) in &identity.jwt {
-        check_issuer(jwt, &child("identity.jwt", name), &mut error);
+        let path = child("identity.jwt", name);
+        check_issuer(jwt, &path, &mut error);
+        if let Some(client) = &jwt.sign_in {
+            check_sign_in(name, jwt, client, &child(&path, "sign_in"), &mut error);
+        }
     }
     if let Some(introspection) = &identity.introspection {
         check_introspection(introspection, &mut error);
@@ -650,6 +671,45 @@ fn check_introspection(it: &Introspection, error: &mut impl FnMut(&str, String, 
         let message = format!("`{key}` is missing: issuers answer known clients alone");
         let hint = "register this server with the issuer as a client that may introspect tokens";
         error(&key, message, hint);
+    }
+}
+
+fn check_sign_in(
+    name: &str,
+    jwt: &Jwt,
+    client: &OpenIdClient,
+    path: &str,
+    error: &mut impl FnMut(&str, String, &str),
+) {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
+    if !name.chars().all(is_plain) {
+        let message = format!(
+            "`{name}` cannot be part of the address to which the issuer sends browsers back"
+        );
+        let hint = "give the issuer a name of letters, digits, `.`, `_` and `-`";
+        error(path, message, hint);
+    }
+    if client.client_id.trim().is_empty() {
+        let key = child(path, "client_id");
+        let message =
+            format!("`{key}` is missing: issuers let people sign in for known clients alone");
+        let hint =
+            "register this server with the issuer as a client of the authorization code flow";
+        error(&key, message, hint);
+    }
+    if !KeySource::can_be_found(&jwt.issuer) && url_fault(&jwt.issuer, SCHEMES).is_none() {
+        let message = format!("`{path}` needs an issuer that says where people sign in");
+        let hint = "its address begins with `https://` and has no query";
+        error(path, message, hint);
+    }
+    if client
+        .scopes
+        .iter()
+        .any(|it| it.is_empty() || it.contains(char::is_whitespace))
+    {
+        let key = child(path, "scopes");
+        let message = format!("`{key}` has a scope that is empty or has a space in it");
+        error(&key, message, "write each scope by itself");
     }
 }
 

@@ -36,6 +36,7 @@ impl Page {
         upstream: &str,
         ticket: Option<&str>,
         has_certificate: bool,
+        issuers: &[&str],
         fault: Option<&str>,
     ) -> Self {
         let fault = fault.map_or_else(String::new, |it| {
@@ -52,6 +53,15 @@ impl Page {
                 " required",
             ),
         };
+        let others: String = issuers
+            .iter()
+            .map(|it| {
+                let it = escaped(it);
+                format!(
+                    " <button name=issuer value=\"{it}\" formnovalidate>Sign in with {it}</button>"
+                )
+            })
+            .collect();
         let upstream = escaped(upstream);
         let ticket = escaped(ticket.unwrap_or_default());
         let content = format!(
@@ -61,15 +71,26 @@ impl Page {
              <form method=post action=\"{SIGN_IN_PATH}/prove\"><p>{how}</p>\
              <input type=hidden name=ticket value=\"{ticket}\"><input type=hidden name=upstream value=\"{upstream}\">\
              <label>Key or token<input type=password name=credential autocomplete=off{required}></label>\
-             <button>Go on</button></form>"
+             <button>Go on</button>{others}</form>"
+        );
+        Self::new(StatusCode::OK, content)
+    }
+
+    /// The page that leads to an issuer that proves who somebody is.
+    pub(super) fn prove_at(issuer: &str, url: &str) -> Self {
+        let host = escaped(host_of(url));
+        let content = format!(
+            "<h1>Sign in with <code>{}</code></h1><p>You come back here from <code>{host}</code>.</p>\
+             <p><a class=go href=\"{}\">Sign in at {host}</a></p>",
+            escaped(issuer),
+            escaped(url),
         );
         Self::new(StatusCode::OK, content)
     }
 
     /// The page that leads to the authorization server.
     pub(super) fn leave(client: &str, upstream: &str, url: &str) -> Self {
-        let host = url.split_once("://").map_or(url, |(_, rest)| rest);
-        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = host_of(url);
         let content = format!(
             "<h1>Sign in for <code>{}</code></h1><p>You are <code>{}</code> here. The account that you sign in \
              with at <code>{}</code> is the one that your calls use from then on.</p>\
@@ -161,6 +182,12 @@ impl Page {
     }
 }
 
+/// Host of an address, for people.
+fn host_of(url: &str) -> &str {
+    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+    host.split(['/', '?', '#']).next().unwrap_or_default()
+}
+
 /// Text as HTML has it, in content and in quoted attributes.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -185,7 +212,8 @@ mod tests {
     fn what_others_have_named_is_text_on_a_page() {
         let evil = "\"><script>alert('x')</script>&";
         for page in [
-            Page::who(evil, Some(evil), false, Some(evil)),
+            Page::who(evil, Some(evil), false, &[evil], Some(evil)),
+            Page::prove_at(evil, evil),
             Page::leave(evil, evil, evil),
             Page::secrets(evil, evil, &[evil.to_owned()], "00"),
             Page::done(evil, evil),
