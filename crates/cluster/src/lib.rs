@@ -9,6 +9,7 @@
 //! * [`Cluster::sealing_keys`]: keys that seal what travels through clients, of which there is another every day.
 //! * [`Cluster::tell_changed`]: changes of lists and resources, for subscribers anywhere.
 //! * [`Cluster::take_session_up`] and the functions beside it: sessions that any server goes on with.
+//! * [`Cluster::nodes`]: which servers there are, and when each was heard of last.
 //!
 //! Leases and their ends go by the clock of the database, whatever the clocks of the servers say. No lease is
 //! taken for over by a server that could not reach the database for as long as one lasts: after an outage
@@ -19,6 +20,7 @@ mod error;
 mod keys;
 mod migrations;
 mod news;
+mod nodes;
 mod sessions;
 mod tasks;
 
@@ -27,6 +29,7 @@ pub use crate::{
     error::{Failed, OpenError},
     keys::Key,
     news::{Changed, News},
+    nodes::{Node, NodeSign},
     sessions::{Difference, SharedSession},
     tasks::PostgresTaskStore,
 };

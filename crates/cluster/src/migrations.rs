@@ -9,6 +9,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../sql/0001_tasks.sql"),
     include_str!("../sql/0002_keys.sql"),
     include_str!("../sql/0003_sessions.sql"),
+    include_str!("../sql/0004_nodes.sql"),
 ];
 
 /// Lets servers that start together take turns.

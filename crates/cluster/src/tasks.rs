@@ -12,8 +12,8 @@ use futures_util::{
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 use task_store::{
-    Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, RecordError, SharedTasks,
-    StoreError, TaskId, TaskLimits, TaskNews, TaskRecord, TaskState, TaskStore,
+    Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, Overseen, RecordError, Run,
+    SharedTasks, StoreError, TaskId, TaskLimits, TaskNews, TaskRecord, TaskState, TaskStore,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio_postgres::{Row, types::ToSql};
@@ -203,6 +203,50 @@ impl TaskStore for PostgresTaskStore {
             );
             let values: Values<'_> = &[&principal, &protocol_version, &created_us, &id, &most];
             self.records(sql, values, record).await
+        }
+        .boxed()
+    }
+
+    fn oversee(
+        &self,
+        now_us: u64,
+        after: Option<(u64, TaskId)>,
+        most: usize,
+    ) -> BoxFuture<'_, Result<Vec<Overseen>, StoreError>> {
+        async move {
+            let after = after.filter(|(created_us, _)| i64::try_from(*created_us).is_ok());
+            let (created_us, id) = match &after {
+                Some((created_us, id)) => (signed(*created_us), id.as_str()),
+                // A name begins with an ASCII character.
+                None => (i64::MAX, "\u{7f}"),
+            };
+            let most = count(most.min(MAX_LISTED));
+            let sql = concat!(
+                "SELECT ",
+                columns!("''::bytea"),
+                ", owner, attempt,
+                    greatest(lease_until_us - CASE WHEN $4 THEN owlclaw_cluster.now_us() ELSE $5 END, 0)
+                 FROM owlclaw_cluster.task LEFT JOIN owlclaw_cluster.task_run USING (id)
+                 WHERE (created_us, task.id) < ($1, $2)
+                 ORDER BY created_us DESC, task.id DESC LIMIT $3"
+            );
+            let (by_database, now_us) = (self.by_database(), signed(now_us));
+            let values: Values<'_> = &[&created_us, &id, &most, &by_database, &now_us];
+            self.records(sql, values, |row| {
+                let owner: Option<String> = row.try_get(12)?;
+                let run = owner.map(|owner| {
+                    Ok::<_, Failed>(Run {
+                        owner,
+                        attempt: unsigned(row, 13)?,
+                        left_us: unsigned(row, 14)?,
+                    })
+                });
+                Ok(Overseen {
+                    record: record(row)?,
+                    run: run.transpose()?,
+                })
+            })
+            .await
         }
         .boxed()
     }

@@ -8,10 +8,11 @@ import { Activity } from "./activity.js";
 import { Tools } from "./tools.js";
 import { Upstreams } from "./upstreams.js";
 import { Rules } from "./rules.js";
+import { Tasks } from "./tasks.js";
 import { Health, Keys, Sessions, Skills, Usage } from "./more.js";
 
 const views = [["approvals", "Approvals", Approvals], ["activity", "Activity", Activity], ["tools", "Tools", Tools], ["upstreams", "Upstreams", Upstreams], ["usage", "Usage", Usage],
-  ["health", "Health", Health], ["keys", "Keys", Keys], ["rules", "Rules", Rules], ["skills", "Skills", Skills], ["sessions", "Sessions", Sessions]];
+  ["health", "Health", Health], ["keys", "Keys", Keys], ["rules", "Rules", Rules], ["skills", "Skills", Skills], ["sessions", "Sessions", Sessions], ["tasks", "Tasks", Tasks]];
 
 /** View and filters of the address, so that every state of the page is a link. */
 function place() {
@@ -75,7 +76,7 @@ function Desk({ me, onSignOut }) {
   const state = health.data === null || health.error ? ["unknown", "health is unknown"] : health.data.status === "ok" ? ["good", "ok"] : ["bad", health.data.status];
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
     <header><strong class="name">OwlClaw desk</strong>
-      <nav aria-label="Views">${views.map(([name, text], index) => html`<a href=${`#/${name}`} aria-current=${name === at.name ? "page" : undefined} title=${single ? `key ${(index + 1) % 10}` : undefined}>${text}${name === "approvals" ? html` <span class=${`count ${count ? "held" : ""}`} aria-label=${count === null || count === undefined ? "unknown" : `${count} wait`}>${count ?? "?"}${waiting.data?.next ? "+" : ""}</span>` : name === "health" ? html` <span class=${`mark ${state[0]}`}>${state[1]}</span>` : null}</a>`)}</nav>
+      <nav aria-label="Views">${views.map(([name, text], index) => html`<a href=${`#/${name}`} aria-current=${name === at.name ? "page" : undefined} title=${single && index < 10 ? `key ${(index + 1) % 10}` : undefined}>${text}${name === "approvals" ? html` <span class=${`count ${count ? "held" : ""}`} aria-label=${count === null || count === undefined ? "unknown" : `${count} wait`}>${count ?? "?"}${waiting.data?.next ? "+" : ""}</span>` : name === "health" ? html` <span class=${`mark ${state[0]}`}>${state[1]}</span>` : null}</a>`)}</nav>
       <details class="me"><summary><${Text} of=${me.name} cut=${30} /> (${me.role})</summary><div>
         <p class="known"><${Text} of=${me.proof} /></p>
         <label class="filter"><span>Colours</span><select onChange=${(event) => setTheme(event.currentTarget.value)}>${[["", "of the system"], ["light", "light"], ["dark", "dark"]].map(([value, text]) => html`<option value=${value} selected=${theme === value}>${text}</option>`)}</select></label>

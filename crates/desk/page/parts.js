@@ -56,7 +56,7 @@ export function usePages(path, list, cursor) {
       const joint = path.includes("?") ? "&" : "?";
       const data = await ask(path + (from ? `${joint}${cursor}=${encodeURIComponent(from)}` : ""));
       if (turn !== asked.current) return;
-      setPages({ path, items: [...before, ...data[list]], next: data.next, first: data, read: Date.now(), error: null, busy: false });
+      setPages({ path, items: [...before, ...(data[list] ?? [])], next: data.next, first: data, read: Date.now(), error: null, busy: false });
     } catch (error) {
       if (turn === asked.current) setPages((it) => ({ ...it, path, items: before, error, busy: false }));
     }

@@ -8,6 +8,7 @@ pub(crate) mod offer;
 pub(crate) mod pins;
 pub(crate) mod rules;
 pub(crate) mod session;
+pub(crate) mod tasks;
 pub(crate) mod tools;
 pub(crate) mod upstreams;
 

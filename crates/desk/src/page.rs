@@ -65,6 +65,7 @@ const SOURCES: &[Source] = &[
     script!("tools.js"),
     script!("upstreams.js"),
     script!("rules.js"),
+    script!("tasks.js"),
     script!("more.js"),
     script!("desk.js"),
     Source {

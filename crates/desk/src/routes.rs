@@ -5,7 +5,9 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use crate::api::{approvals, health, keys, ledger, offer, pins, rules, session, tools, upstreams};
+use crate::api::{
+    approvals, health, keys, ledger, offer, pins, rules, session, tasks, tools, upstreams,
+};
 use crate::call::{Answering, Call, EVENTS, ROOT};
 
 /// One route of the API.
@@ -114,6 +116,9 @@ fn all() -> Vec<Route> {
         route!(DELETE "/keys/{id}", OPERATOR, "Revokes a key, for good.", keys::revoke, answer keys::Revoked),
         route!(GET "/skills", VIEWER, "Lists skills.", offer::skills, answer offer::Skills),
         route!(GET "/prompts", VIEWER, "Lists prompts.", offer::prompts, answer offer::Prompts),
+        route!(GET "/tasks", VIEWER, "Lists tasks of all clients, the newest first.", tasks::list, query tasks::TaskQuery, answer tasks::Tasks),
+        route!(POST "/tasks/{id}/cancel", OPERATOR, "Cancels a task: 409 if it is over.", tasks::cancel, answer tasks::Cancelled),
+        route!(GET "/nodes", VIEWER, "Lists the servers that share the ledger's database, with their last signs of life.", tasks::nodes, answer tasks::Nodes),
         route!(GET "/sessions", VIEWER, "Lists sessions of legacy clients over HTTP.", offer::sessions, answer offer::Sessions),
         route!(DELETE "/sessions/{id}", OPERATOR, "Ends a session of a legacy client.", offer::end_session, answer session::Ended),
     ]

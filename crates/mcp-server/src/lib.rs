@@ -82,6 +82,7 @@ pub use crate::{
     options::Options,
     pipeline::recorded::{PROMPT_VERSION, redactor_of_this_process},
     tasks::{
+        oversight::CancelledTask,
         registry::{TaskOptions, Tasks},
         runner::{CallEnd, RunHere, TaskCall, TaskRunner},
     },

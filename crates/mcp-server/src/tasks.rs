@@ -12,6 +12,7 @@
 
 pub(crate) mod convert;
 pub(crate) mod found;
+pub(crate) mod oversight;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod run;

@@ -65,7 +65,7 @@ pub struct Server {
     /// Verifies the ledger until it is dropped, if that is configured.
     _verifying: Option<Verifying>,
     /// Follows what other servers change, until it is dropped, if there may be others.
-    _sharing: Option<Sharing>,
+    pub(super) sharing: Option<Sharing>,
     /// Task that tells the witness of checkpoints, if there is one.
     witness: Option<Witness>,
     /// Exporter of traces, if one is configured.
@@ -211,7 +211,10 @@ impl Server {
             verifying.read(mcp.metrics());
         }
         let sharing = match &cluster {
-            Some(cluster) => Some(Sharing::begin(cluster, &mcp).await?),
+            Some(cluster) => {
+                let version = &in_code.info.version;
+                Some(Sharing::begin(cluster, &mcp, version, &live_sessions).await?)
+            }
             None => None,
         };
         if let Some(alerts) = &alerts {
@@ -252,7 +255,7 @@ impl Server {
             _keeping: keeping,
             _archiving: archiving,
             _verifying: verifying,
-            _sharing: sharing,
+            sharing,
             witness,
             certificates,
             standing,
@@ -312,6 +315,9 @@ impl Server {
 
     async fn close_parts(&self) -> bool {
         self.close_tasks(Duration::ZERO).await;
+        if let Some(sharing) = &self.sharing {
+            sharing.leave().await;
+        }
         self.sources.close().await;
         notes::stopped(
             self.mcp.recorder(),

@@ -96,6 +96,7 @@ pub use identity::{BegunSignIn, BrowserSignIns, NotSignedIn, STDIO_KEY};
 pub use list::{Problems, Survey, resources_list, survey};
 pub use listing::{ResourceFilter, ResourceRow, ToolRow, ViewRow, estimated_tokens};
 pub use logging::{LevelHandle, Log, json_text};
+pub use mcp_server::CancelledTask;
 pub use mcp_service::Principal;
 pub use operators::{Act, Beside, ServedBeside};
 pub use prompts::{prompt_options, prompt_problems};
@@ -103,11 +104,13 @@ pub use quota_postgres::Comparison;
 pub use redaction::has_redaction_key;
 pub use replay::{Decided, Differing, Replay, Verdict};
 pub use serve::start;
+pub use sharing::{NodeState, ServerNode};
 pub use stdio::tell_client;
 pub use store::{
     accept_rollback, compare_counters, continuity, database, database_options, open_reader,
     sealed_every,
 };
+pub use task_store::{Overseen, Run, TaskId, TaskRecord, TaskState};
 pub use timestamps::{Stamps, verify_timestamps};
 pub use upstreams::{
     Declared, DeclaredUpstream, declared_upstreams, unmatched_upstream_rules, upstreams_directory,

@@ -13,9 +13,10 @@ use governance::{Caller, Policy};
 use http::request::Parts;
 use jsonrpc_core::{Message, RawJson, encode};
 use ledger::{ApprovalError, ApprovalId, Note, NoteKind, RecordError, Verdict};
-use mcp_server::{Health, Offer, system_clock, tool_capability};
+use mcp_server::{CancelledTask, Health, Offer, system_clock, tool_capability};
 use mcp_service::{Accepted, Connection, Outbox, Principal, Reply, TransportKind};
 use serde_json::Value;
+use task_store::{Overseen, TaskId, TaskRecord};
 use transport_http::{Authenticate, SessionDesk, Tls};
 
 use super::build::Server;
@@ -158,6 +159,77 @@ impl Server {
     /// Sessions of legacy clients over HTTP, while it serves.
     pub fn sessions(&self) -> Option<&SessionDesk> {
         self.live_sessions.get()
+    }
+
+    /// A page of the tasks of all clients, the newest first; `None` where calls become none.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub async fn tasks(
+        &self,
+        after: Option<(u64, TaskId)>,
+        most: usize,
+    ) -> Result<Option<Vec<Overseen>>, Failure> {
+        match self.mcp.tasks() {
+            Some(tasks) => Ok(Some(tasks.oversee(after, most).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The task of this name.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub async fn task(&self, id: &TaskId) -> Result<Option<TaskRecord>, Failure> {
+        match self.mcp.tasks() {
+            Some(tasks) => Ok(tasks.record_of(id).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// Cancels a task; `None` if there is none of this name.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be said that it is cancelled.
+    pub async fn cancel_task(&self, id: &TaskId) -> Result<Option<CancelledTask>, Failure> {
+        match self.mcp.tasks() {
+            Some(tasks) => Ok(tasks.cancel(id).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// The servers that share the ledger's database, or this one alone.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be asked.
+    pub async fn nodes(&self) -> Result<Vec<ServerNode>, Failure> {
+        if let Some(sharing) = &self.sharing {
+            return sharing.nodes().await;
+        }
+        let tasks = self.mcp.tasks();
+        let health = self.health();
+        Ok(vec![ServerNode {
+            id: tasks.map(|it| it.owner().to_owned()).unwrap_or_default(),
+            name: node_name(),
+            version: health.version,
+            state: NodeState::Alive,
+            is_this: true,
+            sessions: self
+                .sessions()
+                .and_then(|it| u64::try_from(it.overview().open).ok()),
+            tasks: tasks.map_or(0, |it| u64::try_from(it.running()).unwrap_or(u64::MAX)),
+            age: None,
+            silent: Duration::ZERO,
+        }])
+    }
+
+    /// True if other servers may share the ledger's database.
+    pub fn may_have_others(&self) -> bool {
+        self.sharing.is_some()
     }
 
     /// Decision on a call that is not made: by the rules and the counters in force.

@@ -69,7 +69,10 @@ mod table;
 pub use crate::{
     id::{ParseTaskIdError, TaskId},
     memory::MemoryTaskStore,
-    record::{Begun, Claimed, Lapsed, Lease, MAX_RECORD_BYTES, RecordError, TaskRecord, TaskState},
+    record::{
+        Begun, Claimed, Lapsed, Lease, MAX_RECORD_BYTES, Overseen, RecordError, Run, TaskRecord,
+        TaskState,
+    },
     schema::OpenError,
     sqlite::SqliteTaskStore,
     store::{

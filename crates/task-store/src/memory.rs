@@ -1,6 +1,7 @@
 use crate::{
-    Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, StoreError, TaskId,
-    TaskLimits, TaskRecord, TaskStore, record::RecordError,
+    Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, Overseen, StoreError,
+    TaskId, TaskLimits, TaskRecord, TaskStore,
+    record::{self, RecordError},
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use std::{
@@ -185,6 +186,35 @@ impl MemoryTaskStore {
             .collect()
     }
 
+    fn oversee_now(
+        &self,
+        now_us: u64,
+        after: Option<&(u64, TaskId)>,
+        most: usize,
+    ) -> Vec<Overseen> {
+        let place = |task: &TaskRecord| (task.created_us, task.id.clone());
+        let tasks = self.tasks();
+        let mut listed: Vec<_> = tasks
+            .values()
+            .filter(|known| after.is_none_or(|after| place(&known.record) < *after))
+            .collect();
+        listed.sort_by_key(|known| std::cmp::Reverse(place(&known.record)));
+        let listed = listed.into_iter().take(most.min(MAX_LISTED));
+        listed
+            .map(|known| Overseen {
+                record: TaskRecord {
+                    state: known.record.state.without_text(),
+                    ..known.record.clone()
+                },
+                run: known.run.as_ref().map(|run| record::Run {
+                    owner: run.lease.owner.clone(),
+                    attempt: run.attempt,
+                    left_us: run.lease.until_us.saturating_sub(now_us),
+                }),
+            })
+            .collect()
+    }
+
     fn lapsed_now(&self, now_us: u64) -> Vec<Lapsed> {
         let tasks = self.tasks();
         let lapsed = tasks.values().filter_map(|known| {
@@ -229,6 +259,15 @@ impl TaskStore for MemoryTaskStore {
     ) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>> {
         let listed = self.list_now(&principal, &protocol_version, after.as_ref(), most);
         ready(Ok(listed)).boxed()
+    }
+
+    fn oversee(
+        &self,
+        now_us: u64,
+        after: Option<(u64, TaskId)>,
+        most: usize,
+    ) -> BoxFuture<'_, Result<Vec<Overseen>, StoreError>> {
+        ready(Ok(self.oversee_now(now_us, after.as_ref(), most))).boxed()
     }
 
     fn remove(&self, id: TaskId) -> BoxFuture<'_, Result<(), StoreError>> {

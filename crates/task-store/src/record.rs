@@ -145,6 +145,26 @@ pub struct Lapsed {
     pub has_call: bool,
 }
 
+/// A task as an operator sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overseen {
+    /// The task, with the texts of its state left empty.
+    pub record: TaskRecord,
+    /// Process that carries it out; `None` of a task that is over.
+    pub run: Option<Run>,
+}
+
+/// A process's right to a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Process that has the right.
+    pub owner: String,
+    /// Number of times the task was begun.
+    pub attempt: u64,
+    /// Microseconds for which the right lasts; none if it has run out.
+    pub left_us: u64,
+}
+
 /// A task that was taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {

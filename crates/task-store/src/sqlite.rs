@@ -1,6 +1,6 @@
 use crate::{
-    Begun, Claimed, CreateError, Lapsed, Lease, OpenError, StoreError, TaskId, TaskLimits,
-    TaskRecord, TaskStore,
+    Begun, Claimed, CreateError, Lapsed, Lease, OpenError, Overseen, StoreError, TaskId,
+    TaskLimits, TaskRecord, TaskStore,
     owner::{Call, Database, Queue},
     schema, table,
 };
@@ -119,6 +119,16 @@ impl TaskStore for SqliteTaskStore {
             )
         })
         .boxed()
+    }
+
+    fn oversee(
+        &self,
+        now_us: u64,
+        after: Option<(u64, TaskId)>,
+        most: usize,
+    ) -> BoxFuture<'_, Result<Vec<Overseen>, StoreError>> {
+        self.ask(move |connection| table::oversee(connection, now_us, after.as_ref(), most))
+            .boxed()
     }
 
     fn remove(&self, id: TaskId) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -1,4 +1,4 @@
-use crate::{Begun, Claimed, Lapsed, Lease, TaskId, TaskRecord, record::RecordError};
+use crate::{Begun, Claimed, Lapsed, Lease, Overseen, TaskId, TaskRecord, record::RecordError};
 use futures_util::{future::BoxFuture, stream::BoxStream};
 use std::{error::Error, fmt};
 
@@ -83,6 +83,19 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
         after: Option<(u64, TaskId)>,
         most: usize,
     ) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>>;
+
+    /// A page of the tasks of all principals, expired or not, newest first, as [`list`](Self::list) orders them; with
+    /// what is left of their leases at `now_us`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when they cannot be read.
+    fn oversee(
+        &self,
+        now_us: u64,
+        after: Option<(u64, TaskId)>,
+        most: usize,
+    ) -> BoxFuture<'_, Result<Vec<Overseen>, StoreError>>;
 
     /// Forgets a task, durably. It is no error if there is none of this name.
     ///

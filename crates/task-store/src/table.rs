@@ -1,8 +1,8 @@
 //! Queries of the table of tasks. Each function is part of a transaction.
 
 use crate::{
-    Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, TaskId, TaskLimits,
-    TaskRecord, TaskState, record::RecordError,
+    Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, Overseen, Run, TaskId,
+    TaskLimits, TaskRecord, TaskState, record::RecordError,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 
@@ -212,6 +212,46 @@ pub(crate) fn list(
                 count(most.min(MAX_LISTED))
             ],
             record,
+        )?
+        .collect()
+}
+
+pub(crate) fn oversee(
+    connection: &Connection,
+    now_us: u64,
+    after: Option<&(u64, TaskId)>,
+    most: usize,
+) -> rusqlite::Result<Vec<Overseen>> {
+    let after = after.filter(|(created_us, _)| i64::try_from(*created_us).is_ok());
+    let (created_us, id) = match after {
+        Some((created_us, id)) => (signed(*created_us), id.as_str()),
+        // A name begins with an ASCII character.
+        None => (i64::MAX, "\u{7f}"),
+    };
+    connection
+        .prepare_cached(concat!(
+            "SELECT ",
+            columns!("''"),
+            ", owner, attempt, max(lease_until_us - ?4, 0)
+             FROM task LEFT JOIN task_run USING (id)
+             WHERE (created_us, id) < (?1, ?2) ORDER BY created_us DESC, id DESC LIMIT ?3"
+        ))?
+        .query_map(
+            params![created_us, id, count(most.min(MAX_LISTED)), signed(now_us)],
+            |row| {
+                let owner: Option<String> = row.get(12)?;
+                let run = owner.map(|owner| {
+                    Ok::<_, rusqlite::Error>(Run {
+                        owner,
+                        attempt: unsigned(row, 13)?,
+                        left_us: unsigned(row, 14)?,
+                    })
+                });
+                Ok(Overseen {
+                    record: record(row)?,
+                    run: run.transpose()?,
+                })
+            },
         )?
         .collect()
 }

@@ -796,6 +796,120 @@ async fn the_command_signs_in_once_where_nobody_proves_anything() {
 }
 
 #[tokio::test]
+async fn tasks_of_all_clients_are_seen_and_their_cancellation_is_on_record() {
+    let mut settings = Bank::settings();
+    settings["tasks"] = json!({"after_seconds": 0});
+    let bank = Bank::at(Site::new(settings)).await;
+    let key = format!("Bearer {}", bank.key("agent"));
+    let mut client = crate::tasks::knowing(bank.server.client().with_header("authorization", &key));
+    let id = crate::tasks::created(&mut client, "nap", json!({"seconds": 600})).await;
+    let short = crate::tasks::created(&mut client, "nap", json!({"seconds": 0.1})).await;
+    crate::tasks::ended(&mut client, &short).await;
+
+    let list = async |query: &str| {
+        let response = bank.as_of("vera", get(&format!("/tasks{query}"))).await;
+        assert_eq!(response.status, 200, "{query}: {}", response.text());
+        response.json()
+    };
+    let all = list("").await;
+    let [newest, oldest] = &all["tasks"].as_array().unwrap()[..] else {
+        panic!("{all}");
+    };
+    assert_eq!(
+        (&newest["id"], &newest["state"]),
+        (&json!(short), &json!("completed"))
+    );
+    assert_eq!(
+        (&newest["owner"], &newest["attempt"]),
+        (&json!(null), &json!(null))
+    );
+    assert_eq!(
+        (&oldest["id"], &oldest["state"]),
+        (&json!(id), &json!("working"))
+    );
+    assert_eq!(
+        (&oldest["client"], &oldest["capability"]),
+        (&json!("agent"), &json!("tool/nap"))
+    );
+    assert_eq!(oldest["owner"]["state"], "this", "{oldest}");
+    assert_eq!(
+        (&oldest["owner"]["has_lapsed"], &oldest["attempt"]),
+        (&json!(false), &json!(1))
+    );
+    let text = all.to_string();
+    assert!(
+        !text.contains("rested"),
+        "what came of a task is its client's: {text}"
+    );
+    // Page by page, and by filters.
+    let first = list("?limit=1").await;
+    assert_eq!(first["tasks"][0]["id"], json!(short));
+    let second = list(&format!(
+        "?limit=1&before={}",
+        first["next"].as_str().unwrap()
+    ))
+    .await;
+    assert_eq!(second["tasks"][0]["id"], json!(id));
+    assert_eq!(
+        list("?state=running").await["tasks"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(list("?client=nobody").await["tasks"], json!([]));
+    for wrong in ["?state=runing", "?before=x", "?limit=0", "?clint=agent"] {
+        let response = bank.as_of("vera", get(&format!("/tasks{wrong}"))).await;
+        assert_eq!(response.status, 400, "{wrong}");
+    }
+    let nodes = bank.as_of("vera", get("/nodes")).await.json();
+    assert_eq!(
+        (&nodes["is_shared"], &nodes["nodes"][0]["state"]),
+        (&json!(false), &json!("alive"))
+    );
+    assert_eq!(
+        (&nodes["nodes"][0]["tasks"], &nodes["nodes"][0]["is_this"]),
+        (&json!(1), &json!(true))
+    );
+
+    // Nothing is cancelled by those who may only look or decide.
+    let cancel = |id: &str| HttpRequest::post(&format!("/admin/v1/tasks/{id}/cancel"), "");
+    for name in ["vera", "abel"] {
+        assert_eq!(bank.as_of(name, cancel(&id)).await.status, 403);
+    }
+    let cancelled = bank.as_of("olga", cancel(&id)).await;
+    assert_eq!(
+        (cancelled.status, cancelled.json()["outcome"].clone()),
+        (200, json!("cancelled"))
+    );
+    assert_eq!(
+        crate::tasks::task(&mut client, &id).await["status"],
+        "cancelled"
+    );
+    assert_eq!(bank.as_of("olga", cancel(&id)).await.status, 409);
+    assert_eq!(bank.as_of("olga", cancel("nothing")).await.status, 404);
+    eventually("the handler was stopped", async || {
+        bank.site.read("naps").contains("cancelled")
+    })
+    .await;
+    let notes = bank
+        .as_of("vera", get("/notes?kind=operator_acted"))
+        .await
+        .json();
+    let acts = notes["notes"].as_array().unwrap();
+    let acts: Vec<_> = acts
+        .iter()
+        .filter(|it| it["detail"]["what"] == "task_cancel")
+        .collect();
+    let [act] = acts[..] else { panic!("{notes}") };
+    assert_eq!(
+        (&act["actor"], &act["subject"]),
+        (&json!("operator:olga"), &json!(id))
+    );
+    assert_eq!(act["detail"]["client"], "agent", "{act}");
+}
+
+#[tokio::test]
 async fn without_being_asked_for_there_is_no_desk() {
     let site = Site::new(json!({}));
     let server = site.http().await;

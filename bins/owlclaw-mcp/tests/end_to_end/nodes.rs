@@ -1,7 +1,7 @@
 //! Several servers over one PostgreSQL, where any of them answers any request.
 
 use crate::{
-    support::{Site, call, text},
+    support::{Site, call, run, text},
     tasks::{created, ended, knowing, task},
 };
 use std::{
@@ -504,5 +504,101 @@ async fn official_clients_go_on_behind_a_balancer_without_stickiness_while_a_nod
         }
         let chosen = balancer.chosen.lock().unwrap().clone();
         assert!(chosen.contains(&0) && chosen.contains(&1) && chosen.contains(&2));
+    }
+}
+
+#[tokio::test]
+async fn an_operator_sees_all_servers_and_cancels_a_task_of_another() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let (mut sites, mut servers, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let site = Site::new(json!({
+            "ledger": {"path": null, "url": postgres.url()},
+            "tasks": {"after_seconds": 0},
+            "identity": {"api_keys": {"file": "keys.json"}},
+            "desk": {"enabled": true, "port": 0},
+        }));
+        let words = [
+            "keys",
+            "create",
+            "--principal",
+            "olga",
+            "--role",
+            "operator",
+        ];
+        let made = run(site.command(&words)).await;
+        keys.push(format!("Bearer {}", made.output.trim()));
+        servers.push(site.http().await);
+        sites.push(site);
+    }
+    let desk = |node: usize| {
+        let place: Value = serde_json::from_str(&sites[node].read("data/ledger.db.desk")).unwrap();
+        let url = place["url"]
+            .as_str()
+            .unwrap()
+            .strip_prefix("http://")
+            .unwrap();
+        HttpClient::new(url.parse().unwrap())
+    };
+    let ask = async |node: usize, request: HttpRequest| {
+        let request = request.header("authorization", &keys[node]);
+        let response = desk(node).exchange(&request).await;
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.json()
+    };
+    let get = |path: &str| HttpRequest::get(&format!("/admin/v1{path}"));
+    let key = keys[0].clone();
+    let mut client = knowing(servers[0].client().with_header("authorization", &key));
+    let id = created(&mut client, "nap", json!({"seconds": 600})).await;
+    let all = ask(1, get("/tasks")).await;
+    let owner = &all["tasks"][0]["owner"];
+    assert_eq!(
+        (&owner["state"], &owner["has_lapsed"]),
+        (&json!("alive"), &json!(false)),
+        "{all}"
+    );
+    assert!(
+        owner["name"].as_str().unwrap().starts_with("process "),
+        "{all}"
+    );
+    let nodes = ask(1, get("/nodes")).await;
+    let states: Vec<_> = nodes["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["state"].as_str().unwrap(), it["tasks"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(states.len(), 2, "{nodes}");
+    assert!(
+        states.contains(&("alive", 1)) && states.contains(&("alive", 0)),
+        "{nodes}"
+    );
+
+    let cancel = HttpRequest::post(&format!("/admin/v1/tasks/{id}/cancel"), "");
+    assert_eq!(ask(1, cancel).await["outcome"], "cancelled");
+    until(&mut client, &id, "cancelled").await;
+    wait_until("it was stopped where it ran", GENEROUS, || {
+        sites[0].read("naps").contains("cancelled")
+    })
+    .await;
+    let acts = ask(0, get("/notes?kind=operator_acted")).await.to_string();
+    assert!(acts.contains("task_cancel") && acts.contains(&id), "{acts}");
+
+    // A server that stops says so.
+    let mut first = servers.remove(0);
+    first.process().signal("TERM").await;
+    first.wait_exit(crate::support::END).await;
+    let end = Instant::now() + GENEROUS;
+    loop {
+        let request = get("/nodes").header("authorization", &keys[1]);
+        let nodes = desk(1).exchange(&request).await.json();
+        let mut states = nodes["nodes"].as_array().unwrap().iter();
+        if states.any(|it| it["state"] == "stopped" && it["is_this"] == false) {
+            break;
+        }
+        assert!(Instant::now() < end, "{nodes}");
+        sleep(Duration::from_millis(50)).await;
     }
 }

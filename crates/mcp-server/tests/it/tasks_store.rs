@@ -23,8 +23,8 @@ use std::{
     time::Duration,
 };
 use task_store::{
-    Begun, Claimed, CreateError, Lapsed, Lease, MemoryTaskStore, SqliteTaskStore, StoreError,
-    TaskId, TaskLimits, TaskRecord, TaskState, TaskStore,
+    Begun, Claimed, CreateError, Lapsed, Lease, MemoryTaskStore, Overseen, SqliteTaskStore,
+    StoreError, TaskId, TaskLimits, TaskRecord, TaskState, TaskStore,
 };
 use testkit::{GENEROUS, MODERN, Voice, succeeded, wait_until};
 use tokio::sync::Semaphore;
@@ -122,6 +122,15 @@ impl TaskStore for Moody {
             Ok(()) => self.inner.update(task),
             Err(error) => async { Err(error) }.boxed(),
         }
+    }
+
+    fn oversee(
+        &self,
+        now_us: u64,
+        after: Option<(u64, TaskId)>,
+        most: usize,
+    ) -> BoxFuture<'_, Result<Vec<Overseen>, StoreError>> {
+        self.inner.oversee(now_us, after, most)
     }
 
     fn list(
