@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::layer::child;
 use crate::problem::{Origin, Position, Problem};
 use crate::sections::Config;
+use crate::sections::secret::Secret;
 use crate::{
     DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, Text, environment, load_as,
     load_for, load_texts,
@@ -191,9 +192,16 @@ impl Config {
                 self.governance.approvals.http_token != new.governance.approvals.http_token,
             ),
         ];
-        for (key, _) in secrets.into_iter().filter(|(_, differs)| *differs) {
+        let secrets = secrets.map(|(key, differs)| (key.to_owned(), differs));
+        let others = self.secrets_that_differ(new);
+        let secrets: Vec<_> = secrets
+            .into_iter()
+            .filter_map(|(key, differs)| differs.then_some(key))
+            .chain(others)
+            .collect();
+        for key in &secrets {
             let change = Change {
-                key: key.to_owned(),
+                key: key.clone(),
                 from: None,
                 to: None,
             };
@@ -228,6 +236,55 @@ impl Config {
             live,
             at_restart: at_restart.into_iter().map(|change| change.key).collect(),
         }
+    }
+
+    /// Keys of single secrets, which look alike where they are shown, that are not those of `new`.
+    fn secrets_that_differ(&self, new: &Config) -> Vec<String> {
+        let (one, other) = (self.single_secrets(), new.single_secrets());
+        let keys = one
+            .keys()
+            .chain(other.keys().filter(|it| !one.contains_key(*it)));
+        let differing = keys.filter(|key| one.get(*key) != other.get(*key));
+        differing.cloned().collect()
+    }
+
+    fn single_secrets(&self) -> BTreeMap<String, &Secret> {
+        let (identity, ledger) = (&self.identity, &self.ledger);
+        let introspection = identity.introspection.as_ref();
+        let named = [
+            (
+                "identity.introspection.client_secret",
+                introspection.map(|it| &it.client_secret),
+            ),
+            ("ledger.witness.url", ledger.witness.url.as_ref()),
+            ("ledger.witness.token", ledger.witness.token.as_ref()),
+            ("ledger.timestamps.url", ledger.timestamps.url.as_ref()),
+        ];
+        let named = named
+            .into_iter()
+            .filter_map(|(key, secret)| Some((key.to_owned(), secret?)));
+        let sign_ins = identity.jwt.iter().filter_map(|(name, it)| {
+            let key = format!("{}.sign_in.client_secret", child("identity.jwt", name));
+            Some((key, it.sign_in.as_ref()?.client_secret.as_ref()?))
+        });
+        let resources = &self.resources;
+        let databases = resources.databases.iter().filter_map(|(name, it)| {
+            let key = format!("{}.url", child("resources.databases", name));
+            Some((key, it.url.as_ref()?))
+        });
+        let services = resources.services.iter().flat_map(|(name, it)| {
+            let headers = format!("{}.headers", child("resources.services", name));
+            let headers = it.headers.iter().map(move |(name, value)| {
+                let key = child(&headers, name);
+                (key, value)
+            });
+            headers
+        });
+        named
+            .chain(sign_ins)
+            .chain(databases)
+            .chain(services)
+            .collect()
     }
 
     /// Every setting that decides how a client is served, by its key: two processes that share a server
@@ -291,7 +348,7 @@ fn collect(value: Value, path: &str, settings: &mut BTreeMap<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LogLevel, LogRequests, Secret};
+    use crate::{LogLevel, LogRequests};
     use ::governance::file::Client;
 
     #[test]
@@ -338,5 +395,30 @@ mod tests {
         };
         let changes = with("postgres://a").changes_to(&with("postgres://b"));
         assert_eq!(changes.at_restart, ["ledger.url"]);
+
+        let with = |secret: &str| {
+            let mut config = Config::default();
+            config.ledger.witness.token = Some(Secret::new(secret));
+            config.identity.introspection = Some(crate::Introspection {
+                client_secret: Secret::new(secret),
+                ..crate::Introspection::default()
+            });
+            let jwt = crate::Jwt {
+                sign_in: Some(crate::OpenIdClient {
+                    client_secret: Some(Secret::new(secret)),
+                    ..crate::OpenIdClient::default()
+                }),
+                ..crate::Jwt::default()
+            };
+            config.identity.jwt.insert("corp".to_owned(), jwt);
+            config
+        };
+        let keys = [
+            "identity.introspection.client_secret",
+            "identity.jwt.corp.sign_in.client_secret",
+            "ledger.witness.token",
+        ];
+        assert_eq!(with("a").changes_to(&with("b")).at_restart, keys);
+        assert_eq!(with("a").changes_to(&with("a")), Changes::default());
     }
 }
