@@ -18,6 +18,7 @@ use crate::output::{Stop, print, print_json};
 use crate::request::{Add, Manner, ReportFormat, Settings};
 use crate::rewrite::rewrite;
 use crate::secrets::{self, Secrets};
+use crate::vault::Kept;
 
 /// The configuration file, as it is.
 pub(crate) struct File {
@@ -173,7 +174,7 @@ pub(crate) fn add(add: Add) -> Result<ExitCode, Stop> {
         }
     }
     let entries = vec![(add.name.clone(), Value::Object(entry))];
-    put_in(&file, entries, &secrets, Vec::new(), add.manner, None)
+    put_in(&file, entries, &secrets, Vec::new(), add.manner, None, None)
 }
 
 /// Adds the servers of a host's file.
@@ -242,11 +243,12 @@ pub(crate) fn import(
         let entry = of_spec(&name, spec, &mut secrets).map_err(failed)?;
         entries.push((name, entry));
     }
-    if let Some(place) = place.filter(|_| !manner.dry_run) {
-        // Before the file has references to them. One that is not used does no harm.
-        crate::vault::keep(&place, &secrets)?;
-    }
-    put_in(&file, entries, &secrets, told, manner, None)
+    let kept = match place.filter(|_| !manner.dry_run) {
+        // Before the file has references to them.
+        Some(place) => Some(crate::vault::keep(&place, &secrets)?),
+        None => None,
+    };
+    put_in(&file, entries, &secrets, told, manner, None, kept)
 }
 
 /// A name that an upstream can have.
@@ -330,15 +332,14 @@ fn of_spec(name: &str, spec: &UpstreamSpec, secrets: &mut Secrets) -> Result<Val
     Ok(Value::Object(entry))
 }
 
-/// Writes entries to the file, or shows what would be written; `servers` is what is known of them besides, for programs.
-pub(crate) fn put_in(
+/// Writes entries into the file, once all is well with it; returns true if it did.
+fn write_in(
     file: &File,
-    entries: Vec<(String, Value)>,
+    entries: &[(String, Value)],
+    added: &BTreeMap<String, Value>,
     secrets: &Secrets,
-    told: Vec<String>,
     manner: Manner,
-    servers: Option<Vec<Value>>,
-) -> Result<ExitCode, Stop> {
+) -> Result<bool, Stop> {
     let mut environment = Environment::of_process();
     for variable in secrets.unset() {
         // The file is checked as it will be read by a server that has them.
@@ -348,7 +349,7 @@ pub(crate) fn put_in(
         .read(&file.text, &environment)
         .map_err(Stop::Rejected)?;
     let mut text = file.text.clone();
-    for (name, entry) in &entries {
+    for (name, entry) in entries {
         if before.upstreams.contains_key(name) {
             return Err(failed(format!(
                 "there is an upstream `{name}` already; `owlclaw-mcp upstream remove {name}` takes it out"
@@ -362,7 +363,6 @@ pub(crate) fn put_in(
             ))
         })?;
     }
-    let added: BTreeMap<String, Value> = entries.iter().cloned().collect();
     if manner.dry_run {
         // The vault does not have the secrets yet, to which the entries refer: variables stand in for them.
         let mut environment = environment;
@@ -376,12 +376,31 @@ pub(crate) fn put_in(
         let added = serde_json::from_str(added).map_err(|error| failed(error.to_string()))?;
         file.check(text, &environment, &added, None)?;
     } else {
-        file.check(&text, &environment, &added, None)?;
+        file.check(&text, &environment, added, None)?;
     }
     let is_written = !manner.dry_run && !entries.is_empty();
     if is_written {
         file.write(&text)?;
     }
+    Ok(is_written)
+}
+
+/// Writes entries to the file, or shows what would be written; `servers` is what is known of them besides, for programs.
+pub(crate) fn put_in(
+    file: &File,
+    entries: Vec<(String, Value)>,
+    secrets: &Secrets,
+    told: Vec<String>,
+    manner: Manner,
+    servers: Option<Vec<Value>>,
+    kept: Option<Kept>,
+) -> Result<ExitCode, Stop> {
+    let added: BTreeMap<String, Value> = entries.iter().cloned().collect();
+    let written = write_in(file, &entries, &added, secrets, manner);
+    let is_written = match kept {
+        Some(kept) => kept.unless(written)?,
+        None => written?,
+    };
     let variables: Vec<Value> = secrets
         .all()
         .map(|it| {

@@ -187,10 +187,11 @@ fn import(settings: Settings, sources: &[String], wanted: &Wanted) -> Result<Exi
         ));
     }
     let mut told = Vec::new();
+    let mut kept = None;
     if is_confirmed {
         keep(&config, &mut taken, &mut told)?;
         if secrets.moved().next().is_some() {
-            crate::vault::keep(&place, &secrets)?;
+            kept = Some(crate::vault::keep(&place, &secrets)?);
         }
     }
     for name in secrets.awaited() {
@@ -211,7 +212,7 @@ fn import(settings: Settings, sources: &[String], wanted: &Wanted) -> Result<Exi
         dry_run: !is_confirmed,
         ..wanted.manner
     };
-    edit::put_in(&file, entries, &secrets, told, manner, Some(previews))
+    edit::put_in(&file, entries, &secrets, told, manner, Some(previews), kept)
 }
 
 /// `NAME=VALUE`, several times.

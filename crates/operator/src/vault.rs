@@ -92,7 +92,9 @@ pub(crate) fn edit<T>(
 }
 
 /// Puts the secrets that are to come into the vault there. One that has come meanwhile with another value stays.
-pub(crate) fn keep(place: &VaultPlace, secrets: &Secrets) -> Result<(), Stop> {
+/// Returns what takes those that are new out again.
+pub(crate) fn keep(place: &VaultPlace, secrets: &Secrets) -> Result<Kept, Stop> {
+    let mut new = Vec::new();
     edit(place, |vault| {
         for (name, value, _) in secrets.moved() {
             match vault.get(name.as_str()) {
@@ -101,11 +103,54 @@ pub(crate) fn keep(place: &VaultPlace, secrets: &Secrets) -> Result<(), Stop> {
                     let why = format!("`{name}` has come into the vault meanwhile: try again");
                     return Err(VaultError::TooMuch(why));
                 }
-                None => drop(vault.set(name, value.clone())?),
+                None => {
+                    vault.set(name, value.clone())?;
+                    new.push((name.clone(), value.clone()));
+                }
             }
         }
         Ok(())
+    })?;
+    Ok(Kept {
+        place: place.clone(),
+        new,
     })
+}
+
+/// Secrets that a command has put into the vault for what it does next.
+#[must_use]
+pub(crate) struct Kept {
+    place: VaultPlace,
+    new: Vec<(Name, Secret)>,
+}
+
+impl Kept {
+    /// Takes the secrets out again if what needs them failed. One that has another value meanwhile stays.
+    pub(crate) fn unless<T>(self, outcome: Result<T, Stop>) -> Result<T, Stop> {
+        let Err(stop) = outcome else {
+            return outcome;
+        };
+        if self.new.is_empty() {
+            return Err(stop);
+        }
+        let taken = edit(&self.place, |vault| {
+            for (name, value) in &self.new {
+                if vault.get(name.as_str()) == Some(value) {
+                    vault.remove(name.as_str());
+                }
+            }
+            Ok(())
+        });
+        if taken.is_err() {
+            let names: Vec<&str> = self.new.iter().map(|(name, _)| name.as_str()).collect();
+            remark(&format!(
+                "these are in {} now, and could not be taken out again: {}",
+                shown(&self.place),
+                names.join(", ")
+            ));
+        }
+        Err(stop)
+    }
 }
 
 /// Refuses the name of the key that clients' credentials are sealed with, while there are some.

@@ -18,6 +18,7 @@ use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
 use super::archives::Archiving;
+use super::command_notes::CommandNotes;
 use super::identity::{Identification, Keeping};
 use super::in_code::InCode;
 use super::lifecycle::Lifecycle;
@@ -66,6 +67,8 @@ pub struct Server {
     _verifying: Option<Verifying>,
     /// Follows what other servers change, until it is dropped, if there may be others.
     pub(super) sharing: Option<Sharing>,
+    /// Takes what commands have left for this server, until it is dropped.
+    _noting: Option<CommandNotes>,
     /// Task that tells the witness of checkpoints, if there is one.
     witness: Option<Witness>,
     /// Exporter of traces, if one is configured.
@@ -236,6 +239,7 @@ impl Server {
             Some(identification) => Some(identification.keep(&config, &mcp)?),
             None => None,
         };
+        let noting = CommandNotes::begin(&config, &mcp);
         let in_force = Arc::new(Mutex::new(config.clone()));
         Ok(Self {
             in_code,
@@ -256,6 +260,7 @@ impl Server {
             _archiving: archiving,
             _verifying: verifying,
             sharing,
+            _noting: noting,
             witness,
             certificates,
             standing,

@@ -100,6 +100,47 @@ pub fn open_reader(config: &Config) -> Result<Box<dyn ReadLedger + Send>, Failur
     })
 }
 
+/// The ledger for the act of a command, in the database or in a file that no server has; `None` while a server has it.
+///
+/// # Errors
+///
+/// When it cannot be opened, or is not the one of its checkpoints.
+pub(super) async fn open_beside(config: &Config) -> Result<Option<Recorder>, Failure> {
+    let whole = config.clone();
+    if let Some(url) = database(config)? {
+        let database = database_options(config, &url)?;
+        let store = tokio::task::spawn_blocking(move || {
+            let store = PostgresLedger::open(&database)?;
+            continuity(&whole)?;
+            Ok::<_, Failure>(store)
+        });
+        let hook = checkpoints(config, true, None)?;
+        let store = store.await??;
+        return Ok(Some(Recorder::spawn_with_hook(
+            store,
+            options(config),
+            hook,
+        )?));
+    }
+    let store = tokio::task::spawn_blocking(move || {
+        let store = match SqliteLedger::open(&whole.ledger.path, durability(&whole)) {
+            Err(OpenError::Locked { .. }) => return Ok(None),
+            opened => opened?,
+        };
+        continuity(&whole)?;
+        Ok::<_, Failure>(Some(store))
+    });
+    let Some(store) = store.await?? else {
+        return Ok(None);
+    };
+    let hook = checkpoints(config, false, None)?;
+    Ok(Some(Recorder::spawn_with_hook(
+        store,
+        options(config),
+        hook,
+    )?))
+}
+
 /// The address of the database, if there is one; it may hold a password.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
+use ledger::{LedgerReader, NoteFilter, ReadLedger as _};
 use serde_json::{Value, json};
 use testkit::{Conversation, GENEROUS, HttpClient, HttpServer, free_port, wait_until};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -26,7 +27,7 @@ pub(crate) fn token(name: &str) -> String {
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::listening(0).await
     }
 
@@ -69,7 +70,7 @@ impl World {
         world
     }
 
-    async fn start_accounts(&mut self) {
+    pub(crate) async fn start_accounts(&mut self) {
         let accounts = tokio::process::Command::new("python3")
             .args([ACCOUNTS, "http", &self.port.to_string()])
             .current_dir(self.site.path(""))
@@ -115,7 +116,7 @@ impl World {
     }
 
     /// Signs a client in as the account of a person, by the browser of that person.
-    async fn sign_in(&self, client: &str, person: &str) {
+    pub(crate) async fn sign_in(&self, client: &str, person: &str) {
         self.site.write("browser", person);
         let words = [
             "upstream",
@@ -569,4 +570,109 @@ async fn what_credentials_cannot_mean_is_told_before_anything_is_served() {
             said.messages
         );
     }
+}
+
+/// Changes of credentials that are on record, the oldest first: what was done, to whose, and by whom.
+fn changes(site: &Site) -> Vec<(String, String)> {
+    let mut reader = LedgerReader::open(site.path("ledger.db")).unwrap();
+    let filter = NoteFilter {
+        kind: Some("credential_changed"),
+        ..NoteFilter::default()
+    };
+    let mut notes = reader.notes(usize::MAX, filter).unwrap();
+    notes.reverse();
+    let change = |it: ledger::NoteRecord| {
+        let it = it.noted;
+        let detail: Value = serde_json::from_str(&it.detail.text).unwrap();
+        assert!(it.actor.starts_with("operator:"), "{it:?}");
+        assert!(
+            detail["proof"].as_str().unwrap().contains("OS user"),
+            "{detail}"
+        );
+        (detail["what"].as_str().unwrap().to_owned(), it.subject)
+    };
+    notes.into_iter().map(change).collect()
+}
+
+#[tokio::test]
+async fn what_commands_do_with_credentials_is_on_record_whether_a_server_runs_or_not() {
+    let world = World::new().await;
+    let done = |what: &str, whose: &str| (what.to_owned(), whose.to_owned());
+    // No server runs, and there is no ledger yet.
+    world.set("web", "ana", "ana").await;
+    let mut expected = vec![done("set by command", "web/ana")];
+    assert_eq!(changes(&world.site), expected);
+    // What was not there is not removed, and not said to be.
+    let said = world
+        .credential(&["remove", "web", "--client", "bob"], "")
+        .await;
+    assert_eq!(said.code, Some(1), "{}", said.messages);
+    assert_eq!(changes(&world.site), expected);
+
+    // A server that runs has the ledger, and takes what commands have done.
+    let mut server = world.site.http().await;
+    world.set("web", "bob", "bob").await;
+    world.sign_in("ana", "ana.person").await;
+    let said = world
+        .credential(&["remove", "web", "--client", "ana"], "")
+        .await;
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+    let words = ["upstream", "logout", "sign", "--client", "ana"];
+    assert_eq!(run(world.site.command(&words)).await.code, Some(0));
+    expected.extend([
+        done("set by command", "web/bob"),
+        done("signed in by command", "sign/ana"),
+        done("removed by command", "web/ana"),
+        done("signed out by command", "sign/ana"),
+    ]);
+    wait_until("all of it is on record", GENEROUS, || {
+        changes(&world.site) == expected
+    })
+    .await;
+    wait_until("nothing waits any more", GENEROUS, || {
+        world.site.read("ledger.db.notes").is_empty()
+    })
+    .await;
+    // One that hangs and is killed has not taken it: the next one does.
+    server.process().signal("STOP").await;
+    world.set("web", "ana", "ana").await;
+    assert!(world.site.read("ledger.db.notes").contains("web/ana"));
+    server.process().signal("KILL").await;
+    server.wait_exit(GENEROUS).await;
+    let mut server = world.site.http().await;
+    expected.push(done("set by command", "web/ana"));
+    wait_until("it is on record", GENEROUS, || {
+        changes(&world.site) == expected
+    })
+    .await;
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+    let verified = run(world.site.command(&["ledger", "verify"])).await;
+    assert_eq!(
+        verified.code,
+        Some(0),
+        "{}{}",
+        verified.output,
+        verified.messages
+    );
+
+    // What cannot be recorded is not done.
+    let mut settings: Value = serde_json::from_str(&world.site.read("mcp-server.yaml")).unwrap();
+    settings["mcp_server"]["ledger"] = json!({"path": "accounts.json/ledger.db"});
+    world.site.write("mcp-server.yaml", settings.to_string());
+    let list = ["upstream", "credential", "list", "--format", "json"];
+    let before = run(world.site.command(&list)).await.output;
+    for words in [
+        ["set", "web", "--client", "eve"],
+        ["remove", "web", "--client", "bob"],
+    ] {
+        let said = world.credential(&words, &token("bob")).await;
+        assert_eq!(said.code, Some(1), "{}", said.messages);
+        assert!(
+            said.messages.contains("nothing is changed"),
+            "{}",
+            said.messages
+        );
+    }
+    assert_eq!(run(world.site.command(&list)).await.output, before);
 }

@@ -324,6 +324,33 @@ async fn a_dry_run_of_an_import_into_the_vault_shows_what_the_import_writes() {
 }
 
 #[tokio::test]
+async fn an_import_that_fails_leaves_nothing_in_the_vault() {
+    // A file that is written as one line is not changed by commands.
+    let site = Site::new(json!({"vault": {"path": "vault", "key_file": "vault.key"}}));
+    let made = run(site.command(&["vault", "init"])).await;
+    assert_eq!(made.code, Some(0), "{}", made.messages);
+    site.write("value", "hunter2-of-others");
+    let set = ["vault", "set", "others", "--file", "value"];
+    assert_eq!(run(site.command(&set)).await.code, Some(0));
+    let server = r#"{"command": "npx", "args": ["--api-key", "hunter2-of-host"], "env": {"TOKEN": "hunter2-of-others"}}"#;
+    site.write("host", format!(r#"{{"mcpServers": {{"host": {server}}}}}"#));
+    let before = site.read("mcp-server.yaml");
+    let said = upstream(&site, &["import", "host", "--vault"]).await;
+    assert_eq!(said.code, Some(1), "{}", said.output);
+    assert!(said.messages.contains("left as it is"), "{}", said.messages);
+    assert_eq!(site.read("mcp-server.yaml"), before);
+    let listed = run(site.command(&["vault", "list", "--format", "json"])).await;
+    let listed: Value = serde_json::from_str(&listed.output).unwrap();
+    let names: Vec<_> = listed["secrets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["name"])
+        .collect();
+    assert_eq!(names, ["others"], "what was there stays");
+}
+
+#[tokio::test]
 async fn doctor_tries_each_upstream_and_says_what_helps() {
     let site = site(
         json!({

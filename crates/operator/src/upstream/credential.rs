@@ -13,13 +13,14 @@ use vault::{Name, VaultError};
 use super::absent;
 use crate::client::contact::authorities;
 use crate::client::sign_in::{self, Way};
+use crate::inspect::os_user;
 use crate::output::{Stop, print, print_json, try_load};
 use crate::request::{CredentialCommand, OwnCredential, ReportFormat, Settings, SignIn};
 use crate::table::table;
 use crate::vault::{given, is_short, time, warn_of_short};
 
 /// Parts of the configuration that say which upstreams there are, and where the vault is.
-const NEEDED: &[&str] = &["upstreams", "vault"];
+const NEEDED: &[&str] = &["upstreams", "vault", "ledger"];
 
 fn failed(error: impl Into<Failure>) -> Stop {
     Stop::Failed(error.into())
@@ -50,6 +51,12 @@ pub(super) fn credential(command: CredentialCommand) -> Result<ExitCode, Stop> {
                 return Err(failed(format!("the value {why}")));
             }
             let is_short = is_short(&value);
+            recorded(
+                &config,
+                &whose.upstream,
+                Some(&whose.client),
+                "set by command",
+            )?;
             let secrets = place.clients();
             let was_there = secrets.set(&whose.upstream, &whose.client, &name, value);
             let was_there = was_there.map_err(failed)?;
@@ -78,6 +85,12 @@ pub(super) fn credential(command: CredentialCommand) -> Result<ExitCode, Stop> {
                 (Some(name), _) => parsed(name)?,
                 _ => named(&config, &whose)?,
             };
+            let own = place.clients().of(&whose.upstream, &whose.client);
+            let own = own.map_err(failed)?;
+            if own.is_some_and(|it| it.get(name.as_str()).is_some()) {
+                let client = Some(&*whose.client);
+                recorded(&config, &whose.upstream, client, "removed by command")?;
+            }
             let removed = place
                 .clients()
                 .remove(&whose.upstream, &whose.client, name.as_str())
@@ -95,6 +108,31 @@ fn loaded(settings: Settings) -> Result<(Config, VaultPlace), Stop> {
     let loaded = try_load(settings, Needs::Keys(NEEDED))?.map_err(Stop::Rejected)?;
     let place = loaded.config.vault_place();
     Ok((loaded.config, place))
+}
+
+/// Puts on record what a command is about to do with a credential.
+fn recorded(config: &Config, upstream: &str, client: Option<&str>, what: &str) -> Result<(), Stop> {
+    let (user, uid) = os_user();
+    let user = user.unwrap_or_else(|| format!("uid-{uid}"));
+    let proof = format!("command line, OS user {user}, uid {uid}");
+    let command = server::CredentialCommand {
+        upstream,
+        client,
+        what,
+        user: &user,
+        proof: &proof,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let recorded = runtime.block_on(server::record_credential_command(config, command));
+    recorded.map_err(|failure| {
+        let why = server::with_causes(&*failure);
+        failed(format!(
+            "nothing is changed, since it cannot be put on record: {why}"
+        ))
+    })
 }
 
 fn what(name: &Name, whose: &OwnCredential) -> String {
@@ -152,7 +190,7 @@ fn place_of_tokens(
     settings: Settings,
     name: &str,
     client: Option<&str>,
-) -> Result<(UpstreamSpec, SealedTokens), Stop> {
+) -> Result<(Config, UpstreamSpec, SealedTokens), Stop> {
     let (config, place) = loaded(settings)?;
     if !place.path.exists() {
         return Err(failed(VaultError::Missing(place.path)));
@@ -200,7 +238,7 @@ fn place_of_tokens(
         }
     }
     let tokens = SealedTokens::new(Arc::new(place.clients()), name, client);
-    Ok((spec, tokens))
+    Ok((config, spec, tokens))
 }
 
 fn no_address(name: &str) -> Stop {
@@ -217,7 +255,7 @@ pub(super) fn login(login: SignIn) -> Result<ExitCode, Stop> {
         timeout,
         ca,
     } = login;
-    let (spec, tokens) = place_of_tokens(settings, &name, client.as_deref())?;
+    let (config, spec, tokens) = place_of_tokens(settings, &name, client.as_deref())?;
     let way = Way {
         port: redirect_port,
         no_browser,
@@ -228,6 +266,8 @@ pub(super) fn login(login: SignIn) -> Result<ExitCode, Stop> {
     let authorizer = spec.sign_in(tokens, way.login(), authorities);
     let authorizer = authorizer.map_err(|error| sign_in::failed(&url, &error))?;
     let authorizer = authorizer.ok_or_else(|| no_address(&name))?;
+    // Before the person is sent anywhere: what comes of it is kept as soon as it is there.
+    recorded(&config, &name, client.as_deref(), "signed in by command")?;
     sign_in::asked(&url, &authorizer, async |it| it.login().await)?;
     print(&printable(&match client {
         Some(client) => format!("client `{client}` is signed in at `{name}`"),
@@ -240,7 +280,7 @@ pub(super) fn logout(
     name: &str,
     client: Option<&str>,
 ) -> Result<ExitCode, Stop> {
-    let (spec, tokens) = place_of_tokens(settings, name, client)?;
+    let (config, spec, tokens) = place_of_tokens(settings, name, client)?;
     let url = spec.place();
     // Nobody is asked anything.
     let way = Way {
@@ -251,6 +291,7 @@ pub(super) fn logout(
     let authorizer = spec.sign_in(tokens, way.login(), Vec::new());
     let authorizer = authorizer.map_err(|error| sign_in::failed(&url, &error))?;
     let authorizer = authorizer.ok_or_else(|| no_address(name))?;
+    recorded(&config, name, client, "signed out by command")?;
     sign_in::asked(&url, &authorizer, async |it| it.logout().await)?;
     print(&format!(
         "no tokens are kept for `{}` any more",

@@ -41,12 +41,14 @@ pub(super) fn import(
     };
     let is_written = writes && !changes.is_empty();
     if is_written {
-        keep(place, &secrets)?;
-        rewrite(&name, &path, &text, &changed(&text, changes)).map_err(|why| {
+        let kept = keep(place, &secrets)?;
+        let written = rewrite(&name, &path, &text, &changed(&text, changes));
+        let written = written.map_err(|why| {
             failed(format!(
-                "{why}; the secrets are in the vault, and in the file still"
+                "{why}; the secrets are in the file still, and not in the vault"
             ))
-        })?;
+        });
+        kept.unless(written)?;
     }
     let moved: BTreeMap<String, Vec<&str>> =
         secrets
