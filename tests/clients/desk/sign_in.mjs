@@ -100,6 +100,7 @@ try {
   });
   const context = await browser.newContext();
   const page = await context.newPage();
+  page.setDefaultTimeout(120_000);
   page.on("console", (message) => { if (["error", "warning"].includes(message.type()) && !message.text().includes("401 (Unauthorized)")) problems.push(`console: ${message.text()}`); });
   page.on("pageerror", (error) => problems.push(`error: ${error.stack}`));
   await page.addInitScript(() => document.addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`)));

@@ -302,9 +302,16 @@ impl Office {
         format!("http://{}", desk_of(&self.site))
     }
 
+    /// A request as the page of the desk sends it.
+    fn own(&self, request: HttpRequest) -> HttpRequest {
+        let host = desk_of(&self.site).to_string();
+        let request = request.with("host", &host);
+        request.header("origin", &self.origin())
+    }
+
     async fn post(&self, path: &str, body: Value, cookie: &str) -> HttpResponse {
         let request = HttpRequest::post(&format!("/admin/v1{path}"), body.to_string());
-        let request = request.header("origin", &self.origin());
+        let request = self.own(request);
         let request = match cookie {
             "" => request,
             cookie => request.header("cookie", cookie),
@@ -446,9 +453,9 @@ async fn people_sign_in_at_an_issuer_and_have_the_rights_of_their_roles() {
         .next()
         .unwrap()
         .to_owned();
-    let out = HttpRequest::new("DELETE", "/admin/v1/session?everywhere=1")
+    let out = office
+        .own(HttpRequest::new("DELETE", "/admin/v1/session?everywhere=1"))
         .header("cookie", &second_cookie)
-        .header("origin", &office.origin())
         .header("x-csrf-token", second.json()["csrf"].as_str().unwrap());
     let out = client.exchange(&out).await;
     assert_eq!(out.json()["ended"], 2, "{}", out.text());
@@ -552,8 +559,8 @@ async fn a_sign_in_leads_nowhere_but_here_and_begins_on_the_own_page() {
         begin("corp"),
         begin("corp").header("origin", "https://evil.example"),
         begin("corp").header("origin", "null"),
-        begin("corp")
-            .header("origin", &office.origin())
+        office
+            .own(begin("corp"))
             .header("sec-fetch-site", "cross-site"),
         begin("corp")
             .with("host", "evil.example")
@@ -564,7 +571,7 @@ async fn a_sign_in_leads_nowhere_but_here_and_begins_on_the_own_page() {
         assert!(response.header("set-cookie").is_none());
     }
     for issuer in ["", "corp/../x", "//evil.example", "corp?x", "nobody"] {
-        let request = begin(issuer).header("origin", &office.origin());
+        let request = office.own(begin(issuer));
         assert_eq!(client.exchange(&request).await.status, 404, "{issuer}");
     }
     // A page of others cannot end a sign-in that it has begun in its own browser, in that of somebody else.
