@@ -166,3 +166,16 @@ impl IssuerOptions {
             })
     }
 }
+
+/// Properties that an ID token must have to end a sign-in.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedIdToken<'a> {
+    /// Name of the issuer that was asked.
+    pub issuer: &'a str,
+    /// The client that asked, for which the token must be.
+    pub client_id: &'a str,
+    /// `nonce` of the request.
+    pub nonce: &'a str,
+    /// Scopes that the issuer has granted.
+    pub scopes: &'a [&'a str],
+}

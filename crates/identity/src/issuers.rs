@@ -1,5 +1,5 @@
 use crate::{
-    Identity, IssuerOptions, KeySource, Rejection,
+    ExpectedIdToken, Identity, IssuerOptions, KeySource, Rejection,
     api_key::digest_of,
     claims,
     compact::{self, Compact, MAX_TOKEN_BYTES},
@@ -64,19 +64,6 @@ pub enum BadIssuers {
     /// No signature would be accepted.
     #[error("`{0}` has no algorithms")]
     NoAlgorithms(Arc<str>),
-}
-
-/// Properties that an ID token must have to end a sign-in.
-#[derive(Clone, Copy, Debug)]
-pub struct ExpectedIdToken<'a> {
-    /// Name of the issuer that was asked.
-    pub issuer: &'a str,
-    /// The client that asked, for which the token must be.
-    pub client_id: &'a str,
-    /// `nonce` of the request.
-    pub nonce: &'a str,
-    /// Scopes that the issuer has granted.
-    pub scopes: &'a [&'a str],
 }
 
 /// State of an issuer's keys.

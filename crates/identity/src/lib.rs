@@ -67,8 +67,8 @@ pub use crate::{
     fetch::{FetchKeys, Fetched},
     identity::{Identity, MAX_PRINCIPAL, Means, Rejection, Revocation},
     introspection::{AskIssuer, Asked, BadIntrospection, Introspection, IntrospectionOptions},
-    issuer::{Algorithm, IssuerOptions, KeySource, UnknownAlgorithm},
-    issuers::{BadIssuers, ExpectedIdToken, IssuerHealth, Issuers},
+    issuer::{Algorithm, ExpectedIdToken, IssuerOptions, KeySource, UnknownAlgorithm},
+    issuers::{BadIssuers, IssuerHealth, Issuers},
     key_file::{KeyFile, KeyFileError, MadeKey, NewKey},
     key_record::{KeyRecord, KeyState},
 };

@@ -53,7 +53,7 @@ fn encoded(text: &str) -> String {
     bytes.fold(String::new(), |text, it| format!("{text}%{it:02X}"))
 }
 
-/// What an issuer knows, and how it lies.
+/// State of an issuer, and the way in which it lies.
 struct Told {
     key: EcdsaKeyPair,
     other_key: EcdsaKeyPair,

@@ -139,7 +139,7 @@ pub struct Jwt {
     pub sign_in: Option<OpenIdClient>,
 }
 
-/// This server as a client of an issuer of OpenID Connect, where people sign in in their browsers.
+/// Registration of this server as a client of an issuer of OpenID Connect, where people sign in in their browsers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenIdClient {
