@@ -3,33 +3,24 @@
 use crate::{
     BadUrl, ClientError, HostError, MAX_HEADER_BYTES, Reach, SendError, check_url,
     connect::{ConnectError, Connector},
-    host, tls,
+    host,
+    pool::{Lease, Pool},
+    tls,
 };
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Incoming};
+use hyper::{
+    body::{Body, Incoming},
+    client::conn::http1,
+};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy,
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-};
-use std::{
-    collections::HashMap,
-    error::Error,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use hyper_util::rt::TokioIo;
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// Most headers of an answer.
 const MAX_HEADERS: usize = 128;
-/// Most hosts that are remembered; beyond it, hosts without connections are forgotten.
-const MAX_REMEMBERED_HOSTS: usize = 1024;
 /// `User-Agent` of requests that have none of their own.
 pub const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("owlclaw-mcp/", env!("CARGO_PKG_VERSION")));
@@ -78,10 +69,8 @@ impl Default for ClientOptions {
 pub struct Client(Arc<Inner>);
 
 struct Inner {
-    connector: HttpsConnector<Connector>,
-    client: legacy::Client<HttpsConnector<Connector>, Full<Bytes>>,
+    pool: Arc<Pool>,
     options: ClientOptions,
-    places: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
 impl Client {
@@ -97,19 +86,19 @@ impl Client {
             .https_or_http()
             .enable_http1()
             .wrap_connector(Connector::new(reach, options.connect_timeout));
-        let client = legacy::Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(options.idle_timeout)
-            .pool_max_idle_per_host(options.max_connections)
-            .http1_max_buf_size(MAX_HEADER_BYTES)
-            .http1_max_headers(MAX_HEADERS)
-            .build(connector.clone());
-        Ok(Self(Arc::new(Inner {
+        let mut builder = http1::Builder::new();
+        builder
+            .max_buf_size(MAX_HEADER_BYTES)
+            .max_headers(MAX_HEADERS);
+        let pool = Pool::new(
             connector,
-            client,
+            builder,
+            options.max_connections,
+            options.idle_timeout,
+        );
+        Ok(Self(Arc::new(Inner {
+            pool: Arc::new(pool),
             options,
-            places: Mutex::default(),
         })))
     }
 
@@ -174,9 +163,10 @@ impl Client {
         let headers = request.headers_mut();
         headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
         let exchange = async {
-            let _place = self.place(request.uri()).await;
-            let response = self.0.client.request(request).await.map_err(send_error)?;
-            whole(response, max_body).await
+            let (response, mut lease) = self.0.pool.send(request).await?;
+            let response = whole(response, max_body).await?;
+            lease.give_back();
+            Ok(response)
         };
         tokio::time::timeout_at(until, exchange)
             .await
@@ -207,13 +197,9 @@ impl Client {
         let headers = request.headers_mut();
         headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
         let exchange = async {
-            let place = self.place(request.uri()).await;
-            let response = self.0.client.request(request).await.map_err(send_error)?;
+            let (response, lease) = self.0.pool.send(request).await?;
             check_headers(&response)?;
-            Ok(response.map(|body| BodyStream {
-                body,
-                _place: place,
-            }))
+            Ok(response.map(|body| BodyStream { body, lease }))
         };
         tokio::time::timeout_at(until, exchange)
             .await
@@ -233,7 +219,7 @@ impl Client {
     pub async fn connect(&self, address: Uri) -> Result<Connection, SendError> {
         use tower_service::Service as _;
         self.check(&address)?;
-        let mut connector = self.0.connector.clone();
+        let mut connector = self.0.pool.connector();
         let stream = connector.call(address).await.map_err(connect_error)?;
         Ok(TokioIo::new(stream))
     }
@@ -250,26 +236,6 @@ impl Client {
             _ => Err(SendError::BadAddress(BadUrl::Scheme)),
         }
     }
-
-    /// Waits for one of the connections that the request's host may have.
-    async fn place(&self, uri: &Uri) -> OwnedSemaphorePermit {
-        let key = format!(
-            "{}://{}",
-            uri.scheme_str().unwrap_or_default(),
-            uri.authority().map_or("", |it| it.as_str())
-        );
-        let places = {
-            let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
-            if MAX_REMEMBERED_HOSTS <= places.len() {
-                places.retain(|_, semaphore| 1 < Arc::strong_count(semaphore));
-            }
-            let most = self.0.options.max_connections.max(1);
-            let places = places.entry(key);
-            Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(most))))
-        };
-        let place = places.acquire_owned().await;
-        place.expect("nobody closes the semaphore")
-    }
 }
 
 /// A connection to a host, encrypted if its address was `https`; reads and writes as tokio's do.
@@ -278,7 +244,7 @@ pub type Connection = TokioIo<<HttpsConnector<Connector> as tower_service::Servi
 /// The body of an answer, read as it comes. Dropping it closes the connection, unless it was read to its end.
 pub struct BodyStream {
     body: Incoming,
-    _place: OwnedSemaphorePermit,
+    lease: Lease,
 }
 
 impl BodyStream {
@@ -294,6 +260,7 @@ impl BodyStream {
                 return Ok(Some(data));
             }
         }
+        self.lease.give_back();
         Ok(None)
     }
 
@@ -306,7 +273,7 @@ impl BodyStream {
         if (max as u64) < self.body.size_hint().lower() {
             return Err(SendError::TooLarge(max));
         }
-        let mut bytes = BytesMut::new();
+        let mut bytes = BytesMut::with_capacity(announced(&self.body, max));
         while let Some(chunk) = self.chunk().await? {
             if max - bytes.len() < chunk.len() {
                 return Err(SendError::TooLarge(max));
@@ -314,6 +281,15 @@ impl BodyStream {
             bytes.extend_from_slice(&chunk);
         }
         Ok(bytes.freeze())
+    }
+}
+
+impl Drop for BodyStream {
+    fn drop(&mut self) {
+        // An empty one has been read without being asked for.
+        if self.body.is_end_stream() {
+            self.lease.give_back();
+        }
     }
 }
 
@@ -339,7 +315,7 @@ async fn whole(response: Response<Incoming>, max: usize) -> Result<Response<Byte
     if (max as u64) < body.size_hint().lower() {
         return Err(SendError::TooLarge(max));
     }
-    let mut bytes = BytesMut::new();
+    let mut bytes = BytesMut::with_capacity(announced(&body, max));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| SendError::Broken(error.into()))?;
         if let Some(data) = frame.data_ref() {
@@ -350,6 +326,15 @@ async fn whole(response: Response<Incoming>, max: usize) -> Result<Response<Byte
         }
     }
     Ok(Response::from_parts(parts, bytes.freeze()))
+}
+
+/// Most bytes that are set aside for an answer before any of it has come.
+const MAX_AHEAD: usize = 64 << 10;
+
+/// Bytes to set aside for a body that says how long it is.
+fn announced(body: &Incoming, max: usize) -> usize {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(max);
+    announced.min(max).min(MAX_AHEAD)
 }
 
 /// Refuses headers that are too long: hyper's own bound holds only for those that do not arrive all at once.
@@ -376,25 +361,6 @@ fn forbidden(error: &(dyn Error + 'static)) -> Option<SendError> {
     None
 }
 
-fn connect_error(error: Box<dyn Error + Send + Sync>) -> SendError {
+pub(crate) fn connect_error(error: Box<dyn Error + Send + Sync>) -> SendError {
     forbidden(&*error).unwrap_or(SendError::Unreachable(error))
-}
-
-fn send_error(error: legacy::Error) -> SendError {
-    if let Some(forbidden) = forbidden(&error) {
-        return forbidden;
-    }
-    match error.is_connect() {
-        true => SendError::Unreachable(error.into()),
-        // hyper says so of requests that no connection has taken.
-        false
-            if error
-                .source()
-                .and_then(|it| it.downcast_ref::<hyper::Error>())
-                .is_some_and(hyper::Error::is_canceled) =>
-        {
-            SendError::Unsent(error.into())
-        }
-        false => SendError::Broken(error.into()),
-    }
 }

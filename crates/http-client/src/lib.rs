@@ -32,6 +32,7 @@ mod client;
 mod connect;
 mod error;
 mod host;
+mod pool;
 mod reach;
 mod retry_after;
 mod tls;

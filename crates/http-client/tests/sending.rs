@@ -6,7 +6,14 @@ use bytes::Bytes;
 use http::Request;
 use http_client::{AllowPrivate, Client, ClientError, ClientOptions, HostList, Reach, SendError};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpListener,
@@ -327,4 +334,128 @@ async fn a_refusal_names_the_setting_of_whoever_made_the_client() {
     );
     let told = named.check("b.example").unwrap_err().to_string();
     assert_eq!(told, "the host `b.example` is not in `hosts`");
+}
+
+/// A server that answers requests on connections that it keeps, and the number of connections it has taken. A request
+/// for `/last` is answered, and its connection is closed after that; one for `/hang` is not answered.
+async fn keeping_server() -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (taken, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (counted, opened) = (Arc::clone(&taken), Arc::clone(&open));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            opened.fetch_add(1, Ordering::SeqCst);
+            let opened = Arc::clone(&opened);
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while let Ok(byte) = stream.read_u8().await {
+                    head.push(byte);
+                    if head.ends_with(b"\r\n\r\n") {
+                        if head.starts_with(b"GET /hang ") {
+                            let _ = stream.read_u8().await;
+                            break;
+                        }
+                        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                        if stream.write_all(answer).await.is_err()
+                            || head.starts_with(b"GET /last ")
+                        {
+                            break;
+                        }
+                        head.clear();
+                    }
+                }
+                opened.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+    });
+    (address, taken, open)
+}
+
+fn get_path(address: SocketAddr, path: &str) -> Request<Bytes> {
+    let url = format!("http://{address}{path}");
+    Request::get(url).body(Bytes::new()).unwrap()
+}
+
+fn soon() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(60)
+}
+
+/// Waits until `count` is `expected`.
+async fn becomes(count: &AtomicUsize, expected: usize) {
+    for _ in 0..1000 {
+        if count.load(Ordering::SeqCst) == expected {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(count.load(Ordering::SeqCst), expected);
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_for_the_next_request() {
+    let (address, taken, _) = keeping_server().await;
+    let client = client(|_| {});
+    for _ in 0..20 {
+        let response = client.send(get_path(address, "/")).await.unwrap();
+        assert_eq!(response.body(), "ok");
+        let response = client.open(get_path(address, "/"), soon()).await.unwrap();
+        assert_eq!(response.into_body().rest(10).await.unwrap(), "ok");
+    }
+    assert_eq!(taken.load(Ordering::SeqCst), 1);
+    // An answer that was not read leaves the connection unfit for another.
+    drop(client.open(get_path(address, "/"), soon()).await.unwrap());
+    client.send(get_path(address, "/")).await.unwrap();
+    assert_eq!(taken.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_has_closed_is_replaced() {
+    let (address, taken, open) = keeping_server().await;
+    let client = client(|_| {});
+    for round in 1..=5 {
+        client.send(get_path(address, "/last")).await.unwrap();
+        assert_eq!(taken.load(Ordering::SeqCst), round);
+        becomes(&open, 0).await;
+        // The client has to see it, too: a request on its way to a connection that is closed is lost.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_not_used_is_closed() {
+    let (address, taken, open) = keeping_server().await;
+    let client = client(|options| options.idle_timeout = Duration::from_millis(200));
+    for round in 1..=2 {
+        client.send(get_path(address, "/")).await.unwrap();
+        assert_eq!(taken.load(Ordering::SeqCst), round);
+        assert_eq!(open.load(Ordering::SeqCst), 1);
+        becomes(&open, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_has_no_more_connections_than_allowed() {
+    let (address, taken, open) = keeping_server().await;
+    let client = client(|options| options.max_connections = 2);
+    let hang = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.send(get_path(address, "/hang")).await })
+    };
+    let (first, second) = (hang(), hang());
+    becomes(&taken, 2).await;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.send(get_path(address, "/")).await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!waiting.is_finished());
+    assert_eq!(taken.load(Ordering::SeqCst), 2);
+    // One that is given up makes room, and closes its connection.
+    first.abort();
+    waiting.await.unwrap().unwrap();
+    assert_eq!(taken.load(Ordering::SeqCst), 3);
+    becomes(&open, 2).await;
+    second.abort();
 }
