@@ -145,8 +145,8 @@ pub fn decode_with<'a>(
     let text = std::str::from_utf8(frame).map_err(|error| DecodeError::Encoding {
         position: Position::of(frame, error.valid_up_to()),
     })?;
-    if let Some(request) = plain_request(frame, text, limits.max_depth, reader) {
-        return Ok(Payload::Single(Ok(Message::Request(request))));
+    if let Some(message) = plain_message(frame, text, limits.max_depth, reader) {
+        return Ok(Payload::Single(Ok(message)));
     }
     if let Some(offset) = depth::first_excess(frame, limits.max_depth) {
         return Err(DecodeError::TooDeep {
@@ -168,15 +168,16 @@ pub fn decode_with<'a>(
     }
 }
 
-/// A request as nearly all are written: each member once, nothing that only a parser can read or refuse, and no more
-/// than `max_depth` levels.
-fn plain_request<'a>(
+/// A request or a result as nearly all are written: each member once, nothing that only a parser can read or refuse,
+/// and no more than `max_depth` levels.
+fn plain_message<'a>(
     frame: &Bytes,
     text: &'a str,
     max_depth: usize,
     reader: &mut impl ReadParams<'a>,
-) -> Option<Request> {
+) -> Option<Message> {
     let (mut jsonrpc, mut id, mut method, mut params) = (None, None, None, None);
+    let mut result = None;
     let mut scanner = Scanner::new(text);
     scanner.object(|scanner, name| {
         if name == "params" && scanner.is_at_object() {
@@ -198,7 +199,8 @@ fn plain_request<'a>(
                 text.is_some_and(|it| method.replace(it).is_none())
             }
             "params" => it.value.starts_with('[') && params.replace((it.value, false)).is_none(),
-            "result" | "error" => false,
+            "result" => result.replace(it.value).is_none(),
+            "error" => false,
             _ => true,
         };
         is_plain.then_some(())
@@ -208,7 +210,17 @@ fn plain_request<'a>(
     if max_depth < scanner.brackets() && depth::first_excess(frame, max_depth).is_some() {
         return None;
     }
-    let ((), id, method) = (jsonrpc?, id?, method?.to_owned());
+    let ((), id) = (jsonrpc?, id?);
+    let (method, params) = match (method, params, result) {
+        (Some(method), params, None) => (method.to_owned(), params),
+        (None, None, Some(result)) => {
+            return Some(Message::Response(Response {
+                id: Some(id),
+                outcome: Ok(RawJson::of_text(frame, result)),
+            }));
+        }
+        _ => return None,
+    };
     let params = match params {
         None => RawJson::EMPTY_OBJECT,
         Some((text, is_told)) => {
@@ -219,7 +231,7 @@ fn plain_request<'a>(
             params
         }
     };
-    Some(Request { id, method, params })
+    Some(Message::Request(Request { id, method, params }))
 }
 
 /// The object that the parameters are.

@@ -37,7 +37,7 @@ pub use crate::{
     error::{ErrorCode, ErrorObject},
     frame::Frame,
     id::Id,
-    members::{Member, take_members},
+    members::{Member, take_items, take_members},
     message::{Invalid, Message, Notification, Payload, Request, Response},
     position::Position,
     raw::RawJson,

@@ -77,6 +77,37 @@ pub fn take_members<'a>(json: &'a str, mut take: impl FnMut(Member<'a>) -> bool)
     members().is_some()
 }
 
+/// Calls `take` for each item of the array `json`, which a parser has accepted, in order, until it says false. True
+/// if all items were taken; false also where `json` is no array.
+///
+/// Texts that are no JSON are not found out: what is taken of them means nothing.
+pub fn take_items<'a>(json: &'a str, mut take: impl FnMut(&'a str) -> bool) -> bool {
+    let mut cursor = Cursor {
+        text: json.as_bytes(),
+        at: 0,
+    };
+    let mut items = || {
+        cursor.expect(b'[')?;
+        if cursor.peek()? == b']' {
+            return Some(());
+        }
+        loop {
+            cursor.skip_space();
+            let start = cursor.at;
+            cursor.skip_value()?;
+            if !take(json.get(start..cursor.at)?) {
+                return None;
+            }
+            match cursor.peek()? {
+                b',' => cursor.at += 1,
+                b']' => return Some(()),
+                _ => return None,
+            }
+        }
+    };
+    items().is_some()
+}
+
 struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
@@ -489,6 +520,26 @@ mod tests {
             assert_eq!(taken(other), None, "{other}");
         }
         assert!(!take_members(r#"{"a":1,"b":2}"#, |it| it.name != "b"));
+    }
+
+    #[test]
+    fn items_are_taken_as_they_are_written() {
+        let taken = |json| {
+            let mut items = Vec::new();
+            take_items(json, |it| {
+                items.push(it);
+                true
+            })
+            .then_some(items)
+        };
+        let json = " [ 1 ,\"]\\\"\" , {\"a\":[\"]\"]}\n,[[],{}],null ] ";
+        let items = ["1", r#""]\"""#, r#"{"a":["]"]}"#, "[[],{}]", "null"];
+        assert_eq!(taken(json), Some(items.to_vec()));
+        assert_eq!(taken("[ ]"), Some(Vec::new()));
+        for other in ["{}", "7", r#""[""#, "", "[", "[1"] {
+            assert_eq!(taken(other), None, "{other}");
+        }
+        assert!(!take_items("[1,2]", |it| it != "2"));
     }
 
     #[test]

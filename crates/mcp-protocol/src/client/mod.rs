@@ -41,6 +41,7 @@ mod input;
 mod meta;
 mod notification;
 mod offer;
+mod plain;
 mod request;
 mod result;
 mod task;

@@ -3,7 +3,7 @@ use super::{
     input::decode_input_requests,
     meta::{SERVER_INFO, SUBSCRIPTION_ID},
     offer::{DiscoveredWire, InitializedWire},
-    task,
+    plain, task,
 };
 use crate::{
     Era, Method, ProtocolVersion,
@@ -124,6 +124,20 @@ pub enum Answer {
 /// [`ResultError`] when it is no such result. Nothing is made of half of it, but of lists: an item that does not
 /// fit is in [`Answered::left_out`], and takes no other with it.
 pub fn decode_result(
+    version: ProtocolVersion,
+    kind: Method,
+    result: &RawJson,
+) -> Result<Answered, ResultError> {
+    if kind == Method::CallTool
+        && let Some(answered) = plain::called(version, result)
+    {
+        return Ok(answered);
+    }
+    parsed(version, kind, result)
+}
+
+/// The same, read by a parser.
+fn parsed(
     version: ProtocolVersion,
     kind: Method,
     result: &RawJson,
@@ -507,4 +521,77 @@ struct Required {
     input_requests: Option<RawJson>,
     #[serde(default)]
     request_state: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_without_a_parser_is_what_a_parser_reads() {
+        let info = r#""io.modelcontextprotocol/serverInfo""#;
+        let mut plain = 0;
+        for text in [
+            r#"{"content":[]}"#.to_owned(),
+            "{}".to_owned(),
+            "[]".to_owned(),
+            r#"{"content":null}"#.to_owned(),
+            r#"{"content":[{"type":"text","text":"a"}],"isError":true,"x":{"content":7}}"#.to_owned(),
+            r#"{ "content" : [ {"type":"text","text":"a\n\u00e9\ud83d\ude00 é"} , {"text":"","type":"text","y":[1]} ] }"#.to_owned(),
+            r#"{"content":[{"type":"text","text":"\ud800"}]}"#.to_owned(),
+            r#"{"content":[{"type":"text","text":7}]}"#.to_owned(),
+            r#"{"content":[{"type":"text"}]}"#.to_owned(),
+            r#"{"content":[{"type":"te\u0078t","text":"a"}]}"#.to_owned(),
+            r#"{"content":[{"type":"text","type":"text","text":"a"}]}"#.to_owned(),
+            r#"{"content":[{"type":"text","text":"a","t\u0065xt":"b"}]}"#.to_owned(),
+            r#"{"content":[{"type":"text","text":"a","annotations":{"priority":1},"_meta":{"k":1}}]}"#.to_owned(),
+            r#"{"content":[{"type":"text","text":"a","_meta":7}]}"#.to_owned(),
+            r#"{"content":[{"type":"image","data":"QQ==","mimeType":"image/png"}]}"#.to_owned(),
+            r#"{"content":[{"type":"audio","data":"QQ==","mimeType":"audio/wav"}]}"#.to_owned(),
+            r#"{"content":[{"type":"resource","resource":{"uri":"a:b","text":"t"}}]}"#.to_owned(),
+            r#"{"content":[{"type":"resource_link","uri":"a:b","name":"n"}]}"#.to_owned(),
+            r#"{"content":[{"type":"other"}]}"#.to_owned(),
+            r#"{"content":[7]}"#.to_owned(),
+            r#"{"content":{}}"#.to_owned(),
+            r#"{"content":[],"content":[]}"#.to_owned(),
+            r#"{"structuredContent":{"a":1.0}}"#.to_owned(),
+            r#"{"structuredContent":null}"#.to_owned(),
+            r#"{"content":[],"structuredContent":[1],"isError":null}"#.to_owned(),
+            r#"{"content":[],"isError":"yes"}"#.to_owned(),
+            r#"{"content":[],"resultType":"complete"}"#.to_owned(),
+            r#"{"content":[],"resultType":"complete","resultType":"complete"}"#.to_owned(),
+            r#"{"content":[],"resultType":"input_required","requestState":"s"}"#.to_owned(),
+            r#"{"content":[],"resultType":"other"}"#.to_owned(),
+            r#"{"content":[],"resultType":7}"#.to_owned(),
+            r#"{"content":[],"ttlMs":"x"}"#.to_owned(),
+            r#"{"content":[],"ttlMs":7,"cacheScope":"public"}"#.to_owned(),
+            r#"{"content":[],"task":{"taskId":"t"}}"#.to_owned(),
+            r#"{"content":[],"_meta":null}"#.to_owned(),
+            r#"{"content":[],"_meta":7}"#.to_owned(),
+            r#"{"content":[],"_meta":{"a":{"b":[1]},"a":null,"c":"d\n"}}"#.to_owned(),
+            r#"{"content":[],"_meta":{"\u0061":1}}"#.to_owned(),
+            format!(r#"{{"content":[],"_meta":{{{info}:{{"name":"a","version":"1"}},"a":1}}}}"#),
+            format!(r#"{{"content":[],"_meta":{{{info}:{{"name":"a\n","version":"1","title":"t"}}}}}}"#),
+            format!(r#"{{"content":[],"_meta":{{{info}:{{"name":"a"}}}}}}"#),
+            format!(r#"{{"content":[],"_meta":{{{info}:["a","1"]}}}}"#),
+            format!(r#"{{"content":[],"_meta":{{{info}:{{"name":"a","version":"1"}},{info}:7}}}}"#),
+            r#"{"content":[],"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#.to_owned(),
+            r#"{"content":[],"_meta":{"io.modelcontextprotocol/subscriptionId":{}}}"#.to_owned(),
+            r#"{"c\u006fntent":[{"type":"text","text":"a"}]}"#.to_owned(),
+        ] {
+            let raw = RawJson::from_bytes(text.clone().into()).expect("it is JSON");
+            for version in [
+                ProtocolVersion::V2025_06_18,
+                ProtocolVersion::V2025_11_25,
+                ProtocolVersion::V2026_07_28,
+            ] {
+                if let Some(found) = plain::called(version, &raw) {
+                    plain += 1;
+                    let parsed = parsed(version, Method::CallTool, &raw);
+                    assert_eq!(parsed.ok(), Some(found), "{text}");
+                }
+            }
+        }
+        assert!(40 < plain, "{plain}");
+    }
 }

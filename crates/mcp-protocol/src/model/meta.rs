@@ -86,7 +86,7 @@ fn address(text: &[u8]) -> Option<(usize, u32)> {
 }
 
 /// Place of a part of `text`.
-fn place(text: &[u8], part: &str) -> Range<usize> {
+pub(crate) fn place(text: &[u8], part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - text.as_ptr() as usize;
     start..start + part.len()
 }
