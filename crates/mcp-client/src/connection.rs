@@ -18,8 +18,9 @@ use mcp_protocol::{
 };
 use session::Session;
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
 };
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -38,6 +39,8 @@ pub(crate) struct Inner {
     left_out: Mutex<BTreeMap<&'static str, Vec<LeftOut>>>,
     /// State that a new legacy session must be told again.
     session: AsyncMutex<Session>,
+    /// What the last modern request has declared, beside the capabilities that it was made of.
+    declared: Mutex<Option<(ClientCapabilities, Arc<ClientCapabilities>)>>,
 }
 
 /// Facts of a list of tools.
@@ -127,6 +130,7 @@ impl Connection {
             listed: Mutex::default(),
             left_out: Mutex::default(),
             session: AsyncMutex::default(),
+            declared: Mutex::default(),
         })))
     }
 
@@ -177,14 +181,28 @@ impl Connection {
     pub(crate) fn capabilities(
         &self,
         of_request: Option<&ClientCapabilities>,
-    ) -> ClientCapabilities {
-        let of_request = of_request.cloned();
-        let mut capabilities = of_request.unwrap_or_else(|| self.options().handlers.capabilities());
+    ) -> Arc<ClientCapabilities> {
+        let base = match of_request {
+            Some(of_request) => Cow::Borrowed(of_request),
+            None => Cow::Owned(self.options().handlers.capabilities()),
+        };
+        let mut declared = self
+            .0
+            .declared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, all)) = &*declared
+            && *of == *base
+        {
+            return Arc::clone(all);
+        }
+        let mut all = base.clone().into_owned();
         if self.options().tasks {
-            capabilities
-                .extensions
+            all.extensions
                 .extend(ClientCapabilities::of_tasks().extensions);
         }
-        capabilities
+        let all = Arc::new(all);
+        *declared = Some((base.into_owned(), Arc::clone(&all)));
+        all
     }
 }

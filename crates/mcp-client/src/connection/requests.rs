@@ -17,7 +17,7 @@ use mcp_protocol::{
         InputRetry,
     },
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
@@ -85,19 +85,17 @@ impl Connection {
         let shared = self.shared();
         let id = shared.next_id();
         // A legacy server was told who asks, and for what, when the session began.
-        let (client_info, capabilities) = match version.era() {
-            Era::Modern => (
-                Some(self.options().client_info.clone()),
-                self.capabilities(options.capabilities.as_ref()),
-            ),
-            Era::Legacy => (None, ClientCapabilities::default()),
-        };
+        let is_modern = version.era() == Era::Modern;
+        let capabilities = is_modern.then(|| self.capabilities(options.capabilities.as_ref()));
         let meta = OutgoingMeta {
-            client_info,
-            capabilities,
+            client_info: is_modern.then(|| Cow::Borrowed(&self.options().client_info)),
+            capabilities: match &capabilities {
+                Some(capabilities) => Cow::Borrowed(capabilities),
+                None => Cow::Owned(ClientCapabilities::default()),
+            },
             log_level: self.options().log_level,
             progress_token: options.progress.as_ref().map(|_| Id::Number(id)),
-            entries: options.meta.clone(),
+            entries: Cow::Borrowed(&options.meta),
         };
         let outgoing = encode_request(version, request, &meta)?;
         let mut headers = Vec::new();

@@ -2,19 +2,19 @@ use crate::{
     Era, ProtocolVersion,
     model::{ClientCapabilities, Implementation, LoggingLevel, ResultMeta},
 };
-use jsonrpc_core::{Id, RawJson};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use jsonrpc_core::{Id, RawJson, put_text};
+use std::borrow::Cow;
 
 /// Metadata that a client sends with a request in its `_meta`.
 ///
 /// A modern request says there what a legacy session has agreed on once and for all; in legacy
 /// revisions only the progress token and the entries of the caller's own are sent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct OutgoingMeta {
+pub struct OutgoingMeta<'a> {
     /// Name and version of the client. Recommended, not required.
-    pub client_info: Option<Implementation>,
+    pub client_info: Option<Cow<'a, Implementation>>,
     /// Capabilities that the server may use while this one request is handled.
-    pub capabilities: ClientCapabilities,
+    pub capabilities: Cow<'a, ClientCapabilities>,
     /// From which severity on log messages about the request are wanted. None are without it. A
     /// legacy server is told by [`SetLevel`](crate::model::ClientRequest::SetLevel) instead.
     pub log_level: Option<LoggingLevel>,
@@ -22,7 +22,7 @@ pub struct OutgoingMeta {
     pub progress_token: Option<Id>,
     /// Other entries, such as `traceparent`. Those of a name that is reserved for the members
     /// above are not sent.
-    pub entries: ResultMeta,
+    pub entries: Cow<'a, ResultMeta>,
 }
 
 pub(super) const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -42,7 +42,7 @@ const RESERVED: [&str; 5] = [
 ];
 
 /// The `_meta` as revision `0` has it.
-pub(super) struct View<'a>(pub(super) ProtocolVersion, pub(super) &'a OutgoingMeta);
+pub(super) struct View<'a>(pub(super) ProtocolVersion, pub(super) &'a OutgoingMeta<'a>);
 
 impl View<'_> {
     fn own(&self) -> impl Iterator<Item = (&str, &RawJson)> {
@@ -57,27 +57,48 @@ impl View<'_> {
     }
 }
 
-impl Serialize for View<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl View<'_> {
+    /// Appends it as JSON.
+    pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let Self(version, meta) = self;
-        let mut map = serializer.serialize_map(None)?;
-        if version.era() == Era::Modern {
-            map.serialize_entry(PROTOCOL_VERSION, version.as_str())?;
-            if let Some(client_info) = &meta.client_info {
-                map.serialize_entry(CLIENT_INFO, &client_info.shaped_for(*version))?;
+        let begin = out.len() + 1;
+        out.push(b'{');
+        let name = |name: &str, out: &mut Vec<u8>| {
+            if begin < out.len() {
+                out.push(b',');
             }
-            let capabilities = meta.capabilities.shaped_for(*version);
-            map.serialize_entry(CLIENT_CAPABILITIES, &capabilities)?;
+            put_text(name, out);
+            out.push(b':');
+        };
+        if version.era() == Era::Modern {
+            name(PROTOCOL_VERSION, out);
+            put_text(version.as_str(), out);
+            // Modern revisions have all of it.
+            if let Some(client_info) = &meta.client_info {
+                name(CLIENT_INFO, out);
+                serde_json::to_writer(&mut *out, client_info)?;
+            }
+            name(CLIENT_CAPABILITIES, out);
+            let capabilities = match meta.capabilities.roots_list_changed {
+                // Legacy revisions alone have it.
+                true => Cow::Owned(meta.capabilities.shaped_for(*version)),
+                false => Cow::Borrowed(&*meta.capabilities),
+            };
+            serde_json::to_writer(&mut *out, &*capabilities)?;
             if let Some(level) = meta.log_level {
-                map.serialize_entry(LOG_LEVEL, &level)?;
+                name(LOG_LEVEL, out);
+                serde_json::to_writer(&mut *out, &level)?;
             }
         }
         if let Some(token) = &meta.progress_token {
-            map.serialize_entry(PROGRESS_TOKEN, token)?;
+            name(PROGRESS_TOKEN, out);
+            serde_json::to_writer(&mut *out, token)?;
         }
         for (key, value) in self.own() {
-            map.serialize_entry(key, value)?;
+            name(key, out);
+            out.extend_from_slice(value.as_bytes());
         }
-        map.end()
+        out.push(b'}');
+        Ok(())
     }
 }

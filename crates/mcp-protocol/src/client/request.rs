@@ -6,7 +6,7 @@ use crate::{
         UpdateTask,
     },
 };
-use jsonrpc_core::{Id, RawJson, Request};
+use jsonrpc_core::{Id, RawJson, Request, put_text};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl Outgoing {
 pub fn encode_request(
     version: ProtocolVersion,
     request: &ClientRequest,
-    meta: &OutgoingMeta,
+    meta: &OutgoingMeta<'_>,
 ) -> Result<Outgoing, EncodeError> {
     let kind = Method::of(request);
     let missing = |what| Err(EncodeError::NotInRevision { what, version });
@@ -101,6 +101,16 @@ fn params(
         | ClientRequest::ListSkills(page)
         | ClientRequest::ListPrompts(page)
         | ClientRequest::ListTasks(page) => write(page, meta),
+        ClientRequest::CallTool(call) if call.task.is_none() && call.retry.is_empty() => {
+            let room = ROOM + call.name.len() + call.arguments.as_bytes().len();
+            let mut out = Vec::with_capacity(room);
+            out.extend_from_slice(b"{\"name\":");
+            put_text(&call.name, &mut out);
+            out.extend_from_slice(b",\"arguments\":");
+            out.extend_from_slice(call.arguments.as_bytes());
+            out.push(b'}');
+            with_meta(out, meta)
+        }
         ClientRequest::CallTool(call) => write(
             &Call {
                 name: &call.name,
@@ -155,7 +165,14 @@ fn params(
 
 /// Writes the members of `own` and the `_meta`.
 fn write<T: Serialize>(own: &T, meta: &View<'_>) -> Result<RawJson, serde_json::Error> {
-    let mut out = serde_json::to_vec(own)?;
+    with_meta(serde_json::to_vec(own)?, meta)
+}
+
+/// Bytes for the `_meta` of most requests, and for the names of members.
+const ROOM: usize = 512;
+
+/// Writes the `_meta` at the end of an object.
+fn with_meta(mut out: Vec<u8>, meta: &View<'_>) -> Result<RawJson, serde_json::Error> {
     if meta.is_empty() {
         return Ok(RawJson::from_serialized(out));
     }
@@ -165,7 +182,7 @@ fn write<T: Serialize>(own: &T, meta: &View<'_>) -> Result<RawJson, serde_json::
         out.push(b',');
     }
     out.extend_from_slice(b"\"_meta\":");
-    serde_json::to_writer(&mut out, meta)?;
+    meta.write(&mut out)?;
     out.push(b'}');
     Ok(RawJson::from_serialized(out))
 }

@@ -21,7 +21,10 @@ use mcp_protocol::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 const VERSION: ProtocolVersion = ProtocolVersion::V2026_07_28;
 
@@ -290,8 +293,8 @@ fn client_params(method: &str, example: &Value) -> Value {
     let version = meta.protocol_version.expect("it says its version");
     assert_eq!(version.as_str(), VERSION.as_str());
     let meta = OutgoingMeta {
-        client_info: info,
-        capabilities: meta.client_capabilities.expect("it says what it can do"),
+        client_info: info.map(Cow::Owned),
+        capabilities: Cow::Owned(meta.client_capabilities.expect("it says what it can do")),
         log_level: meta.log_level,
         progress_token: meta.progress_token,
         ..OutgoingMeta::default()

@@ -12,6 +12,7 @@ use proptest::{
     option,
     prelude::*,
 };
+use std::borrow::Cow;
 
 fn retry() -> impl Strategy<Value = InputRetry> {
     (
@@ -172,7 +173,7 @@ fn carried(version: ProtocolVersion, mut request: ClientRequest) -> Option<Clien
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-fn outgoing_meta() -> impl Strategy<Value = OutgoingMeta> {
+fn outgoing_meta() -> impl Strategy<Value = OutgoingMeta<'static>> {
     (
         option::of(implementation()),
         client_capabilities(),
@@ -191,11 +192,11 @@ fn outgoing_meta() -> impl Strategy<Value = OutgoingMeta> {
                 entries.insert("progressToken", &[7]);
                 entries.insert("io.modelcontextprotocol/protocolVersion", "v999");
                 OutgoingMeta {
-                    client_info,
-                    capabilities,
+                    client_info: client_info.map(Cow::Owned),
+                    capabilities: Cow::Owned(capabilities),
                     log_level,
                     progress_token,
-                    entries,
+                    entries: Cow::Owned(entries),
                 }
             },
         )
@@ -227,7 +228,7 @@ proptest! {
             read.protocol_version.map(|it| it.as_str().to_owned()),
             modern.then(|| version.as_str().to_owned())
         );
-        let capabilities = carried::capabilities(version, meta.capabilities);
+        let capabilities = carried::capabilities(version, meta.capabilities.into_owned());
         prop_assert_eq!(read.client_capabilities, modern.then_some(capabilities));
         prop_assert_eq!(read.log_level, meta.log_level.filter(|_| modern));
     }
