@@ -174,7 +174,8 @@ impl Client {
     }
 
     /// Sends one request, once, and returns with the answer's headers; the body is read as it comes. The
-    /// answer counts as one of the host's connections until its body is dropped.
+    /// answer counts as one of the host's connections until its body is dropped. The time is bounded by `until`;
+    /// without it by the caller, who drops the future.
     ///
     /// # Errors
     ///
@@ -190,7 +191,7 @@ impl Client {
     pub async fn open(
         &self,
         request: Request<Bytes>,
-        until: Instant,
+        until: Option<Instant>,
     ) -> Result<Response<BodyStream>, SendError> {
         let mut request = request.map(Full::new);
         self.check(request.uri())?;
@@ -201,9 +202,12 @@ impl Client {
             check_headers(&response)?;
             Ok(response.map(|body| BodyStream { body, lease }))
         };
-        tokio::time::timeout_at(until, exchange)
-            .await
-            .unwrap_or(Err(SendError::TimedOut))
+        match until {
+            Some(until) => tokio::time::timeout_at(until, exchange)
+                .await
+                .unwrap_or(Err(SendError::TimedOut)),
+            None => exchange.await,
+        }
     }
 
     /// Connects to the host of `address` (`http` or `https`) without sending anything, for protocols that

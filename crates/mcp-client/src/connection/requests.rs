@@ -2,9 +2,13 @@
 
 use crate::{
     CallOptions, Connection, Error,
-    wire::link::{Claim, Out},
-    wire::shared::{Listener, Open, Outcome, Shared},
+    wire::shared::{Carrier, Listener, Open, Outcome, Shared},
+    wire::{
+        http::{HttpLink, mirrored},
+        link::{Claim, Link, Out},
+    },
 };
+use futures_util::future::{AbortHandle, Abortable, Aborted};
 use jsonrpc_core::{Id, Message, RawJson};
 use mcp_protocol::{
     Era, Method, ProtocolVersion,
@@ -82,6 +86,25 @@ impl Connection {
         deadline: Deadline,
         changes: Option<Arc<Listener>>,
     ) -> Result<Flight, Error> {
+        let (mut flight, out) = self.enter(version, request, options, deadline, changes)?;
+        let shared = self.shared();
+        match timeout_at(deadline.at, shared.link().send(shared, out)).await {
+            Ok(sent) => sent?,
+            Err(_) => return Err(self.timed_out(flight.kind, deadline)),
+        }
+        flight.sent = true;
+        Ok(flight)
+    }
+
+    /// Enters a request that is to be sent.
+    fn enter(
+        &self,
+        version: ProtocolVersion,
+        request: &ClientRequest,
+        options: &CallOptions,
+        deadline: Deadline,
+        changes: Option<Arc<Listener>>,
+    ) -> Result<(Flight, Out), Error> {
         let shared = self.shared();
         let id = shared.next_id();
         // A legacy server was told who asks, and for what, when the session began.
@@ -100,22 +123,21 @@ impl Connection {
         let outgoing = encode_request(version, request, &meta)?;
         let mut headers = Vec::new();
         if shared.link().http().is_some() {
-            let mirrored = mirrored_headers(version, request);
-            headers.extend(
-                mirrored
-                    .into_iter()
-                    .map(|(name, value)| (name.to_owned(), value.into_owned())),
-            );
+            for (name, value) in mirrored_headers(version, request) {
+                headers.push(mirrored(shared, name, &value)?);
+            }
             if let ClientRequest::CallTool(call) = request
                 && version.era() == Era::Modern
             {
                 let listed = self.listed();
                 let params = listed.mirrored.get(&call.name);
-                headers.extend(
-                    params
-                        .map(|it| it.headers_of(&call.arguments))
-                        .unwrap_or_default(),
-                );
+                for (name, value) in params
+                    .map(|it| it.headers_of(&call.arguments))
+                    .into_iter()
+                    .flatten()
+                {
+                    headers.push(mirrored(shared, &name, &value)?);
+                }
             }
         }
         let claim = shared.link().http().is_none().then(Claim::default);
@@ -131,7 +153,7 @@ impl Connection {
                 task: None,
             },
         )?;
-        let mut flight = Flight {
+        let flight = Flight {
             shared: Arc::clone(shared),
             id,
             kind: outgoing.kind,
@@ -148,12 +170,7 @@ impl Connection {
             until: deadline.at,
             opens: matches!(request, ClientRequest::Initialize(_)),
         };
-        match timeout_at(deadline.at, shared.link().send(shared, out)).await {
-            Ok(sent) => sent?,
-            Err(_) => return Err(self.timed_out(flight.kind, deadline)),
-        }
-        flight.sent = true;
-        Ok(flight)
+        Ok((flight, out))
     }
 
     pub(crate) fn timed_out(&self, kind: Method, deadline: Deadline) -> Error {
@@ -191,10 +208,50 @@ impl Connection {
         options: &CallOptions,
         deadline: Deadline,
     ) -> Result<Answered, Error> {
-        let flight = self
-            .start(version, request, options, deadline, None)
-            .await?;
+        let flight = match self.shared().link() {
+            Link::Http(link) => {
+                let (mut flight, out) = self.enter(version, request, options, deadline, None)?;
+                flight.sent = true;
+                self.exchange(link, &flight, out, deadline).await?;
+                flight
+            }
+            Link::Duplex(_) => {
+                let start = self.start(version, request, options, deadline, None);
+                start.await?
+            }
+        };
         self.finish(flight, deadline).await
+    }
+
+    /// Sends a request over HTTP and has its answer delivered: here, or by a task if it is a stream, which is read
+    /// whether or not the caller waits.
+    async fn exchange(
+        &self,
+        link: &Arc<HttpLink>,
+        flight: &Flight,
+        out: Out,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let (shared, id) = (self.shared(), flight.id);
+        let (part, registration) = AbortHandle::new_pair();
+        shared.carried_by(id, Carrier::Part(part));
+        let begun = Abortable::new(link.begin(shared, out, None), registration);
+        match timeout_at(deadline.at, begun).await {
+            // It was given up, and the flight knows why.
+            Ok(Err(Aborted) | Ok(Ok(None))) => {}
+            Ok(Ok(Ok(Some(stream)))) => {
+                let (link, carrier) = (Arc::clone(link), Arc::clone(shared));
+                let task = tokio::spawn(async move {
+                    if let Err(error) = link.follow(&carrier, stream).await {
+                        carrier.fail(id, error);
+                    }
+                });
+                shared.carried_by(id, Carrier::Task(task.abort_handle()));
+            }
+            Ok(Ok(Err(error))) => shared.fail(id, error),
+            Err(_) => return Err(self.timed_out(flight.kind, deadline)),
+        }
+        Ok(())
     }
 
     pub(crate) fn deadline(&self, options: &CallOptions) -> Deadline {

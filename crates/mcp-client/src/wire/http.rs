@@ -25,6 +25,8 @@ use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// Most replies that are being sent at once.
 const REPLYING: usize = 16;
@@ -39,6 +41,14 @@ const MAX_SESSION_ID: usize = 4096;
 
 /// Opens another session in place of the one that the server has forgotten.
 pub(crate) type Lost = Arc<dyn Fn(HeaderValue) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// An answer that comes as a stream of events.
+pub(crate) struct Stream {
+    body: BodyStream,
+    /// The request that it answers.
+    id: i64,
+    version: ProtocolVersion,
+}
 
 /// One endpoint.
 pub(crate) struct HttpLink {
@@ -111,10 +121,9 @@ impl HttpLink {
             return;
         };
         self.forget_session();
-        let mut headers = HeaderMap::new();
-        headers.insert(SESSION, session);
+        let headers = [(SESSION, session)];
         let until = Instant::now() + shared.bounds.close_patience;
-        let sent = self.open(shared, Method::DELETE, &headers, Bytes::new(), until);
+        let sent = self.open(shared, Method::DELETE, &headers, Bytes::new(), Some(until));
         if let Err(error) = sent.await {
             tracing::debug!(%error, "the session was not given back");
         }
@@ -122,36 +131,40 @@ impl HttpLink {
 
     /// Sends a message; what answers it is delivered.
     pub(crate) async fn exchange(&self, shared: &Arc<Shared>, out: Out) -> Result<(), Error> {
+        let until = Some(out.until);
+        match self.begin(shared, out, until).await? {
+            Some(stream) => self.follow(shared, stream).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a message. What answers it is delivered, unless that is a stream. Without `until` the caller bounds the time.
+    pub(crate) async fn begin(
+        &self,
+        shared: &Arc<Shared>,
+        out: Out,
+        until: Option<Instant>,
+    ) -> Result<Option<Stream>, Error> {
         let version = shared.version();
         let session = match out.opens {
             true => None,
             false => self.session().filter(|_| version.era() == Era::Legacy),
         };
-        let mut headers = HeaderMap::new();
-        for (name, value) in &out.headers {
-            let name = HeaderName::try_from(name.as_str());
-            let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value.as_str())) else {
-                return Err(Error::not_sent(format!(
-                    "`{name}` cannot be a header",
-                    name = shared.quoted(value.as_bytes())
-                )));
-            };
-            headers.insert(name, value);
-        }
-        if !out.opens && out.headers.is_empty() && ProtocolVersion::V2025_06_18 <= version {
-            headers.insert(VERSION, HeaderValue::from_static(version.as_str()));
+        let mut headers = out.headers;
+        if !out.opens && headers.is_empty() && ProtocolVersion::V2025_06_18 <= version {
+            headers.push((VERSION, HeaderValue::from_static(version.as_str())));
         }
         if let Some(session) = &session {
-            headers.insert(SESSION, session.clone());
+            headers.push((SESSION, session.clone()));
         }
         let body = written(&out.message);
         let opened = self
-            .open(shared, Method::POST, &headers, body.clone(), out.until)
+            .open(shared, Method::POST, &headers, body.clone(), until)
             .await;
         let response = match opened {
             Err(Error::Http(error)) if may_be_sent_again(&error, &out.message) => {
                 tracing::debug!(%error, "a message is sent again");
-                self.open(shared, Method::POST, &headers, body, out.until)
+                self.open(shared, Method::POST, &headers, body, until)
                     .await?
             }
             opened => opened?,
@@ -169,7 +182,7 @@ impl HttpLink {
         }
         let Some(id) = out.id else {
             return match status.is_success() {
-                true => Ok(()),
+                true => Ok(None),
                 false => Err(complaint(shared, status, response).await),
             };
         };
@@ -181,7 +194,8 @@ impl HttpLink {
             return Err(Error::Protocol(text));
         }
         if is_stream(response.headers()) && status.is_success() {
-            return self.follow(shared, response.into_body(), id, version).await;
+            let body = response.into_body();
+            return Ok(Some(Stream { body, id, version }));
         }
         let is_json = is_json(response.headers());
         let later = retry_after(shared, &response);
@@ -191,7 +205,7 @@ impl HttpLink {
         };
         let told = deliver_body(shared, &body, id);
         match told {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(None),
             Err(_) if !status.is_success() => Err(Error::Status {
                 status: status.as_u16(),
                 body: shared.quoted(&body) + &later,
@@ -216,14 +230,13 @@ impl HttpLink {
         Ok(())
     }
 
-    /// Reads a stream of events until the request `id` is answered; resumes it if it ends before.
-    async fn follow(
-        &self,
-        shared: &Arc<Shared>,
-        mut body: BodyStream,
-        id: i64,
-        version: ProtocolVersion,
-    ) -> Result<(), Error> {
+    /// Reads a stream of events until its request is answered; resumes it if it ends before.
+    pub(crate) async fn follow(&self, shared: &Arc<Shared>, stream: Stream) -> Result<(), Error> {
+        let Stream {
+            mut body,
+            id,
+            version,
+        } = stream;
         let bounds = &shared.bounds;
         let mut events = Events::new(bounds.max_message);
         let mut left = bounds.max_notifications;
@@ -274,19 +287,19 @@ impl HttpLink {
         version: ProtocolVersion,
         last: Option<&str>,
     ) -> Result<BodyStream, Error> {
-        let mut headers = HeaderMap::new();
+        let mut headers = Vec::new();
         if let Some(last) = last.and_then(|it| HeaderValue::try_from(it).ok()) {
-            headers.insert(LAST_EVENT, last);
+            headers.push((LAST_EVENT, last));
         }
         if let Some(session) = self.session() {
-            headers.insert(SESSION, session);
+            headers.push((SESSION, session));
         }
         if ProtocolVersion::V2025_06_18 <= version {
-            headers.insert(VERSION, HeaderValue::from_static(version.as_str()));
+            headers.push((VERSION, HeaderValue::from_static(version.as_str())));
         }
         let until = Instant::now() + shared.bounds.timeout;
         let response = self
-            .open(shared, Method::GET, &headers, Bytes::new(), until)
+            .open(shared, Method::GET, &headers, Bytes::new(), Some(until))
             .await?;
         match response.status() {
             StatusCode::OK if is_stream(response.headers()) => Ok(response.into_body()),
@@ -391,9 +404,9 @@ impl HttpLink {
         &self,
         shared: &Shared,
         method: Method,
-        headers: &HeaderMap,
+        headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
-        until: Instant,
+        until: Option<Instant>,
     ) -> Result<Response<BodyStream>, Error> {
         let bounds = &shared.bounds;
         let mut attempt = self.authorize.as_ref().map(|it| it.attempt());
@@ -504,8 +517,11 @@ impl HttpLink {
         }
     }
 
-    fn headers_of(&self, method: &Method, own: &HeaderMap) -> HeaderMap {
-        let mut all = self.headers.clone();
+    fn headers_of(&self, method: &Method, own: &[(HeaderName, HeaderValue)]) -> HeaderMap {
+        let mut all = HeaderMap::with_capacity(self.headers.len() + own.len() + MORE_HEADERS);
+        for (name, value) in &self.headers {
+            all.append(name.clone(), value.clone());
+        }
         let accept = match *method {
             Method::GET => "text/event-stream",
             _ => "application/json, text/event-stream",
@@ -516,9 +532,34 @@ impl HttpLink {
             all.insert(header::CONTENT_TYPE, json);
         }
         for (name, value) in own {
-            all.insert(name, value.clone());
+            all.insert(name.clone(), value.clone());
         }
         all
+    }
+}
+
+/// Headers of a request that are the same in each: `Accept`, `Content-Type`, `User-Agent`, `Host`.
+const MORE_HEADERS: usize = 4;
+
+/// The header that repeats a part of a request.
+pub(crate) fn mirrored(
+    shared: &Shared,
+    name: &str,
+    value: &str,
+) -> Result<(HeaderName, HeaderValue), Error> {
+    let known = match name {
+        "MCP-Protocol-Version" => Some(VERSION),
+        "Mcp-Method" => Some(METHOD),
+        "Mcp-Name" => Some(NAME),
+        _ => None,
+    };
+    let header = known.map_or_else(|| HeaderName::try_from(name), Ok);
+    match (header, HeaderValue::try_from(value)) {
+        (Ok(name), Ok(value)) => Ok((name, value)),
+        _ => Err(Error::not_sent(format!(
+            "`{name}` cannot be a header",
+            name = shared.quoted(value.as_bytes())
+        ))),
     }
 }
 

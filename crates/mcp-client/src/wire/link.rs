@@ -1,7 +1,13 @@
 //! The way out: messages on a duplex connection, or HTTP requests of their own.
 
-use crate::{Bounds, Error, wire::child::ChildHandle, wire::http::HttpLink, wire::shared::Shared};
+use crate::{
+    Bounds, Error,
+    wire::child::ChildHandle,
+    wire::http::HttpLink,
+    wire::shared::{Carrier, Shared},
+};
 use bytes::{Bytes, BytesMut};
+use http::{HeaderName, HeaderValue};
 use jsonrpc_core::{Message, encode};
 use std::{
     fmt,
@@ -146,7 +152,7 @@ pub(crate) struct Out {
     /// On a duplex connection, the right to write a request.
     pub(crate) claim: Option<Claim>,
     /// Headers for HTTP alone.
-    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) until: Instant,
     /// True if it opens a legacy session.
     pub(crate) opens: bool,
@@ -225,7 +231,7 @@ impl Link {
                                 carrier.fail(id, error);
                             }
                         });
-                        shared.carried_by(id, task.abort_handle());
+                        shared.carried_by(id, Carrier::Task(task.abort_handle()));
                         Ok(())
                     }
                     None => link.exchange(&carrier, out).await,
@@ -315,8 +321,16 @@ impl Link {
     }
 }
 
+/// Bytes of a request beside its method and its parameters.
+const ROOM: usize = 96;
+
 pub(crate) fn written(message: &Message) -> Bytes {
-    let mut out = BytesMut::new();
+    let mut out = match message {
+        Message::Request(it) => {
+            BytesMut::with_capacity(ROOM + it.method.len() + it.params.as_bytes().len())
+        }
+        _ => BytesMut::new(),
+    };
     encode(message, &mut out);
     out.freeze()
 }

@@ -9,7 +9,7 @@ use crate::{
     wire::sse::Events,
 };
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::Method;
 use http_client::BodyStream;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, Error> {
     let until = Instant::now() + shared.bounds.timeout;
     let response = link
-        .open(shared, Method::GET, &HeaderMap::new(), Bytes::new(), until)
+        .open(shared, Method::GET, &[], Bytes::new(), Some(until))
         .await?;
     let status = response.status().as_u16();
     if !response.status().is_success() || !is_stream(response.headers()) {
@@ -53,9 +53,8 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
                     continue;
                 };
                 let until = Instant::now() + shared.bounds.timeout;
-                let headers = HeaderMap::new();
                 let sent = poster
-                    .open(&shared, Method::POST, &headers, message, until)
+                    .open(&shared, Method::POST, &[], message, Some(until))
                     .await;
                 let failed = match sent {
                     Ok(response) if response.status().is_success() => continue,

@@ -72,7 +72,24 @@ pub(crate) struct Open {
     pub(crate) progress: Option<Progress>,
     pub(crate) changes: Option<Arc<Listener>>,
     pub(crate) notifications: u64,
-    pub(crate) task: Option<AbortHandle>,
+    pub(crate) task: Option<Carrier>,
+}
+
+/// Handle of what carries out a request, by which it is given up.
+pub(crate) enum Carrier {
+    /// A task.
+    Task(AbortHandle),
+    /// A part of the future that waits for the answer.
+    Part(futures_util::future::AbortHandle),
+}
+
+impl Carrier {
+    fn abort(&self) {
+        match self {
+            Self::Task(task) => task.abort(),
+            Self::Part(part) => part.abort(),
+        }
+    }
 }
 
 /// Destination of the changes that a subscription is about.
@@ -224,8 +241,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Ties a task to a request; it ends with it.
-    pub(crate) fn carried_by(&self, id: i64, task: AbortHandle) {
+    /// Ties what carries out a request to it; it ends with it.
+    pub(crate) fn carried_by(&self, id: i64, task: Carrier) {
         match self.state().open.get_mut(&id) {
             Some(open) => open.task = Some(task),
             None => task.abort(),
