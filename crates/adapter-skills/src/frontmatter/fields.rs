@@ -83,7 +83,7 @@ impl Fields<'_, '_> {
         let unknown = unknown.filter(|key| elsewhere(key).is_none());
         let mut is_misspelt = false;
         for key in unknown.cloned().collect::<Vec<_>>() {
-            match nearest(&key, known) {
+            match meant(&key, known, governing) {
                 Some(meant) if governing.contains(&meant) => {
                     is_misspelt = true;
                     self.complain(&key, format!("`{meant}`"), MISSPELT);
@@ -255,6 +255,25 @@ impl Fields<'_, '_> {
             }
         }
     }
+}
+
+/// The known key that is probably meant by `key`: one that is spelt nearly alike, or one that governs and has all words of
+/// it, such as `cooldown_seconds` for `cooldown` and for `cooldown_minutes`.
+fn meant(key: &str, known: &[&'static str], governing: &[&'static str]) -> Option<&'static str> {
+    let mut with_its_words = governing.iter().copied().filter(|it| has_words_of(it, key));
+    nearest(key, known).or_else(|| with_its_words.next())
+}
+
+/// Units at the end of a key, which another unit may stand for.
+const UNITS: [&str; 6] = ["ms", "milliseconds", "seconds", "minutes", "hours", "days"];
+
+fn has_words_of(known: &str, key: &str) -> bool {
+    let key = key.to_lowercase().replace('-', "_");
+    let mut words = key
+        .split('_')
+        .filter(|word| !UNITS.contains(word))
+        .peekable();
+    words.peek().is_some() && words.all(|word| known.split('_').any(|it| it == word))
 }
 
 fn boolean_of(value: &Value) -> Option<bool> {

@@ -198,6 +198,29 @@ fn place_of(key: &str) -> Option<String> {
         .then(|| format!("under `owlclaw.constraints`, as `owlclaw.constraints.{key}`"))
 }
 
+/// The same of a key outside of the block that is spelt nearly like one that governs, or has the block's name before it:
+/// `requires-confirmation`, `owlclaw.requires_confirmation`, `owlclaw_risk_level`.
+fn place_of_nearly(key: &str) -> Option<String> {
+    let lower = key.to_lowercase();
+    let rest = lower.strip_prefix("owlclaw").unwrap_or(&lower);
+    let rest = match rest.strip_prefix(['.', '_', '-', '/', ':']) {
+        Some(rest) if rest.len() < lower.len() => rest,
+        _ => &lower,
+    };
+    let rest = rest.strip_prefix("constraints.").unwrap_or(rest);
+    let meant = nearest(rest, &GOVERNING).or_else(|| nearest(rest, &CONSTRAINTS));
+    // Prerequisites have a place at the top as well.
+    let meant = meant.filter(|it| *it != "prerequisites" || rest.len() < lower.len());
+    meant.and_then(place_of)
+}
+
+/// True if a text, or a text in a list, has the name of a key that governs.
+fn names_a_rule(value: &Value) -> bool {
+    let text = value.to_string().to_lowercase().replace('-', "_");
+    let mut rules = GOVERNING.iter().chain(&CONSTRAINTS);
+    rules.any(|rule| text.contains(rule))
+}
+
 /// The same, also for the words of the configuration.
 fn place_of_rule(key: &str) -> Option<String> {
     let rules = OF_THE_CONFIGURATION.iter();
@@ -242,7 +265,8 @@ fn look_at_top(top: &mut Fields<'_, '_>) {
             .or(nearest(key, &CONSTRAINTS))
             .is_some()
     };
-    if keys.any(|key| place_of_rule(key).is_some() || is_nearly_one(key)) {
+    let is_text_of_rules = metadata.is_some_and(|it| !it.is_object() && names_a_rule(it));
+    if is_text_of_rules || keys.any(|key| place_of_rule(key).is_some() || is_nearly_one(key)) {
         top.complain("metadata.owlclaw", "`owlclaw`, beside `metadata`", HELD);
     }
     top.none_empty(&["prerequisites"]);
@@ -250,9 +274,12 @@ fn look_at_top(top: &mut Fields<'_, '_>) {
     // What others write there is theirs, unless it has the name of a rule.
     let misplaced = metadata.into_iter().flat_map(Map::keys);
     let misplaced = misplaced.filter(|key| *key != "prerequisites");
-    let misplaced: Vec<_> = misplaced
-        .filter_map(|key| Some((format!("metadata.{key}"), place_of(key)?)))
-        .collect();
+    let misplaced =
+        misplaced.filter_map(|key| Some((format!("metadata.{key}"), place_of_nearly(key)?)));
+    let at_top = top.map.keys().filter(|key| *key != "prerequisites");
+    let at_top = at_top.filter(|key| place_of(key).is_none());
+    let at_top = at_top.filter_map(|key| Some((key.clone(), place_of_nearly(key)?)));
+    let misplaced: Vec<_> = misplaced.chain(at_top).collect();
     for (key, place) in misplaced {
         top.complain(&key, place, HELD);
     }

@@ -423,6 +423,118 @@ fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
 }
 
 #[test]
+fn rules_in_another_spelling_or_place_hold_the_tool_back() {
+    for (text, field, expected) in [
+        (
+            "requires-confirmation: true",
+            "requires-confirmation",
+            "owlclaw.requires_confirmation",
+        ),
+        (
+            "requiresConfirmation: true",
+            "requiresConfirmation",
+            "owlclaw.requires_confirmation",
+        ),
+        (
+            "max-daily-call: 1",
+            "max-daily-call",
+            "owlclaw.constraints.max_daily_calls",
+        ),
+        (
+            "owlclaw.requires_confirmation: true",
+            "owlclaw.requires_confirmation",
+            "owlclaw.requires_confirmation",
+        ),
+        (
+            "Owlclaw.constraints.max_daily_calls: 1",
+            "Owlclaw.constraints.max_daily_calls",
+            "owlclaw.constraints.max_daily_calls",
+        ),
+        (
+            "owlclaw_risk_level: high",
+            "owlclaw_risk_level",
+            "owlclaw.risk_level",
+        ),
+        (
+            "metadata: {owlclaw.requires_confirmation: true}",
+            "metadata.owlclaw.requires_confirmation",
+            "owlclaw.requires_confirmation",
+        ),
+        (
+            "metadata: {owlclaw-requires-confirmation: 'true'}",
+            "metadata.owlclaw-requires-confirmation",
+            "owlclaw.requires_confirmation",
+        ),
+        (
+            "metadata: {requiresConfirmation: true}",
+            "metadata.requiresConfirmation",
+            "owlclaw.requires_confirmation",
+        ),
+        (
+            "metadata: {owlclaw: 'requires_confirmation: true'}",
+            "metadata.owlclaw",
+            "`owlclaw`, beside `metadata`",
+        ),
+        (
+            "metadata: {owlclaw: [risk-level high]}",
+            "metadata.owlclaw",
+            "`owlclaw`, beside `metadata`",
+        ),
+        (
+            "owlclaw: {constraints: {cooldown: 3600}}",
+            "owlclaw.constraints.cooldown",
+            "`cooldown_seconds`",
+        ),
+        (
+            "owlclaw: {constraints: {cooldown_minutes: 60}}",
+            "owlclaw.constraints.cooldown_minutes",
+            "`cooldown_seconds`",
+        ),
+        (
+            "owlclaw: {constraints: {cost: 3}}",
+            "owlclaw.constraints.cost",
+            "`estimated_cost`",
+        ),
+        (
+            "owlclaw: {constraints: {max_calls: 3}}",
+            "owlclaw.constraints.max_calls",
+            "`max_daily_calls`",
+        ),
+        (
+            "owlclaw: {timeout: 3}",
+            "owlclaw.timeout",
+            "`timeout_seconds`",
+        ),
+        (
+            "owlclaw: {weight: 0}",
+            "owlclaw.weight",
+            "`migration_weight`",
+        ),
+    ] {
+        let (_, complaints) = Frontmatter::parse(&with(text)).unwrap();
+        let [complaint] = complaints.as_slice() else {
+            panic!("{text}: {complaints:?}")
+        };
+        assert!(complaint.holds(), "{text}");
+        assert_eq!(complaint.field, field, "{text}");
+        assert!(complaint.expected.contains(expected), "{text}: {complaint}");
+        // A key with dots is looked for as a path, which leads nowhere.
+        assert!(
+            complaint.line.is_some() || field.to_lowercase().contains("owlclaw."),
+            "{text}"
+        );
+    }
+    for known in [
+        "allowed-tools: none\ncompatibility: any",
+        "metadata: {owlclaw: hello, version: 1.0, author: x, short-description: y}",
+    ] {
+        let (_, complaints) = Frontmatter::parse(&with(known)).unwrap();
+        let held: Vec<_> = complaints.iter().filter(|it| it.holds()).collect();
+        assert!(held.is_empty(), "{known}: {held:?}");
+    }
+}
+
+#[test]
 fn an_unknown_key_of_the_block_is_told() {
     let (_, complaints) = parse(&with("owlclaw: {needs_approval: true}"));
     let [complaint] = complaints.as_slice() else {
