@@ -629,6 +629,46 @@ fn changes_of_an_archive_are_found() {
 }
 
 #[test]
+fn a_hold_that_is_gone_or_changed_without_a_note_is_found() {
+    let fixture = Fixture::new();
+    fixture.archive_all(fixture.days_ago(2));
+    let mut holds = Holds::open(&fixture.path()).unwrap();
+    let of = |principal: &str| HoldFilter {
+        principal: Some(principal.to_owned()),
+        since_us: Some(7),
+        ..HoldFilter::default()
+    };
+    let first = holds.set(&of("anna"), "ana", "case 7", 5).unwrap();
+    holds.set(&of("bert"), "ana", "case 8", 6).unwrap();
+    holds.lift(first, "ana", "closed", 7).unwrap().unwrap();
+    let found = |change: &str| {
+        let connection = Connection::open(fixture.path()).unwrap();
+        connection.execute_batch(change).unwrap();
+        fixture.verify().first_wrong.map(|it| it.what)
+    };
+    let differs = Some(Fault::TableDiffers {
+        table: "legal_hold",
+    });
+    let undone = "INSERT INTO legal_hold SELECT 2, 'bert', NULL, 7, NULL, 'ana', 'case 8', 6;";
+    // Before a server has put it on record and afterwards.
+    for is_said in [false, true] {
+        if is_said {
+            fixture.write(|_| until_said(&fixture));
+        }
+        assert_eq!(found(""), None, "{is_said}");
+        for change in [
+            "DELETE FROM legal_hold;",
+            "UPDATE legal_hold SET principal = 'x';",
+            "UPDATE legal_hold SET since_us = 8;",
+            "UPDATE legal_hold SET number = 1;",
+        ] {
+            assert_eq!(found(change), differs, "{is_said} {change}");
+            assert_eq!(found(&format!("DELETE FROM legal_hold; {undone}")), None);
+        }
+    }
+}
+
+#[test]
 fn an_archive_of_another_ledger_is_left_as_it_is() {
     let (one, other) = (Fixture::new(), Fixture::new());
     one.archive_all(one.days_ago(2));

@@ -16,6 +16,7 @@ pub(crate) mod segment;
 mod take_out;
 mod write;
 
+pub(crate) use self::hold::all as all_holds;
 pub use self::hold::{Hold, HoldFilter, Holds};
 use crate::{
     checkpoint::SigningKey,

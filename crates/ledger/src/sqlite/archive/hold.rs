@@ -219,7 +219,8 @@ fn keeps(segment: &Connection, of: &HoldFilter) -> rusqlite::Result<bool> {
         .map(|found| found.is_some())
 }
 
-fn all(connection: &Connection) -> rusqlite::Result<Vec<Hold>> {
+/// The holds in force, the oldest first.
+pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<Hold>> {
     let mut select = connection.prepare_cached(
         "SELECT number, principal, capability, since_us, until_us, set_by, reason, set_us
          FROM legal_hold ORDER BY number",

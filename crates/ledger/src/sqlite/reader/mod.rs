@@ -1,6 +1,7 @@
 //! Reading a ledger in a `SQLite` file.
 
 mod calls;
+mod holds;
 mod notes;
 mod scan;
 mod segments;
@@ -452,6 +453,7 @@ impl ReadLedger for LedgerReader {
         }
         let differing = sums::differing(&mut self.connection, self.has_archive)?;
         match (differing, self.has_archive) {
+            (None, true) if self.holds_differ()? => Ok(Some("legal_hold")),
             (None, true) => self.differing_archive(),
             (differing, _) => Ok(differing),
         }

@@ -1,0 +1,88 @@
+//! Legal holds, compared with the notes that say what became of each.
+
+use super::LedgerReader;
+use crate::{
+    query::{Cursor, NoteFilter, QueryError, ReadLedger},
+    record::note::NoteKind,
+    sqlite::archive::{Hold, HoldFilter, all_holds},
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Number of attempts to compare what a process beside may have changed meanwhile.
+const MAX_ATTEMPTS: usize = 3;
+
+/// Notes that are read at once.
+const PAGE: usize = 256;
+
+impl LedgerReader {
+    /// True if the holds in force are others than the notes say, those included that no server has put on record yet.
+    pub(super) fn holds_differ(&mut self) -> Result<bool, QueryError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let ((holds, unsaid), view) = self.look(|snapshot| {
+                let mut select = snapshot
+                    .prepare_cached("SELECT detail FROM main.unsaid_note ORDER BY number")?;
+                let unsaid = select.query_map([], |row| row.get(0))?;
+                let unsaid = unsaid.collect::<Result<Vec<String>, _>>()?;
+                Ok((all_holds(snapshot)?, unsaid))
+            })?;
+            // What is on record by now as well is taken twice, which changes nothing.
+            let mut details = self.retention_notes()?;
+            details.extend(unsaid);
+            let mut expected = BTreeMap::new();
+            details.iter().for_each(|it| take(it, &mut expected));
+            // The note of a hold may have been deleted with its segment.
+            let has_gaps = view.listed.iter().any(|it| it.is_deleted);
+            if agree(&holds, expected, has_gaps) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Details of the notes about segments and holds, in the order of their entries.
+    fn retention_notes(&mut self) -> Result<Vec<String>, QueryError> {
+        let kind = NoteKind::RETENTION;
+        let (mut all, mut before) = (Vec::new(), None::<Cursor>);
+        loop {
+            let filter = NoteFilter {
+                kind: Some(kind.as_str()),
+                before,
+                ..NoteFilter::default()
+            };
+            let page = self.notes(PAGE, filter)?;
+            let Some(last) = page.last() else { break };
+            before = Some(last.cursor());
+            all.extend(page);
+        }
+        all.sort_by_key(|it| it.sequence);
+        Ok(all.into_iter().map(|it| it.noted.detail.text).collect())
+    }
+}
+
+/// Takes over what one note says.
+fn take(detail: &str, expected: &mut BTreeMap<u64, HoldFilter>) {
+    let detail = serde_json::from_str::<Value>(detail).unwrap_or_default();
+    if let Some(number) = detail["hold_set"].as_u64() {
+        let text = |name: &str| detail[name].as_str().map(str::to_owned);
+        let of = HoldFilter {
+            principal: text("client"),
+            capability: text("capability"),
+            since_us: detail["since_us"].as_u64(),
+            until_us: detail["until_us"].as_u64(),
+        };
+        expected.insert(number, of);
+    } else if let Some(number) = detail["hold_lifted"].as_u64() {
+        expected.remove(&number);
+    }
+}
+
+fn agree(holds: &[Hold], mut expected: BTreeMap<u64, HoldFilter>, has_gaps: bool) -> bool {
+    let are_known = holds
+        .iter()
+        .all(|hold| match expected.remove(&hold.number) {
+            Some(of) => of == hold.of,
+            None => has_gaps,
+        });
+    are_known && expected.is_empty()
+}
