@@ -28,6 +28,7 @@ use sqlite_file::{FileIdentity, FileLock};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 use uuid::Uuid;
 
@@ -40,6 +41,9 @@ const MAX_UNINDEXED: u64 = 65_536;
 
 /// The fewest entries that are indexed at one go when there are too many.
 const MIN_CATCH_UP: u64 = 2048;
+
+/// Interval at which the end of a ledger that entries come to all the time is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Entries that are indexed in one transaction when a ledger is opened.
 const MAX_OPEN_ENTRIES: u64 = 100_000;
@@ -72,6 +76,10 @@ struct Open {
     synchronous: bool,
     /// The file that is written to, whatever its path names by now.
     file: FileIdentity,
+    /// Number that changes when another connection commits.
+    version: i64,
+    /// Time of the last look at it.
+    looked: Instant,
 }
 
 /// Another program has changed the ledger.
@@ -134,7 +142,12 @@ impl SqliteLedger {
 
     fn store(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         let open = match &mut self.connection {
-            Some(open) if FileIdentity::of(&self.path) == Some(open.file) => open,
+            Some(open) if FileIdentity::of(&self.path) == Some(open.file) => {
+                if LOOK_EVERY <= open.looked.elapsed() {
+                    open.expect_end(self.tail)?;
+                }
+                open
+            }
             Some(_) => return Err(StoreError(Box::new(TakenAwayError))),
             empty => {
                 let open = Open::at(&self.path, self.durability)
@@ -189,11 +202,26 @@ impl Open {
         let synchronous = durability == Durability::Strict;
         let connection = open_to_append(path, synchronous_name(synchronous))?;
         let file = FileIdentity::of(path).ok_or_else(|| OpenError::Missing(path.to_owned()))?;
+        let version = data_version(&connection).map_err(|error| explain(path, error))?;
         Ok(Self {
             connection,
             synchronous,
             file,
+            version,
+            looked: Instant::now(),
         })
+    }
+
+    /// Fails if another program has written to the file and the ledger does not end with `tail` any more. Approvals, holds and
+    /// the archive are written beside a server, and change no end.
+    fn expect_end(&mut self, tail: Tail) -> Result<(), StoreError> {
+        self.looked = Instant::now();
+        let version = data_version(&self.connection).map_err(database)?;
+        if version != self.version && tail_of(&self.connection).map_err(database)? != tail {
+            return Err(StoreError(Box::new(ChangedError)));
+        }
+        self.version = version;
+        Ok(())
     }
 
     /// Outcomes of the group, if it has been stored.
@@ -327,7 +355,13 @@ impl LedgerStore for SqliteLedger {
     async fn tidy(&mut self, now_us: u64) -> Result<bool, StoreError> {
         // Looked after every second while nothing comes, so that it is known by then.
         let open = match &mut self.connection {
-            Some(open) if FileIdentity::of(&self.path) == Some(open.file) => open,
+            Some(open) if FileIdentity::of(&self.path) == Some(open.file) => {
+                if let Err(error) = open.expect_end(self.tail) {
+                    self.connection = None;
+                    return Err(error);
+                }
+                open
+            }
             Some(_) => {
                 self.connection = None;
                 return Err(StoreError(Box::new(TakenAwayError)));
@@ -375,6 +409,11 @@ fn reopened(
         true => Ok((open, tail)),
         false => Err(StoreError(Box::new(ChangedError))),
     }
+}
+
+fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
+    let mut select = connection.prepare_cached("PRAGMA data_version")?;
+    select.query_row([], |row| row.get(0))
 }
 
 fn synchronous_name(synchronous: bool) -> &'static str {

@@ -62,6 +62,58 @@ fn stored_groups(store: &SqliteLedger) -> i64 {
 }
 
 #[tokio::test]
+async fn a_ledger_that_another_program_shortens_is_not_written_on() {
+    for (change, is_other_end) in [
+        ("DELETE FROM entry_group WHERE first_sequence = 5", true),
+        (
+            "UPDATE entry_group SET hash = zeroblob(32) WHERE first_sequence = 5",
+            true,
+        ),
+        (
+            "INSERT INTO entry_group SELECT 7, count, hash, body, id FROM entry_group LIMIT 1",
+            true,
+        ),
+        ("DELETE FROM operation_outcome", false),
+        (
+            "INSERT INTO unsaid_note VALUES (1, 1, 'retention', 'ana', 'x', '{}')",
+            false,
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ledger.sqlite");
+        let mut store = SqliteLedger::open(&path, Durability::Strict).unwrap();
+        for number in 1..4 {
+            append(&mut store, &body(number)).await.unwrap();
+        }
+        let other = Connection::open(&path).unwrap();
+        other
+            .execute("INSERT INTO operation_outcome VALUES (x'00', x'00')", [])
+            .unwrap();
+        store.tidy(1).await.unwrap();
+        let expected = if is_other_end {
+            "changed by another program"
+        } else {
+            ""
+        };
+        let said = |result: Result<(), StoreError>| {
+            let error = result.err();
+            let source = error.as_ref().and_then(|it| std::error::Error::source(it));
+            source.map(ToString::to_string).unwrap_or_default()
+        };
+        other.execute(change, []).unwrap();
+        if let Some(open) = &mut store.connection {
+            open.looked = Instant::now().checked_sub(LOOK_EVERY).unwrap();
+        }
+        let appended = said(append(&mut store, &body(5)).await.map(drop));
+        assert!(appended.contains(expected), "{change}: {appended}");
+        assert_eq!(appended.is_empty(), !is_other_end, "{change}: {appended}");
+        // Nor is it opened again.
+        let tidied = said(store.tidy(2).await.map(drop));
+        assert_eq!(tidied.is_empty(), !is_other_end, "{change}: {tidied}");
+    }
+}
+
+#[tokio::test]
 async fn a_group_stored_in_spite_of_an_error_is_not_stored_twice() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.sqlite");
