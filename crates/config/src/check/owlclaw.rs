@@ -14,6 +14,8 @@ use crate::{Loaded, reading};
 
 /// The variable that names the file, for OwlClaw as for this program.
 const VARIABLE: &str = "OWLCLAW_CONFIG";
+/// Sections that are read here.
+const SECTIONS: [&str; 2] = ["skills", "governance"];
 /// Name of the file, beside the application.
 const FILE: &str = "owlclaw.yaml";
 
@@ -88,6 +90,14 @@ fn take(
     origins: &Origins,
     problems: &mut Vec<Problem>,
 ) {
+    for (node, path, known) in [
+        (Some(&document.root), "", &SECTIONS[..]),
+        (below(&document.root, "skills"), "skills", &["entries"][..]),
+    ] {
+        if let Some(node) = node {
+            misnamed(document, node, path, known, problems);
+        }
+    }
     let mut unfit = |node: &Node, key: &str, expected: &str| {
         let found = node.value.describe();
         let message = format!("`{key}` must be {expected}, found {found}");
@@ -111,7 +121,11 @@ fn take(
         let place = |node: &Node| format!("{}: {key}", document.origin(node.at));
         let enabled = match &entry.value {
             Value::Mapping(_) => below(entry, "enabled"),
-            Value::Nothing => None,
+            // What it was to say is not known.
+            Value::Nothing => {
+                unfit(entry, &key, "true, false or a table");
+                None
+            }
             _ => Some(entry),
         };
         if let Some(enabled) = enabled {
@@ -152,6 +166,46 @@ fn take(
     }
     if let Some(governance) = below(&document.root, "governance") {
         limits(document, governance, "governance", origins, problems);
+    }
+}
+
+/// Complains about keys that were probably meant to be one of `known`, in another spelling or joined by dots, or that have
+/// one below them in the wrong place: what they switch off would be on offer.
+fn misnamed(
+    document: &Document<'_>,
+    node: &Node,
+    path: &str,
+    known: &[&'static str],
+    problems: &mut Vec<Problem>,
+) {
+    let Value::Mapping(members) = &node.value else {
+        return;
+    };
+    for (key, member) in members {
+        let name = key.name.as_str();
+        if known.contains(&name) {
+            continue;
+        }
+        let first = name.split('.').next().unwrap_or(name);
+        let meant = match known.contains(&first) {
+            true => Some(first),
+            false => nearest(first, known.iter().copied()),
+        };
+        let beneath =
+            (name == "owlclaw").then(|| known.iter().find(|it| below(member, it).is_some()));
+        let message = match (meant, beneath.flatten()) {
+            (_, Some(inner)) => format!("`{}` must stand at the top", child(name, inner)),
+            (Some(meant), None) if name.contains('.') => {
+                let path = child(path, name);
+                format!("`{path}` must be written as sections below `{meant}`, without dots")
+            }
+            (Some(meant), None) => {
+                let (path, meant) = (child(path, name), child(path, meant));
+                format!("`{path}` must be called `{meant}`")
+            }
+            (None, None) => continue,
+        };
+        problems.push(Problem::error(document.origin(key.at), message));
     }
 }
 
@@ -326,6 +380,35 @@ mod tests {
             ("app:app", "owlclaw.yaml"),
         ] {
             assert_eq!(beside(app), Path::new(expected), "{app}");
+        }
+    }
+
+    #[test]
+    fn a_switch_in_another_place_or_spelling_is_an_error() {
+        for text in [
+            "skill: {entries: {pay: {enabled: false}}}",
+            "Skills: {entries: {pay: {enabled: false}}}",
+            "skills: {entry: {pay: {enabled: false}}}",
+            "skills: {Entries: {pay: {enabled: false}}}",
+            "skills: {entries.pay.enabled: false}",
+            "skills.entries.pay.enabled: false",
+            "owlclaw: {skills: {entries: {pay: {enabled: false}}}}",
+            "governence: {monthly_budget: 1}",
+            "skills: {entries: {pay: }}",
+        ] {
+            let (mut switches, mut problems) = (Switches::default(), Vec::new());
+            let document = Document::parse("owlclaw.yaml", text, &mut problems).unwrap();
+            take(&document, &mut switches, &Origins::default(), &mut problems);
+            assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+        }
+        for text in [
+            "agent: {model: x}\nmemory: {}\nsecurity: {}\ntriggers: []\nintegrations: {}",
+            "skills: {path: x, enabled: true, directories: [a]}",
+        ] {
+            let (mut switches, mut problems) = (Switches::default(), Vec::new());
+            let document = Document::parse("owlclaw.yaml", text, &mut problems).unwrap();
+            take(&document, &mut switches, &Origins::default(), &mut problems);
+            assert!(problems.is_empty(), "{text}: {problems:?}");
         }
     }
 
