@@ -212,6 +212,8 @@ impl<Q: QuotaStore> McpServer<Q> {
             discover_ttl_ms: millis(options.tools_ttl),
         };
         let subscriptions = Subscriptions::new(options.limits.subscriptions);
+        let known = Arc::downgrade(&offer);
+        subscriptions.name_resources(move |uri| known.upgrade()?.load().resources().canonical(uri));
         let engine = Engine::with_subscriptions(
             Unwrapped::new(
                 // So that everything below knows where in a trace it is.

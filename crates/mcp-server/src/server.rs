@@ -587,7 +587,8 @@ impl<Q: QuotaStore> Server<Q> {
         if !may_read || known.is_none() {
             return Err(InvocationError::Unknown.to_reader(uri, cx.version));
         }
-        match offer.resources().hear(uri).await {
+        let name = offer.resources().canonical(uri);
+        match offer.resources().hear(name.as_deref().unwrap_or(uri)).await {
             Ok(()) => Ok(ServerResult::Empty),
             Err(why) => {
                 let message = format!("invalid params: {why}");
@@ -600,6 +601,8 @@ impl<Q: QuotaStore> Server<Q> {
     /// elsewhere for a client that may not read it.
     pub(crate) async fn can_listen(&self, cx: &RequestCx, offer: &Offer, uri: &str) -> bool {
         let resources = offer.resources();
+        let name = resources.canonical(uri);
+        let uri = name.as_deref().unwrap_or(uri);
         if !resources.tells_of_changes(uri) {
             return false;
         }

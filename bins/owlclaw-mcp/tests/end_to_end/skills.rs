@@ -1,6 +1,7 @@
 //! SKILL.md files as resources: bad ones, changing ones, many.
 
 use std::{
+    collections::BTreeSet,
     fs,
     time::{Duration, SystemTime},
 };
@@ -204,6 +205,10 @@ async fn changed_skills_are_announced_on_stdio() {
         .request("resources/subscribe", uri.clone())
         .await
         .result();
+    // Another spelling of the same.
+    let spelled = "SKILL://stock/%66irst";
+    let subscribe = server.request("resources/subscribe", json!({"uri": spelled}));
+    let _ = subscribe.await.result();
 
     site.skill("stock", "second", "");
     notified(&mut server, CHANGED).await;
@@ -211,7 +216,17 @@ async fn changed_skills_are_announced_on_stdio() {
     assert_eq!(uris(&mut server, json!({})).await, both);
 
     let edited = site.skill("stock", "first", "tags: [edited]\n");
-    notified(&mut server, "notifications/resources/updated").await;
+    let mut told = BTreeSet::new();
+    while told.len() < 2 {
+        let notified = server.receive().await;
+        if notified["method"] == "notifications/resources/updated" {
+            told.insert(notified["params"]["uri"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(
+        told,
+        BTreeSet::from([spelled, "skill://stock/first"].map(str::to_owned))
+    );
     let read = server.request("resources/read", uri.clone()).await;
     assert_eq!(read.result()["contents"][0]["text"], edited);
     assert_eq!(uris(&mut server, json!({"tag": "edited"})).await, both[..1]);

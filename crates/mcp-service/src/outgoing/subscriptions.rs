@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -64,6 +64,19 @@ pub struct TooManySubscriptions {
     what: &'static str,
 }
 
+/// Reads the one name of the resource at a URI, however that is spelled.
+type Naming = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Place of the callback that names resources.
+#[derive(Default)]
+struct Names(OnceLock<Naming>);
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Names").finish_non_exhaustive()
+    }
+}
+
 /// Subscribers to changes: one list, so that an open stream costs an entry and no task.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
@@ -72,14 +85,25 @@ pub struct Subscriptions {
     state: Mutex<State>,
     /// Told when a resource is the first time or no more listened to.
     listened: watch::Sender<()>,
+    names: Names,
 }
 
 #[derive(Debug, Default)]
 struct State {
     subscribers: HashMap<u64, Subscriber>,
     per_principal: HashMap<Principal, usize>,
-    /// Number of subscriptions to each resource.
-    per_resource: HashMap<String, usize>,
+    /// Resources that are subscribed to, by their URIs as clients spell them.
+    per_resource: HashMap<String, Listened>,
+    /// Names of resources that are spelled otherwise, each with the spelling.
+    spellings: BTreeSet<(String, String)>,
+}
+
+/// A resource that is subscribed to.
+#[derive(Debug)]
+struct Listened {
+    count: usize,
+    /// Its name, if it is spelled otherwise.
+    name: Option<String>,
 }
 
 #[derive(Debug)]
@@ -98,24 +122,45 @@ struct Subscriber {
 
 impl State {
     /// Counts resources that are listened to, or are no more; true if any is so for the first or the last time.
-    fn count(&mut self, resources: &[String], is_listened: bool) -> bool {
+    fn count(&mut self, names: &Names, resources: &[String], is_listened: bool) -> bool {
         let mut is_news = false;
         for uri in resources {
             match (self.per_resource.get_mut(uri), is_listened) {
-                (Some(count), true) => *count += 1,
+                (Some(listened), true) => listened.count += 1,
                 (None, true) => {
-                    self.per_resource.insert(uri.clone(), 1);
+                    let name = names.0.get().and_then(|name| name(uri));
+                    let name = name.filter(|it| it != uri);
+                    let spelling = name.clone().map(|name| (name, uri.clone()));
+                    self.spellings.extend(spelling);
+                    let listened = Listened { count: 1, name };
+                    self.per_resource.insert(uri.clone(), listened);
                     is_news = true;
                 }
-                (Some(count), false) if 1 < *count => *count -= 1,
+                (Some(listened), false) if 1 < listened.count => listened.count -= 1,
                 (Some(_), false) => {
-                    self.per_resource.remove(uri);
+                    let gone = self.per_resource.remove(uri);
+                    if let Some(name) = gone.and_then(|it| it.name) {
+                        self.spellings.remove(&(name, uri.clone()));
+                    }
                     is_news = true;
                 }
                 (None, false) => {}
             }
         }
         is_news
+    }
+
+    /// The same change under each spelling that clients have subscribed to.
+    fn spelled(&self, change: &Change) -> Vec<Change> {
+        let Change::Resource(uri) = change else {
+            return Vec::new();
+        };
+        let first = (uri.clone(), String::new());
+        let spellings = self.spellings.range(first..);
+        let spellings = spellings.take_while(|(name, _)| name == uri);
+        spellings
+            .map(|(_, spelling)| Change::Resource(spelling.clone()))
+            .collect()
     }
 }
 
@@ -138,9 +183,21 @@ impl Subscriptions {
         self.len() == 0
     }
 
-    /// Resources that anybody listens to.
+    /// Has resources known by the name that `name` reads of their URIs, so that a client that has spelled one otherwise
+    /// hears of it, too, under the URI that it has subscribed to. Only the first callback is kept; what it does must not
+    /// lead here.
+    pub fn name_resources(&self, name: impl Fn(&str) -> Option<String> + Send + Sync + 'static) {
+        // An error means that there is one already.
+        let _ = self.names.0.set(Box::new(name));
+    }
+
+    /// Names of the resources that anybody listens to.
     pub fn resources(&self) -> BTreeSet<String> {
-        self.lock().per_resource.keys().cloned().collect()
+        let state = self.lock();
+        let listened = state.per_resource.iter();
+        listened
+            .map(|(uri, it)| it.name.as_ref().unwrap_or(uri).clone())
+            .collect()
     }
 
     /// Told when [`resources`](Self::resources) has become something else.
@@ -157,9 +214,13 @@ impl Subscriptions {
     /// Announces a change to every subscriber that asked for it and for whose principal `may_know`
     /// returns true.
     pub fn publish(&self, change: &Change, may_know: impl Fn(&Principal) -> bool) {
-        for subscriber in self.lock().subscribers.values_mut() {
-            if subscriber.wants(change) && may_know(&subscriber.principal) {
-                subscriber.tell(change);
+        let mut state = self.lock();
+        let spelled = state.spelled(change);
+        for change in std::iter::once(change).chain(&spelled) {
+            for subscriber in state.subscribers.values_mut() {
+                if subscriber.wants(change) && may_know(&subscriber.principal) {
+                    subscriber.tell(change);
+                }
             }
         }
     }
@@ -210,7 +271,7 @@ impl Subscriptions {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         // What a request asks for is agreed on later.
         let is_agreed = request.is_none();
-        let is_news = is_agreed && state.count(&filter.resource_subscriptions, true);
+        let is_news = is_agreed && state.count(&self.names, &filter.resource_subscriptions, true);
         let subscriber = Subscriber {
             principal,
             filter,
@@ -311,7 +372,7 @@ impl Subscription {
         if !watched.contains(&uri) {
             self.list.check(RESOURCES, watched.len() + 1)?;
             watched.push(uri.clone());
-            let is_news = state.count(&[uri], true);
+            let is_news = state.count(&self.list.names, &[uri], true);
             drop(state);
             self.list.counted(is_news);
         }
@@ -349,9 +410,9 @@ impl Subscription {
             let now = filter.resource_subscriptions.clone();
             let before = std::mem::replace(&mut subscriber.filter, filter);
             let was_agreed = std::mem::replace(&mut subscriber.is_agreed, true);
-            let mut is_news = state.count(&now, true);
+            let mut is_news = state.count(&self.list.names, &now, true);
             if was_agreed {
-                is_news |= state.count(&before.resource_subscriptions, false);
+                is_news |= state.count(&self.list.names, &before.resource_subscriptions, false);
             }
             drop(state);
             self.list.counted(is_news);
@@ -381,7 +442,7 @@ impl Subscription {
             let watched = &mut subscriber.filter.resource_subscriptions;
             if let Some(at) = watched.iter().position(|watched| watched == uri) {
                 let gone = watched.remove(at);
-                let is_news = state.count(&[gone], false);
+                let is_news = state.count(&self.list.names, &[gone], false);
                 drop(state);
                 self.list.counted(is_news);
             }
@@ -402,7 +463,7 @@ impl Drop for Subscription {
             }
         }
         let gone = &subscriber.filter.resource_subscriptions;
-        let is_news = subscriber.is_agreed && state.count(gone, false);
+        let is_news = subscriber.is_agreed && state.count(&self.list.names, gone, false);
         drop(state);
         self.list.counted(is_news);
     }
