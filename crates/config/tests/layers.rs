@@ -224,6 +224,15 @@ fn a_domain_enables_and_overrides_and_declares_nothing() {
             "vault: {allow_commands: true}",
             "the domain cannot set `vault`",
         ),
+        (
+            "upstreams: {time: {env: {LD_PRELOAD: /tmp/x.so}}}",
+            "domain.yaml:3:34: the domain cannot set `upstreams.time.env.LD_PRELOAD`: this variable decides which code the \
+             server runs, where it comes from, or by which way, and so it is the system's (system: system.yaml:",
+        ),
+        (
+            "upstreams: {time: {env: {Path: /tmp}}}",
+            "the domain cannot set `upstreams.time.env.Path`",
+        ),
     ];
     for (text, expected) in rows {
         let site = Site::new(&[("system.yaml", OURS), ("domain.yaml", &domain(text))]);

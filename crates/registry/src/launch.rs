@@ -292,6 +292,15 @@ fn words(
 /// Reason why a variable cannot be set by a stranger: it decides which code is loaded, or from where, or whom the program
 /// believes on the way.
 pub(crate) fn steers(name: &str) -> Option<&'static str> {
+    is_steering(name).then_some(
+        "decides which code is run, where it comes from, or by which way: set it yourself with `upstream add`, if it is \
+         meant",
+    )
+}
+
+/// True if a variable decides which code a program loads, or from where, or whom it believes on the way.
+#[must_use]
+pub fn is_steering(name: &str) -> bool {
     const NAMES: [&str; 54] = [
         "ALL_PROXY",
         "APPDATA",
@@ -401,8 +410,5 @@ pub(crate) fn steers(name: &str) -> Option<&'static str> {
     let is_named = NAMES.contains(&upper.as_str());
     let begins = BEGINNINGS.iter().any(|it| upper.starts_with(it));
     let is_harmless = HARMLESS.contains(&upper.as_str());
-    (is_named || (begins && !is_harmless)).then_some(
-        "decides which code is run, where it comes from, or by which way: set it yourself with `upstream add`, if it is \
-         meant",
-    )
+    is_named || (begins && !is_harmless)
 }

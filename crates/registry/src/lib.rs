@@ -24,7 +24,7 @@ mod written;
 pub use crate::{
     catalogue::{Catalogue, CatalogueError, Entry, MAX_ENTRIES},
     input::{Answers, Asked, Input, Piece, Variable, Words},
-    launch::{Launch, NoWay, Plan, Way, plan, ways},
+    launch::{Launch, NoWay, Plan, Way, is_steering, plan, ways},
     reading::{Unfit, shown},
     server_json::{Argument, MAX_BYTES, Package, Remote, SCHEMA, ServerJson, Transport},
     written::{Described, described},

@@ -390,6 +390,12 @@ pub(crate) fn check(rank: Rank, layer: &Layer, below: &Origins, problems: &mut V
                 "it is not declared by the system, and no other layer can declare a server"
                     .to_owned(),
             ),
+            (Rank::Domain, ["upstreams", _, "env", name, ..]) if registry::is_steering(name) => (
+                key.clone(),
+                "this variable decides which code the server runs, where it comes from, or by which way, and so it is the \
+                 system's"
+                    .to_owned(),
+            ),
             (Rank::Domain, ["upstreams", _]) => continue,
             (Rank::Domain, ["upstreams", _, it, ..]) if OF_DOMAINS.contains(it) => continue,
             (Rank::Domain, _) => (
