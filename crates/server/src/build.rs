@@ -33,6 +33,7 @@ use super::standing::{self, Standing};
 
 use super::store::{self, ServedMcpServer, Stores};
 use super::tls::Certificates;
+use super::upstreams::DeclaredUpstream;
 use super::verification::Verifying;
 use super::witness::Witness;
 use super::{application, notes, offering, policy, redaction, results, upstreams};
@@ -52,6 +53,8 @@ pub struct Server {
     pub(super) level: LevelHandle,
     /// The configuration of the start with what has changed since.
     pub(super) in_force: Arc<Mutex<Config>>,
+    /// Upstreams in use, with the files of hosts that they stand in.
+    pub(super) declared: Mutex<Vec<DeclaredUpstream>>,
     pub(super) lifecycle: Lifecycle,
     /// Sender of alerts, if one is configured.
     pub(super) alerts: Option<Arc<Alerts>>,
@@ -123,6 +126,7 @@ impl Server {
         let catalog = Arc::clone(&skills.borrow());
         let code = app.clone().map(application::code_component);
         let gateway = upstreams::open(&config).await?;
+        let declared = upstreams::declared_upstreams(&config)?.upstreams;
         if let Some(identification) = &identification {
             identification.hand_tokens_to(gateway.subjects());
         }
@@ -250,6 +254,7 @@ impl Server {
             skills,
             level,
             in_force,
+            declared: Mutex::new(declared),
             lifecycle,
             alerts,
             sessions,

@@ -135,7 +135,7 @@ impl Server {
         }
         let policy = policy::policy(config, &catalog, &offer)
             .map_err(|error| vec![Problem::error(Origin::Default, crate::with_causes(&error))])?;
-        let declared = upstreams::declared_upstreams(config)
+        let declared = upstreams::declared_after(config, &self.declared())
             .map_err(|error| vec![Problem::error(Origin::Default, error.to_string())])?;
         Ok(Prepared {
             policy,

@@ -226,7 +226,7 @@ impl Server {
     /// Uses the upstreams that files of hosts have now. A file that is there and cannot be read changes nothing:
     /// it may be half written.
     async fn reload_host_files(&self, rules: &Rules) {
-        let declared = match upstreams::declared_upstreams(rules.config()) {
+        let declared = match upstreams::declared_after(rules.config(), &self.declared()) {
             Ok(declared) => declared,
             Err(error) => {
                 tracing::error!(error = &*error, "upstreams stay as they are");
@@ -252,27 +252,35 @@ impl Server {
         tracing::info!("the upstreams of a host's file have changed");
     }
 
-    /// Uses these upstreams, unless a file of a host cannot be read, of which health and the ledger tell. True if they
-    /// are others than before.
+    /// Uses these upstreams. Health and the ledger tell of a file of a host that cannot be read, whose upstreams are those
+    /// of before. True if any are others than before.
     fn apply_upstreams(&self, rules: &Rules, declared: upstreams::Declared, cause: Cause) -> bool {
         for warning in &declared.warnings {
             tracing::warn!(warning, "a part of a host's file is of no use");
         }
-        rules.set_broken_host_files(declared.broken.clone());
-        if declared.broken.is_empty() {
-            return self.sources.gateway().apply(declared.specs());
-        }
         let problems = declared.broken.iter().map(|reason| {
             tracing::error!(
                 reason,
-                "a host's file cannot be read; upstreams stay as they are"
+                "a host's file cannot be read; its upstreams stay as they are"
             );
             Problem::error(Origin::Default, reason.clone())
         });
         let problems: Vec<_> = problems.collect();
-        let (recorder, version) = (self.mcp.recorder(), self.policy_version());
-        notes::policy_rejected(recorder, version, cause.as_str(), &rules.path(), &problems);
-        false
+        if !problems.is_empty() {
+            let (recorder, version) = (self.mcp.recorder(), self.policy_version());
+            notes::policy_rejected(recorder, version, cause.as_str(), &rules.path(), &problems);
+        }
+        rules.set_broken_host_files(declared.broken.clone());
+        let mut known = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clone_from(&declared.upstreams);
+        drop(known);
+        self.sources.gateway().apply(declared.specs())
+    }
+
+    /// The upstreams that are in use, with the files of hosts that they stand in.
+    pub(super) fn declared(&self) -> Vec<upstreams::DeclaredUpstream> {
+        let known = self.declared.lock();
+        known.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) -> Result<(), String> {

@@ -128,7 +128,7 @@ impl Declared {
 }
 
 /// An upstream as it is configured.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DeclaredUpstream {
     /// The upstream.
     pub spec: UpstreamSpec,
@@ -142,6 +142,18 @@ pub struct DeclaredUpstream {
 ///
 /// When an upstream of the configuration refers to something that is not there.
 pub fn declared_upstreams(config: &Config) -> Result<Declared, Failure> {
+    declared_after(config, &[])
+}
+
+/// The same, where a file of a host that cannot be read has the upstreams that it had `before`.
+///
+/// # Errors
+///
+/// As [`declared_upstreams`].
+pub(super) fn declared_after(
+    config: &Config,
+    before: &[DeclaredUpstream],
+) -> Result<Declared, Failure> {
     let environment = &config.environment;
     let Declared {
         upstreams: mut declared,
@@ -162,9 +174,11 @@ pub fn declared_upstreams(config: &Config) -> Result<Declared, Failure> {
         if !path.is_file() {
             warnings.push(format!("{}: it is not there", path.display()));
         }
-        let file = HostFile::read(path, |name| environment.value_of(name));
+        let mut file = HostFile::read(path, |name| environment.value_of(name));
         if file.is_broken {
             broken.extend(file.warnings.last().cloned());
+            let kept = before.iter().filter(|it| it.file.as_ref() == Some(path));
+            file.specs = kept.map(|it| it.spec.clone()).collect();
         }
         warnings.extend(file.warnings);
         for spec in file.specs {

@@ -821,4 +821,23 @@ async fn a_file_of_a_host_is_read_as_it_is_and_its_bad_entries_are_left_out() {
     let answer = ask(&mut server, "tools/call", again).await;
     assert_eq!(text(&answer), "again");
     assert!(site.notes().contains(&"policy_rejected".to_owned()));
+    // Upstreams of the configuration change all the same, as the record says.
+    let changes = |site: &Site| {
+        let notes = site.notes();
+        notes.iter().filter(|it| *it == "policy_changed").count()
+    };
+    let before = changes(&site);
+    let mut file: Value = serde_json::from_str(&site.read("mcp-server.yaml")).unwrap();
+    site.write("other/.keep", "");
+    file["mcp_server"]["upstreams"] = json!({"other": child("other")});
+    site.write("mcp-server.yaml", file.to_string());
+    until_listed(&mut server, "mcp_other_echo", true).await;
+    assert_eq!(changes(&site), before + 1);
+    let again = ask(
+        &mut server,
+        "tools/call",
+        call("mcp_up_echo", json!({"text": "still"})),
+    )
+    .await;
+    assert_eq!(text(&again), "still");
 }
