@@ -165,7 +165,7 @@ fn question(request: &InputRequest) {
             requested_schema, ..
         } => {
             if let Ok(form) = Form::of(requested_schema) {
-                let again = serde_json::to_value(form).expect("forms serialize");
+                let again = RawJson::from_value(&form).expect("forms serialize");
                 Form::of(&again).expect("it was understood before");
             }
         }

@@ -7,7 +7,7 @@
 
 use crate::{
     CallMeter,
-    schema::{self, take_out_nulls},
+    schema::{self, NameOrder, take_out_nulls},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
@@ -95,6 +95,53 @@ impl fmt::Debug for Waiting {
     }
 }
 
+/// JSON Schema of a form as its author wrote it. The order of the fields is kept, since forms are shown in it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub struct FormSchema(Box<RawValue>);
+
+impl FormSchema {
+    /// The text of the schema.
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+
+    /// The schema without the order of its members.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+
+    /// The schema as `change` makes it; members stay in their order.
+    #[must_use]
+    pub fn changed(&self, change: impl FnOnce(Value) -> Value) -> Self {
+        let order = NameOrder::of(&self.0);
+        Self(written(order.write(&change(self.value()))))
+    }
+}
+
+impl From<Value> for FormSchema {
+    fn from(schema: Value) -> Self {
+        Self(written(schema.to_string()))
+    }
+}
+
+impl From<Box<RawValue>> for FormSchema {
+    fn from(schema: Box<RawValue>) -> Self {
+        // Without line breaks, which separate messages on standard streams.
+        Self(schema).changed(|schema| schema)
+    }
+}
+
+impl PartialEq for FormSchema {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+fn written(text: String) -> Box<RawValue> {
+    RawValue::from_string(text).expect("a tree of values is written as JSON")
+}
+
 /// One question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
@@ -103,7 +150,7 @@ pub enum Question {
         /// Message for the user.
         message: String,
         /// A flat JSON Schema object of the form's fields.
-        schema: Value,
+        schema: FormSchema,
     },
     /// The user is sent to a URL.
     Url {
@@ -185,12 +232,16 @@ impl Question {
 
 impl Needed {
     /// One form, under `key`.
-    pub fn form(key: impl Into<String>, message: impl Into<String>, schema: Value) -> Self {
+    pub fn form(
+        key: impl Into<String>,
+        message: impl Into<String>,
+        schema: impl Into<FormSchema>,
+    ) -> Self {
         Self::default().and(
             key,
             Question::Form {
                 message: message.into(),
-                schema,
+                schema: schema.into(),
             },
         )
     }
@@ -236,7 +287,7 @@ impl Answers {
             "accept" => {
                 let content = wire.content.unwrap_or_default();
                 match asked.questions.get(key)? {
-                    Question::Form { schema, .. } => filled_in(content, schema),
+                    Question::Form { schema, .. } => filled_in(content, &schema.value()),
                     Question::Url { .. } => Some(content),
                     Question::Sample(_) | Question::Roots => None,
                 }

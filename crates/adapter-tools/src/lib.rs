@@ -71,7 +71,7 @@ pub use crate::{
     },
     errand::{Errand, Hop, OpenErrand, TraceErrands},
     error::{Failure, ToolError},
-    input::{Answers, Askable, Elicited, LogLevel, Needed, Question, Waiting},
+    input::{Answers, Askable, Elicited, FormSchema, LogLevel, Needed, Question, Waiting},
     meter::CallMeter,
     native::{NoArguments, ToolInput},
     output::{IntoOutput, ToolOutput},

@@ -11,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 const HANDLERS: &str = r#"
 import asyncio
+from dataclasses import dataclass
 import owlclaw_worker
 from owlclaw_worker import CannotAsk, Context
 
@@ -27,6 +28,17 @@ async def asks(ctx: Context):
         raise
     owlclaw_worker.cost("0.25")
     return "%s of %d as %s" % (said.data, len(RUNS), ctx.request_id)
+
+@dataclass
+class Parcel:
+    weight: float
+    address: str
+    contents: str = "tea"
+
+@app.handler("ships")
+async def ships(ctx: Context):
+    said = await ctx.elicit("Which parcel?", Parcel)
+    return said.data.address
 
 @app.handler("blocks")
 def blocks(ctx: Context):
@@ -140,6 +152,21 @@ async fn answers_are_taken_once_by_the_same_caller_and_tool() {
     elsewhere.state = Some(json!({"waiting": 1, "process": "another"}));
     let fifth = answered("fifth", &elsewhere, seven());
     assert!(gone(running.call_with(fifth, "asks", json!({})).await));
+}
+
+#[tokio::test]
+async fn a_form_has_its_fields_in_the_order_of_its_author() {
+    let (_app, running) = started().await;
+    let needed = asked(&running, "ships", cx("ships")).await;
+    let Some(Question::Form { schema, .. }) = needed.questions.values().next() else {
+        panic!("{needed:?}");
+    };
+    let text = schema.as_str();
+    let places = ["weight", "address", "contents"].map(|it| text.find(&format!("\"{it}\":")));
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{text}"
+    );
 }
 
 #[tokio::test]

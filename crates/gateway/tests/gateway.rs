@@ -1847,6 +1847,9 @@ async fn texts_of_an_upstream_are_cleaned_on_every_way_and_the_record_says_so() 
     let Question::Form { message, schema } = needed.questions.values().next().unwrap() else {
         panic!()
     };
+    let text = schema.as_str();
+    assert!(text.find("\"n\":") < text.find("\"a\":"), "{text}");
+    let schema = schema.value();
     assert_eq!(
         (&**message, &schema["properties"]["n"]["description"]),
         ("abc", &json!("abc"))

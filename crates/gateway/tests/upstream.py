@@ -223,7 +223,7 @@ def call(params, out):
         if arguments.get("text") == "error":
             raise Failed(-32000, dirty, {"why": dirty})
         if arguments.get("text") == "ask":
-            schema = {"type": "object", "properties": {"n": {"type": "string", "description": dirty, "enum": [dirty]}}}
+            schema = {"type": "object", "properties": {"n": {"type": "string", "description": dirty, "enum": [dirty]}, "a": {"type": "string"}}}
             return text(ask("elicitation/create", {"message": dirty, "requestedSchema": schema}, params, out))
         out({"jsonrpc": "2.0", "method": "notifications/message",
              "params": {"level": "warning", "logger": dirty, "data": {"said": dirty}}})

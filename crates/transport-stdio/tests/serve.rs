@@ -62,7 +62,10 @@ impl Service<ClientRequest> for Tools {
                 log.log(LoggingLevel::Info, Some("asker"), RawJson::NULL);
                 let question = InputRequest::ElicitForm {
                     message: "Sure?".to_owned(),
-                    requested_schema: json!({ "type": "object", "properties": {} }),
+                    requested_schema: RawJson::from_value(
+                        &json!({ "type": "object", "properties": {} }),
+                    )
+                    .unwrap(),
                 };
                 let text = match cx.ask(&question, None).await {
                     Ok(answer) => answer.as_str().to_owned(),

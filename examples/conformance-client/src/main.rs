@@ -45,7 +45,7 @@ impl Handlers for Accepts {
             InputRequest::ElicitForm {
                 requested_schema, ..
             } => Ok(InputResponse::Elicit(ElicitResult {
-                content: Some(defaults(&requested_schema)),
+                content: Some(defaults(&requested_schema.parse().unwrap_or_default())),
                 ..ElicitResult::without_content(ElicitAction::Accept)
             })),
             _ => Err("only forms are answered".to_owned()),

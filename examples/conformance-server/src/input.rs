@@ -252,7 +252,8 @@ fn name(message: &str) -> Question {
             "type": "object",
             "properties": { "name": { "type": "string" } },
             "required": ["name"]
-        }),
+        })
+        .into(),
     }
 }
 

@@ -98,7 +98,8 @@ async fn multi_input(cx: ToolCx, _: NoArguments) -> Result<String, ToolError> {
         schema: json!({
             "type": "object",
             "properties": { "value": { "type": "string" } },
-        }),
+        })
+        .into(),
     };
     let asked = Needed::default()
         .and("first", question("first"))

@@ -56,7 +56,8 @@ impl Handlers for User {
             InputRequest::ElicitForm {
                 requested_schema, ..
             } => {
-                let fields = requested_schema["properties"].as_object().unwrap();
+                let schema: Value = requested_schema.parse().unwrap();
+                let fields = schema["properties"].as_object().unwrap();
                 let filled = fields.iter().map(|(name, field)| {
                     let value = match field["type"].as_str() {
                         Some("boolean") => value!(true),

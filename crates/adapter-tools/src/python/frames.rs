@@ -414,7 +414,7 @@ pub(super) struct AskFrame {
 pub(super) enum QuestionFrame {
     Form {
         message: String,
-        schema: serde_json::Value,
+        schema: crate::FormSchema,
     },
     Url {
         message: String,

@@ -14,8 +14,9 @@ use crate::{
     },
 };
 use adapter_tools::{
-    Answers, Arguments, Askable, Content, EmbeddedResource, Executor, Hop, InvalidArguments,
-    Needed, OpenErrand, Question, ResourceBody, ResourceLink, ToolCx, ToolError, ToolOutput,
+    Answers, Arguments, Askable, Content, EmbeddedResource, Executor, FormSchema, Hop,
+    InvalidArguments, Needed, OpenErrand, Question, ResourceBody, ResourceLink, ToolCx, ToolError,
+    ToolOutput,
 };
 use futures_util::future::BoxFuture;
 use mcp_client::{CallOptions, Error, OnTask, Progress};
@@ -853,7 +854,12 @@ fn question(request: InputRequest) -> Question {
             cleaner.text(&mut message);
             Question::Form {
                 message,
-                schema: cleaned_definition(requested_schema),
+                schema: FormSchema::from(
+                    requested_schema
+                        .parse::<Box<RawValue>>()
+                        .unwrap_or_default(),
+                )
+                .changed(cleaned_definition),
             }
         }
         InputRequest::ElicitUrl {
@@ -888,7 +894,7 @@ fn undeclared(required: &ClientCapabilities, askable: Askable) -> Option<Questio
             elicitation.form,
             Question::Form {
                 message,
-                schema: Value::Null,
+                schema: Value::Null.into(),
             },
         ),
     ];

@@ -100,7 +100,10 @@ impl Service<ClientRequest> for Served {
             "ask" => {
                 let question = InputRequest::ElicitForm {
                     message: "Sure?".to_owned(),
-                    requested_schema: json!({ "type": "object", "properties": {} }),
+                    requested_schema: RawJson::from_value(
+                        &json!({ "type": "object", "properties": {} }),
+                    )
+                    .unwrap(),
                 };
                 text = match cx.ask(&question, None).await {
                     Ok(answer) => answer.as_str().to_owned(),

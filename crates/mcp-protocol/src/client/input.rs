@@ -1,6 +1,6 @@
 use crate::{
     Era, ProtocolVersion,
-    model::{CreateMessage, InputRequest, Object, or_default, raw_object_or_null},
+    model::{CreateMessage, InputRequest, Object, or_default, raw_object, raw_object_or_null},
 };
 use jsonrpc_core::RawJson;
 use serde::{Deserialize, de::Error};
@@ -65,7 +65,8 @@ fn elicit(version: ProtocolVersion, params: &RawJson) -> Result<InputRequest, se
     #[serde(rename_all = "camelCase")]
     struct Form {
         message: String,
-        requested_schema: Map<String, Value>,
+        #[serde(deserialize_with = "raw_object")]
+        requested_schema: RawJson,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -82,7 +83,7 @@ fn elicit(version: ProtocolVersion, params: &RawJson) -> Result<InputRequest, se
             let form: Form = params.parse()?;
             Ok(InputRequest::ElicitForm {
                 message: form.message,
-                requested_schema: Value::Object(form.requested_schema),
+                requested_schema: form.requested_schema,
             })
         }
         Some("url") => {
@@ -94,5 +95,38 @@ fn elicit(version: ProtocolVersion, params: &RawJson) -> Result<InputRequest, se
             })
         }
         Some(_) => Err(serde_json::Error::custom("users cannot be asked that way")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{encode_input_request, encode_input_requests};
+
+    #[test]
+    fn the_fields_of_a_form_stay_in_their_order() {
+        let schema =
+            r#"{"type":"object","properties":{"zip":{"type":"string"},"name":{"type":"string"}}}"#;
+        let params = format!(r#"{{"message":"Where?","requestedSchema":{schema}}}"#);
+        let params = RawJson::from_bytes(params.into()).unwrap();
+        let version = ProtocolVersion::V2025_11_25;
+        let form = read(version, "elicitation/create", &params)
+            .unwrap()
+            .unwrap();
+        let InputRequest::ElicitForm {
+            requested_schema, ..
+        } = &form
+        else {
+            panic!("{form:?}");
+        };
+        let fields = crate::model::Form::of(requested_schema).unwrap().fields;
+        assert_eq!(
+            fields.iter().map(|(name, _)| &**name).collect::<Vec<_>>(),
+            ["zip", "name"]
+        );
+        let legacy = encode_input_request(version, 1.into(), &form, None).params;
+        assert!(legacy.as_str().contains(schema), "{}", legacy.as_str());
+        let modern = encode_input_requests(&[("k".to_owned(), form)].into());
+        assert!(modern.as_str().contains(schema), "{}", modern.as_str());
     }
 }

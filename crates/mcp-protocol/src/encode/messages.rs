@@ -143,24 +143,25 @@ pub fn encode_input_request(
     let mut params = request.params();
     if let InputRequest::CreateMessage(_) = request
         && version < ProtocolVersion::V2025_11_25
-        && let Some(params) = params.as_object_mut()
     {
         // Sampling with tools came with 2025-11-25.
-        params.remove("tools");
-        params.remove("toolChoice");
+        params.members.remove("tools");
+        params.members.remove("toolChoice");
     }
-    if let (Some(task), Some(params)) = (task, params.as_object_mut()) {
+    if let Some(task) = task {
         // A handler may have put anything there.
-        let mut meta = match params.remove("_meta") {
+        let mut meta = match params.members.remove("_meta") {
             Some(Value::Object(meta)) => meta,
             _ => Map::new(),
         };
         meta.insert(RELATED_TASK.to_owned(), json!({ "taskId": task }));
-        params.insert("_meta".to_owned(), Value::Object(meta));
+        params
+            .members
+            .insert("_meta".to_owned(), Value::Object(meta));
     }
     Request {
         id,
         method: request.method().to_owned(),
-        params: RawJson::from_value(&params).expect("a tree of values serializes"),
+        params: RawJson::from_value(&params).expect("members of objects serialize"),
     }
 }

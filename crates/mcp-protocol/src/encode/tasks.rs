@@ -1,6 +1,6 @@
 //! Encoding of tasks, in the form that each revision has.
 
-use super::views::input_request_view;
+use super::views::Asked;
 use crate::{
     Era, ProtocolVersion,
     model::{InputRequest, ListTasksResult, Task, TaskState, TaskSupport},
@@ -121,7 +121,7 @@ pub(super) fn execution_view(version: ProtocolVersion, support: TaskSupport) -> 
 pub fn encode_input_requests(requests: &BTreeMap<String, InputRequest>) -> RawJson {
     let views: BTreeMap<_, _> = requests
         .iter()
-        .map(|(key, request)| (key, input_request_view(request)))
+        .map(|(key, request)| (key, Asked::from(request)))
         .collect();
     RawJson::from_value(&views).expect("a tree of values serializes")
 }

@@ -7,14 +7,13 @@ use super::{
 use crate::{
     ProtocolVersion,
     model::{
-        Icon, Implementation, InputRequest, InputRequired, Prompt, PromptArgument, PromptMessage,
-        Resource, ResourceContents, ResourceTemplate, ResultMeta, Role, ServerCapabilities,
-        SkillEntry, Tool, ToolAnnotations,
+        Icon, Implementation, InputParams, InputRequest, InputRequired, Prompt, PromptArgument,
+        PromptMessage, Resource, ResourceContents, ResourceTemplate, ResultMeta, Role,
+        ServerCapabilities, SkillEntry, Tool, ToolAnnotations,
     },
 };
 use jsonrpc_core::RawJson;
 use serde::Serialize;
-use serde_json::json;
 use std::{borrow::Cow, collections::BTreeMap};
 
 #[derive(Serialize)]
@@ -336,7 +335,7 @@ pub(super) struct Completed {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Required<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) input_requests: BTreeMap<&'a str, serde_json::Value>,
+    pub(super) input_requests: BTreeMap<&'a str, Asked<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request_state: Option<&'a str>,
 }
@@ -346,7 +345,7 @@ impl<'a> Required<'a> {
         let requests = required.requests.iter();
         Self {
             input_requests: requests
-                .map(|(key, it)| (key.as_str(), input_request_view(it)))
+                .map(|(key, it)| (key.as_str(), Asked::from(it)))
                 .collect(),
             request_state: required.state.as_deref(),
         }
@@ -354,11 +353,20 @@ impl<'a> Required<'a> {
 }
 
 /// A question to a modern client, which is asked by a result.
-pub(super) fn input_request_view(request: &InputRequest) -> serde_json::Value {
-    let mut params = request.params();
-    if let Some(params) = params.as_object_mut() {
+#[derive(Serialize)]
+pub(super) struct Asked<'a> {
+    method: &'static str,
+    params: InputParams<'a>,
+}
+
+impl<'a> From<&'a InputRequest> for Asked<'a> {
+    fn from(request: &'a InputRequest) -> Self {
+        let mut params = request.params();
         // Revision 2025-11-25 alone has it.
-        params.remove("elicitationId");
+        params.members.remove("elicitationId");
+        Self {
+            method: request.method(),
+            params,
+        }
     }
-    json!({ "method": request.method(), "params": params })
 }

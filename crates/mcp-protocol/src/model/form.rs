@@ -1,6 +1,7 @@
 //! The forms a server shows to a user: the JSON Schema that is allowed for them.
 
 use super::{objects, or_default, read::Object, whole};
+use jsonrpc_core::RawJson;
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{Error, MapAccess, Visitor},
@@ -112,8 +113,8 @@ impl Form {
     /// # Errors
     ///
     /// What is no form, or has a field that forms cannot have.
-    pub fn of(schema: &Value) -> Result<Self, serde_json::Error> {
-        let Object(form) = Object::deserialize(schema)?;
+    pub fn of(schema: &RawJson) -> Result<Self, serde_json::Error> {
+        let Object(form) = schema.parse()?;
         Ok(form)
     }
 }

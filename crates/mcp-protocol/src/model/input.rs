@@ -1,6 +1,7 @@
 use super::{ClientCapabilities, ElicitationCapability, SamplingCapability};
 use jsonrpc_core::RawJson;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Question that a client must answer before its server can answer a request.
@@ -13,8 +14,8 @@ pub enum InputRequest {
     ElicitForm {
         /// Message for the user.
         message: String,
-        /// A flat JSON Schema object of the form's fields.
-        requested_schema: Value,
+        /// A flat JSON Schema object of the form's fields, in the order in which they are shown.
+        requested_schema: RawJson,
     },
     /// The user is sent to a URL.
     ElicitUrl {
@@ -29,6 +30,16 @@ pub enum InputRequest {
     CreateMessage(Value),
     /// The client says which roots it has.
     ListRoots,
+}
+
+/// Parameters of a question. The schema of a form stays as it was written, the order of its fields included.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InputParams<'a> {
+    #[serde(flatten)]
+    pub(crate) members: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested_schema: Option<&'a RawJson>,
 }
 
 /// Questions that a server needs answered by its client, under keys of its own choice.
@@ -66,13 +77,17 @@ impl InputRequest {
         }
     }
 
-    /// The parameters that go with it.
-    pub fn params(&self) -> Value {
-        match self {
+    /// The members of its parameters.
+    pub(crate) fn params(&self) -> InputParams<'_> {
+        let mut schema = None;
+        let members = match self {
             Self::ElicitForm {
                 message,
                 requested_schema,
-            } => json!({ "message": message, "requestedSchema": requested_schema }),
+            } => {
+                schema = Some(requested_schema);
+                json!({ "message": message })
+            }
             Self::ElicitUrl {
                 message,
                 url,
@@ -85,6 +100,13 @@ impl InputRequest {
             }),
             Self::CreateMessage(params) => params.clone(),
             Self::ListRoots => json!({}),
+        };
+        InputParams {
+            members: match members {
+                Value::Object(members) => members,
+                _ => Map::new(),
+            },
+            requested_schema: schema,
         }
     }
 
@@ -143,7 +165,7 @@ mod tests {
         let declared = |text| serde_json::from_str::<ClientCapabilities>(text).unwrap();
         let form = InputRequest::ElicitForm {
             message: String::new(),
-            requested_schema: json!({}),
+            requested_schema: RawJson::EMPTY_OBJECT,
         };
         let url = InputRequest::ElicitUrl {
             message: String::new(),

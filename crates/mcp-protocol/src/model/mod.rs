@@ -66,6 +66,8 @@ pub(crate) use self::read::{
     raw_object, raw_object_or_null, whole,
 };
 
+pub(crate) use self::input::InputParams;
+
 use jsonrpc_core::RawJson;
 
 /// Requests of a client, in any revision.

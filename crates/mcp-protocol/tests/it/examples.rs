@@ -248,7 +248,7 @@ fn discovered_again(discovered: &Discovered, answered: &Answered) -> Value {
 fn form() -> InputRequest {
     InputRequest::ElicitForm {
         message: String::new(),
-        requested_schema: json!({}),
+        requested_schema: RawJson::EMPTY_OBJECT,
     }
 }
 
@@ -262,7 +262,7 @@ fn questions(example: &Value) -> Value {
                 let form = Form::of(requested_schema).expect("it is a form");
                 assert!(!form.fields.is_empty());
                 let back = serde_json::to_value(form).expect("forms serialize");
-                assert_eq!(&back, requested_schema);
+                assert_eq!(back, requested_schema.parse::<Value>().expect("it is JSON"));
             }
             InputRequest::CreateMessage(params) => {
                 let typed = CreateMessage::of(params).expect("it is a message");

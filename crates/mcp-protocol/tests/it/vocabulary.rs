@@ -423,7 +423,7 @@ pub(crate) fn input_request() -> impl Strategy<Value = InputRequest> {
     let form = (text(), btree_map(text(), json_value(), 0..3)).prop_map(|(message, schema)| {
         InputRequest::ElicitForm {
             message,
-            requested_schema: json!(schema),
+            requested_schema: RawJson::from_value(&schema).expect("a tree of values serializes"),
         }
     });
     let url = (text(), text(), text()).prop_map(|(message, url, elicitation_id)| {

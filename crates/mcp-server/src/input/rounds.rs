@@ -225,7 +225,7 @@ fn request(question: Question) -> InputRequest {
     match question {
         Question::Form { message, schema } => InputRequest::ElicitForm {
             message,
-            requested_schema: schema,
+            requested_schema: RawJson::from_serialized(schema.as_str().as_bytes().to_vec()),
         },
         Question::Url { message, url } => InputRequest::ElicitUrl {
             message,

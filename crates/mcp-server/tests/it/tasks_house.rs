@@ -149,7 +149,8 @@ fn question(name: &str) -> Question {
         schema: json!({
             "type": "object",
             "properties": { "value": { "type": "string" } },
-        }),
+        })
+        .into(),
     }
 }
 

@@ -477,14 +477,16 @@ mod tests {
     use serde_json::json;
 
     fn form() -> Form {
-        Form::of(&json!({"type": "object", "required": ["name", "count"], "properties": {
-            "name": {"type": "string", "minLength": 2, "description": "of \u{1b}[2Jwhom"},
+        // A text, since a tree of values loses the order.
+        let schema = r#"{"type": "object", "required": ["name", "count"], "properties": {
+            "name": {"type": "string", "minLength": 2, "description": "of \u001b[2Jwhom"},
             "count": {"type": "integer", "minimum": 1, "maximum": 9},
             "sure": {"type": "boolean", "default": true},
             "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["small", "large"]},
-            "with": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1},
-        }}))
-        .unwrap()
+            "with": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1}
+        }}"#;
+        let schema: Box<serde_json::value::RawValue> = serde_json::from_str(schema).unwrap();
+        Form::of(&mcp_protocol::RawJson::from_value(&schema).unwrap()).unwrap()
     }
 
     #[test]
@@ -527,10 +529,10 @@ mod tests {
         assert_eq!(
             prompts,
             [
-                "  count (whole number; at least 1; at most 9): ",
                 "  name (of \u{fffd}[2Jwhom): ",
-                "  size (one of s = small, l = large; may be left out): ",
+                "  count (whole number; at least 1; at most 9): ",
                 "  sure (y or n; may be left out) [y]: ",
+                "  size (one of s = small, l = large; may be left out): ",
                 "  with (some of a, b, with commas between; may be left out): ",
             ]
         );
