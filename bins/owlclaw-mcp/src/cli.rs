@@ -78,10 +78,10 @@ struct Owlclaw {
 /// Verbosity and colours of messages to people.
 #[derive(Debug, Args)]
 pub(crate) struct Manner {
-    /// Say nothing on standard error but errors; the server's log has a level of its own
+    /// Print only errors to standard error; the server's log has its own level
     #[arg(long, short = 'q', global = true)]
     pub(crate) quiet: bool,
-    /// Use of colours; NO_COLOR and CLICOLOR_FORCE are heeded too
+    /// Use of colours; NO_COLOR and CLICOLOR_FORCE apply too
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, global = true)]
     pub(crate) color: ColorWhen,
 }
@@ -105,55 +105,55 @@ pub(crate) enum Command {
     /// Starts the server
     #[command(after_help = START_HELP)]
     Start(Settings),
-    /// Looks at the configuration
+    /// Checks and prints the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Looks at the tools on offer
+    /// Lists tools, and calls one
     #[command(subcommand)]
     Tools(ToolsCommand),
-    /// Looks at the resources on offer
+    /// Lists resources
     #[command(subcommand)]
     Resources(ResourcesCommand),
-    /// Looks at prompts from files, compares their versions, and puts one in force
+    /// Lists prompts from files, compares their versions, and activates one
     #[command(subcommand)]
     Prompts(PromptsCommand),
-    /// Looks into the record of every call
+    /// Queries, verifies, archives and exports the ledger
     #[command(subcommand)]
     Ledger(LedgerCommand),
     /// Sums up usage, and explains rules
     #[command(subcommand)]
     Governance(GovernanceCommand),
-    /// Shows calls that wait for a decision, decides on them, and takes decisions back
+    /// Lists calls that wait for approval, approves or denies them, and withdraws decisions
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
     /// Lists the sessions of a running server, and ends them
     #[command(subcommand)]
     Sessions(SessionsCommand),
-    /// Looks at the other servers whose tools are offered, and changes which there are
+    /// Shows, adds and removes the other servers behind this gateway
     #[command(subcommand)]
     Upstream(UpstreamCommand),
-    /// Looks at servers that others publish, and adds them
+    /// Inspects published servers, and adds them
     #[command(subcommand)]
     Registry(RegistryCommand),
-    /// Keeps secrets that the configuration refers to in an encrypted file
+    /// Stores secrets of the configuration in an encrypted file
     #[command(subcommand)]
     Vault(VaultCommand),
-    /// Makes keys for clients, lists them and takes them back
+    /// Creates, lists and revokes API keys of clients
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Opens the desk of a server that runs here, where operators decide and look, and signs you in
+    /// Opens the operators' page of a server on this machine, and signs you in
     #[command(after_help = EXIT_CODES)]
     Desk(DeskCommand),
-    /// Checks everything that a server needs, and says how to mend what is missing
+    /// Checks everything that a server needs, and suggests remedies
     #[command(after_help = DOCTOR_CODES)]
     Doctor(Doctor),
-    /// Speaks to any MCP server, by its address or by the program that it is
+    /// Connects to any MCP server, by address or program
     #[command(subcommand, after_help = CLIENT_CODES)]
     Client(ClientCommand),
     /// Prints the entry for a client's configuration
     #[command(after_help = EXIT_CODES)]
     ClientConfig(ClientConfig),
-    /// Prints a script that completes this program's words in a shell
+    /// Prints a completion script for a shell
     Completions {
         /// The shell
         #[arg(value_enum)]
@@ -169,19 +169,19 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Checks the configuration that `start` would use, and says everything that is wrong with it
+    /// Checks the configuration that `start` would use, and lists all errors
     #[command(after_help = EXIT_CODES)]
     Validate {
         #[command(flatten)]
         settings: Settings,
-        /// Import the application too, which runs its code, and say which rules match nothing on offer
+        /// Import the application too, which runs its code, and list rules that match nothing
         #[arg(long)]
         import: bool,
         /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Prints every setting in force, and where it comes from
+    /// Prints every setting in force and its origin
     #[command(after_help = EXIT_CODES)]
     Show {
         #[command(flatten)]
@@ -200,7 +200,7 @@ pub(crate) enum ConfigCommand {
     Schema,
     /// Prints all keys with their meanings and defaults, as Markdown
     Reference,
-    /// Writes a file to begin with
+    /// Writes a commented configuration file
     #[command(after_help = EXIT_CODES)]
     Init {
         /// Path to write to, or - for standard output; an existing file is left as it is
@@ -223,7 +223,7 @@ pub(crate) enum ToolsCommand {
         settings: Settings,
         #[command(flatten)]
         view: View,
-        /// Instead, about how many tokens of a model's context each view of them takes
+        /// Instead, estimate the tokens of a model's context that each view takes
         #[arg(long)]
         tokens: bool,
     },

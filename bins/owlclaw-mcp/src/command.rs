@@ -231,7 +231,7 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
             problem = warning.message,
             origin = %warning.origin,
             hint = warning.hint,
-            "the configuration is odd"
+            "a setting of the configuration is questionable"
         );
     }
     if is_stdio && io::stdin().is_terminal() {

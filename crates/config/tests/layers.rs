@@ -371,12 +371,12 @@ fn a_session_overrides_and_changes_no_rule() {
     for (session, expected) in [
         (
             "mcp_server: {governance: {clients: {a: {tools: {deny: []}}}}}",
-            "the session cannot set `governance`: a session does not change what may be done, or by whom (system: \
+            "the session cannot set `governance`: a session file cannot change permissions (system: \
              system.yaml:3:",
         ),
         (
             "mcp_server: {upstreams: {time: {deny: []}}}",
-            "the session cannot set `upstreams.time.deny`: a session does not change what may be done, or by whom (system: \
+            "the session cannot set `upstreams.time.deny`: a session file cannot change permissions (system: \
              system.yaml:6:",
         ),
         (

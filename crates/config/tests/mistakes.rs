@@ -433,7 +433,7 @@ fn encryption_that_would_not_happen_is_refused() {
         ),
         (
             "http: {tls: {verify_client: true}}",
-            "2:31: `http.tls.verify_client: true` verifies nobody: `http.tls.enabled` is false \
+            "2:31: `http.tls.verify_client: true` has no effect: `http.tls.enabled` is false \
              | set `http.tls.enabled: true`",
         ),
         (
@@ -476,7 +476,7 @@ fn a_desk_that_others_could_reach_or_that_gives_rights_to_nobody_is_refused() {
         ),
         (
             "desk: {enabled: true, clients: {ana: viewer}}",
-            "2:40: `desk.clients.ana` gives rights to nobody: clients prove nothing here | configure `identity` \
+            "2:40: `desk.clients.ana` has no effect: clients are not authenticated here | configure `identity` \
              (`api_keys: {}` is the shortest), or leave it out: `owlclaw-mcp desk` signs the user of this machine \
              in",
         ),
@@ -1089,7 +1089,7 @@ fn identity_that_would_prove_nothing_is_refused() {
     let rows = [
         (
             "identity: {operator_roles: [boss]}".to_owned(),
-            "`identity` has no means by which anybody could prove who it is | add `api_keys: {}`, \
+            "`identity` has no method of authentication | add `api_keys: {}`, \
              `jwt`, `introspection` or `certificates`, or remove the section",
         ),
         (

@@ -124,7 +124,7 @@ struct Nobody;
 
 impl Authenticate for Nobody {
     fn authenticate<'a>(&'a self, _: &'a Parts, _: &'a Peer) -> Authentication<'a> {
-        let why = "clients prove nothing here";
+        let why = "clients are not authenticated here";
         Authentication::Done(Err(Box::new(refusal(StatusCode::UNAUTHORIZED, why))))
     }
 }

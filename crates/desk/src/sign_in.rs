@@ -136,7 +136,7 @@ impl SignIn {
     pub(crate) async fn proved(&self, request: SideRequest<'_>) -> Result<Who, Problem> {
         if !self.proves {
             return Err(Problem::unauthorized(
-                "clients prove nothing here: `owlclaw-mcp desk` signs the user of the server's machine in",
+                "clients are not authenticated here: `owlclaw-mcp desk` signs the user of the server's machine in",
             ));
         }
         self.may_try(request)?;

@@ -79,7 +79,7 @@ impl Gateway {
     ) -> Result<SigningIn, String> {
         let own = self.own(upstream);
         let own = own.filter(|it| it.spec.credentials == Credentials::SignedIn);
-        let own = own.ok_or("nobody signs in there")?;
+        let own = own.ok_or("it has no sign-in")?;
         let secrets = own.secrets().ok_or("there is no vault")?;
         let (landing, arrivals) = Landing::new(redirect_uri);
         let (shown, mut urls) = mpsc::channel(1);
@@ -91,7 +91,7 @@ impl Gateway {
         let store = SealedTokens::new(Arc::clone(secrets), upstream, Some(client));
         let authorizer = own.spec.sign_in(store, login, Vec::new());
         let authorizer = authorizer.map_err(|error| with_causes(&error))?;
-        let authorizer = authorizer.ok_or("it is a program: nobody signs in there")?;
+        let authorizer = authorizer.ok_or("it is a program, which has no sign-in")?;
         let client = client.to_owned();
         let mut outcome = tokio::spawn(async move {
             let signed_in = authorizer.login().await;

@@ -119,11 +119,8 @@ impl Cleaner {
         let mut told = String::new();
         match self.taken {
             0 => return None,
-            1 => told.push_str("1 character that nobody sees was taken out"),
-            more => drop(write!(
-                told,
-                "{more} characters that nobody sees were taken out"
-            )),
+            1 => told.push_str("1 invisible character was removed"),
+            more => drop(write!(told, "{more} invisible characters were removed")),
         }
         Some(told)
     }

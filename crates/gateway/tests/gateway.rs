@@ -1827,7 +1827,7 @@ async fn texts_of_an_upstream_are_cleaned_on_every_way_and_the_record_says_so() 
     assert_eq!(*heard.lock().unwrap(), ["abc", "abc", "abc"]);
     let record = meter.told().unwrap();
     assert!(
-        record.contains("characters that nobody sees were taken out"),
+        record.contains("invisible characters were removed"),
         "{record}"
     );
 

@@ -57,21 +57,22 @@ impl Report {
         self.ok
     }
 
-    /// A line or more for each, and how many are not as they should be.
+    /// A line or more for each, and the numbers of errors, warnings and passed checks.
     pub fn text(&self) -> String {
-        let count = |state| {
+        let count = |state, what: &str| {
             let found = self.findings.iter().filter(|it| it.state == state);
             match found.count() {
-                1 => "1 ".to_owned(),
-                count => format!("{count} "),
+                1 => format!("1 {what}"),
+                count => format!("{count} {what}s"),
             }
         };
         let lines: Vec<String> = self.findings.iter().map(Finding::text).collect();
-        let (errors, warnings) = (count(State::Error), count(State::Warning));
         format!(
-            "{}\n\n{errors}wrong, {warnings}odd, {}as it should be",
+            "{}\n\n{}, {}, {} passed",
             lines.join("\n"),
-            count(State::Ok)
+            count(State::Error, "error"),
+            count(State::Warning, "warning"),
+            count(State::Ok, "check"),
         )
     }
 }
@@ -110,7 +111,7 @@ fn configuration(source: &Source, findings: &mut Vec<Finding>) -> Option<Loaded>
         Ok(loaded) => {
             let problems = loaded.warnings.clone();
             let place = match &loaded.file {
-                Some(file) => format!("{} is right", file.display()),
+                Some(file) => format!("{} is valid", file.display()),
                 None => "there is no file: everything has its default".to_owned(),
             };
             if problems.is_empty() {
@@ -172,6 +173,10 @@ mod tests {
             ok: false,
             findings: vec![finding],
         };
-        assert!(report.text().ends_with("1 wrong, 0 odd, 0 as it should be"));
+        assert!(
+            report
+                .text()
+                .ends_with("1 error, 0 warnings, 0 checks passed")
+        );
     }
 }

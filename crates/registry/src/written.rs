@@ -96,7 +96,7 @@ fn package(it: &Described<'_>, program: &str, arguments: &[String]) -> Result<Va
         "dnx" => ("nuget", &["--yes", "-y"]),
         _ => {
             return Err(format!(
-                "`{}` is a program of this machine and no package: nobody else could run it",
+                "`{}` is a program of this machine and not a package, so other machines could not run it",
                 crate::shown(program)
             ));
         }

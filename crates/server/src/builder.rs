@@ -276,7 +276,7 @@ fn warn_of(loaded: &Loaded) {
             problem = warning.message,
             origin = %warning.origin,
             hint = warning.hint,
-            "the configuration is odd"
+            "a setting of the configuration is questionable"
         );
     }
 }

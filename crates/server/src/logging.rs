@@ -389,7 +389,7 @@ fn is_obeyed(character: char) -> bool {
 }
 
 fn drop_notice(dropped: u64, format: LogFormat) -> Vec<u8> {
-    const NOTICE: &str = "log lines were dropped, since nobody read them in time";
+    const NOTICE: &str = "log lines were dropped, since they were not read in time";
     match format {
         LogFormat::Json => json_line("WARN", NOTICE, "count", json!(dropped)),
         LogFormat::Text => format!("{}  WARN {NOTICE} count={dropped}\n", timestamp()).into_bytes(),

@@ -198,7 +198,7 @@ fn read_log(metrics: &Metrics) {
     metrics.read_one(
         ReadingKind::Counter,
         "owlclaw_mcp_log_lines_dropped_total",
-        "Lines of the log that were dropped because nobody read them in time.",
+        "Lines of the log that were dropped because they were not read in time.",
         || number(logging::figures().dropped),
     );
     metrics.read_one(
@@ -445,7 +445,7 @@ pub(super) fn read_identity(metrics: &Metrics, identification: &Arc<Identificati
     metrics.read(
         ReadingKind::Counter,
         "owlclaw_mcp_authentications_total",
-        "Requests of whom it was proved who they are, by what proved it.",
+        "Authenticated requests, by method of authentication.",
         &["means"],
         move |samples| {
             for (means, accepted) in of.counts().all_accepted() {

@@ -131,7 +131,7 @@ impl Services {
                 warning,
                 tool = name,
                 skill = %skill.uri(),
-                "a binding is odd"
+                "a binding is questionable"
             );
         }
         Ok(tool.with_meta(SKILL_META, skill.uri().to_string()))

@@ -294,7 +294,7 @@ async fn write(
             job = jobs.recv() => job,
             _ = sweep.tick() => {
                 if let Err(error) = cluster.sweep_sessions(idle).await {
-                    note(&error, "sessions that nobody uses could not be forgotten");
+                    note(&error, "expired sessions could not be removed");
                 }
                 continue;
             }

@@ -184,7 +184,7 @@ pub(super) fn problems(
         let place = place.unwrap_or_default();
         let NotOffered { tool, why, .. } = lost;
         warning(format!("the tool `{tool}`{place} cannot be offered: {why}"))
-            .hint("mend what it says where the tool comes from")
+            .hint("correct it where the tool is defined")
     });
     let duplicates = catalog.duplicates().iter();
     let duplicates = duplicates.map(|it| warning(it.problem.clone()).hint(it.hint));
@@ -212,7 +212,7 @@ fn tell(before: &[Problem], now: &[Problem]) {
                 problem = problem.message,
                 origin = %problem.origin,
                 hint = problem.hint,
-                "what is on offer, or a rule for it, is not as it should be"
+                "a tool, resource or prompt, or a rule for one, has a fault"
             );
         }
     }

@@ -327,7 +327,7 @@ impl Verifier {
                     state.failed[ALL] = None;
                     state.passes += 1;
                     if is_right && state.wrong.take().is_some() {
-                        tracing::info!("the ledger is as it should be again");
+                        tracing::info!("the ledger is sound again");
                     }
                     return Ok(());
                 }

@@ -66,7 +66,10 @@ async fn what_is_wrong_is_found_with_what_to_do() {
             json!({"ledger": {"path": "/proc/owlclaw/ledger.db"}}),
             "error ledger: ",
         ),
-        (http, "warning port: somebody serves 127.0.0.1:"),
+        (
+            http,
+            "warning port: another process already listens on 127.0.0.1:",
+        ),
         (
             json!({"ledger": {"path": null, "url": "postgres://u:hunter2@127.0.0.1:1/d"}}),
             "error database: ",
@@ -140,7 +143,7 @@ async fn a_file_of_keys_that_is_wrong_is_mended_and_not_made() {
     site.write("data/api-keys.json", "{broken");
     let broken = hint(&site).await;
     assert!(
-        broken.starts_with("error keys: ") && broken.contains("put a copy of it back"),
+        broken.starts_with("error keys: ") && broken.contains("restore a copy"),
         "{broken}"
     );
 }

@@ -96,7 +96,7 @@ async fn a_bundle_is_shown_confirmed_unpacked_and_served_with_its_secret_in_the_
         "with        LEAK_A=<secret api_key>",
         "signature   not signed",
         "asks for    api_key, required, secret, given: Key",
-        "Ana (nobody vouches for that)",
+        "Ana (not verified)",
     ] {
         assert!(said.output.contains(part), "{part}: {}", said.output);
     }

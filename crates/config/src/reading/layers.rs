@@ -441,7 +441,7 @@ fn refused_of_session(parts: &[&str], layer: &Layer) -> Option<String> {
         pairs.all(|(known, part)| *known == NAME || known == part)
     };
     let within = OF_SESSIONS.iter().filter(|it| is_at(it.key));
-    let mut why = Some("a session does not change what may be done, or by whom".to_owned());
+    let mut why = Some("a session file cannot change permissions".to_owned());
     for it in within {
         if parts.len() < it.key.len() {
             return None;

@@ -135,7 +135,8 @@ pub(crate) fn check(alerts: &Alerts, origins: &Origins, problems: &mut Vec<Probl
             );
         }
         if webhook.secret == none {
-            let message = format!("`{path}` has no `secret`, so that anybody could send alerts");
+            let message =
+                format!("`{path}` has no `secret`, so that any sender could forge alerts");
             let hint = "write `secret: ${VARIABLE}`, and give its value to the receiver";
             error("secret", message, hint);
         }

@@ -108,7 +108,7 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         for (section, name) in named {
             if let Some(name) = name {
                 let key = child(section, name);
-                let message = format!("`{key}` gives rights to nobody: clients prove nothing here");
+                let message = format!("`{key}` has no effect: clients are not authenticated here");
                 let hint = "configure `identity` (`api_keys: {}` is the shortest), or leave it out: \
                             `owlclaw-mcp desk` signs the user of this machine in";
                 problems.push(error(&key, message).hint(hint));

@@ -511,7 +511,7 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     };
     let says_something = origins.keys().find(|key| key.starts_with("identity."));
     if let Some(key) = says_something.filter(|_| !identity.is_configured()) {
-        let message = "`identity` has no means by which anybody could prove who it is".to_owned();
+        let message = "`identity` has no method of authentication".to_owned();
         let hint =
             "add `api_keys: {}`, `jwt`, `introspection` or `certificates`, or remove the section";
         error(key, message, hint);
@@ -717,7 +717,7 @@ fn check_issuer(jwt: &Jwt, path: &str, error: &mut impl FnMut(&str, String, &str
     let fault = check_address(&jwt.issuer, path, error);
     match (&jwt.jwks_url, &jwt.jwks_file) {
         (Some(url), None) => {
-            let hint = "who can change keys on their way can be anybody";
+            let hint = "an attacker who can change the keys in transit can claim any identity";
             check_safe(url, &child(path, "jwks_url"), hint, error);
         }
         (None, Some(_)) => {}

@@ -120,7 +120,7 @@ pub(crate) fn check(http: &Http, origins: &Origins, problems: &mut Vec<Problem>)
         }
     } else if tls.verify_client {
         // To ignore it would leave a listener open that the operator believes to be closed.
-        let message = format!("`{verify}: true` verifies nobody: `{enabled}` is false");
+        let message = format!("`{verify}: true` has no effect: `{enabled}` is false");
         error(verify, message, "set `http.tls.enabled: true`");
     }
     if !http.tcp && http.unix_socket.is_none() {

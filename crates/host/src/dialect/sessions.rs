@@ -379,7 +379,7 @@ async fn sweep<S: McpService>(host: Weak<Host<S>>) {
         let timeout = host.options.session_timeout;
         let all: Vec<_> = host.all().values().cloned().collect();
         for session in all.iter().filter(|it| timeout <= it.idle()) {
-            tracing::debug!(session = %session.id, "a session of the host has ended: nobody used it");
+            tracing::debug!(session = %session.id, "a session of the host has expired");
             session.tell(
                 "session_closed",
                 json!({ "session_id": &*session.id, "reason": "timeout" }),

@@ -107,7 +107,7 @@ impl Metrics {
             tool_calls: counters(
                 &registry,
                 "owlclaw_mcp_tool_calls_total",
-                "Calls of tools by whoever may know of them, by tool and outcome.",
+                "Calls of visible tools, by tool and outcome.",
                 &["tool", "outcome"],
             ),
             tool_seconds: histograms(

@@ -111,7 +111,7 @@ impl<Q: QuotaStore> ChargesUnanswered<Q> {
             }
         };
         let message = format!(
-            "used after the question of {}, which nobody has answered",
+            "used after the question of {}, which was not answered",
             asked.call
         );
         let message = match told {

@@ -98,7 +98,7 @@ impl<Q: QuotaStore> Recovery<Q> {
         let lapsed = match self.tasks.store.lapsed((self.tasks.clock)()).await {
             Ok(lapsed) => lapsed,
             Err(error) => {
-                note(&error, "it cannot be told which tasks nobody carries on");
+                note(&error, "abandoned tasks cannot be found");
                 return false;
             }
         };

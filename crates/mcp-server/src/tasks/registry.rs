@@ -333,7 +333,7 @@ impl Tasks {
         let answers = live.ask(requests, (self.clock)());
         self.publish(live);
         answers.await.unwrap_or_else(|_| {
-            let why = "nobody can answer the task any more";
+            let why = "the task's questions can no longer be answered";
             Err(McpError::new(ErrorCode::INTERNAL_ERROR, why))
         })
     }

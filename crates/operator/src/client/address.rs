@@ -15,7 +15,7 @@ pub(super) struct Visited {
 pub(super) fn visited(url: &str) -> Result<Visited, &'static str> {
     let odd = |it: char| it.is_control() || it.is_whitespace() || is_misleading(it);
     if url.contains(odd) {
-        return Err("it has a space, or a character that nobody sees");
+        return Err("it has a space or an invisible character");
     }
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let scheme = scheme.to_ascii_lowercase();

@@ -67,7 +67,7 @@ fn skills(survey: &Survey) -> Finding {
         true => Finding::error(AREA, message),
         false => Finding::warning(AREA, message),
     };
-    finding.hint("mend what is listed; the tool of a skill that cannot be used is held back")
+    finding.hint("correct the listed faults; the tool of an unusable skill is held back")
 }
 
 /// The finding about prompts from files, if a directory of them is configured.
@@ -94,7 +94,7 @@ fn prompts(config: &Config) -> Option<Finding> {
         0 => Finding::warning(AREA, message),
         _ => Finding::error(AREA, message),
     };
-    Some(finding.hint("mend what is listed; every use of a prompt that is held back is refused"))
+    Some(finding.hint("correct the listed faults; every use of a held prompt is refused"))
 }
 
 fn python(config: &Config) -> Finding {

@@ -37,10 +37,11 @@ fn port(address: SocketAddr) -> Finding {
     match TcpListener::bind(address) {
         Ok(_) => Finding::ok(AREA, format!("{address} is free")),
         Err(error) => match error.kind() {
-            io::ErrorKind::AddrInUse if answers(address) => {
-                Finding::warning(AREA, format!("somebody serves {address} already"))
-                    .hint("fine, if that is this server; else set http.port")
-            }
+            io::ErrorKind::AddrInUse if answers(address) => Finding::warning(
+                AREA,
+                format!("another process already listens on {address}"),
+            )
+            .hint("fine, if that is this server; else set http.port"),
             io::ErrorKind::AddrInUse => Finding::error(AREA, format!("{address} is taken"))
                 .hint("set another http.port, or stop who has it (ss -ltnp)"),
             io::ErrorKind::PermissionDenied => {
@@ -115,7 +116,7 @@ fn keys(config: &Config) -> Option<Finding> {
         Ok(keys) => Finding::ok(AREA, format!("{} in {place}", keys.len())),
         Err(error) => {
             let hint = match file_is_there {
-                true => "mend the file or put a copy of it back; see docs/identity.md",
+                true => "correct the file or restore a copy; see docs/identity.md",
                 false => make,
             };
             Finding::error(AREA, server::with_causes(&error)).hint(hint)

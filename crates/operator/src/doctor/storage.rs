@@ -53,8 +53,7 @@ fn in_database(config: &Config) -> Vec<Finding> {
 
 /// Findings if counters are lower than the ledger says.
 fn counters(area: &'static str, config: &Config) -> Vec<Finding> {
-    let hint =
-        "somebody has changed them; a server that starts raises them, and puts that on record";
+    let hint = "they were changed; the next start of a server raises them, and records that";
     match compare_counters(config) {
         Ok(None) => Vec::new(),
         Ok(Some(found)) => {

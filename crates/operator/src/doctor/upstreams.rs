@@ -131,7 +131,7 @@ fn finding(status: Status) -> Finding {
                     }
                 };
                 return Finding::warning(AREA, format!("{name}: {what}")).hint(format!(
-                    "`owlclaw-mcp upstream why {name}` names all; the author of the upstream can mend them"
+                    "`owlclaw-mcp upstream why {name}` lists them; the author of the upstream can correct them"
                 ));
             }
             Finding::ok(

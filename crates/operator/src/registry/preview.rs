@@ -110,10 +110,7 @@ pub(super) fn text(taken: &Taken) -> String {
         (None, Some(bundle)) => {
             let manifest = &bundle.manifest;
             lines.push(("says", registry::shown(&manifest.description)));
-            lines.push((
-                "author",
-                format!("{} (nobody vouches for that)", manifest.author),
-            ));
+            lines.push(("author", format!("{} (not verified)", manifest.author)));
             format!(
                 "{} {}, as the upstream `{}`",
                 manifest.name, manifest.version, taken.name

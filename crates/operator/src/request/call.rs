@@ -21,10 +21,10 @@ pub struct ToolCall {
     /// others could read it there.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// Authorities, PEM, that the certificate of --url may come from besides the system's
+    /// Certificate authorities (PEM) to trust for --url besides the system's
     #[arg(long, value_name = "PATH", requires = "url")]
     pub ca: Option<std::path::PathBuf>,
-    /// Do the call at most once under this key, however often it is sent
+    /// Idempotency key: the call runs at most once under it
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
     /// Seconds to wait for --url

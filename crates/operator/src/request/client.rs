@@ -59,7 +59,7 @@ pub enum ClientCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ListFormat,
     },
-    /// Reads a resource; what is not printed on a terminal is printed byte for byte
+    /// Reads a resource; output that is not a terminal gets its exact bytes
     #[command(after_help = CLIENT_CODES)]
     Read {
         /// The resource
@@ -71,7 +71,7 @@ pub enum ClientCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Lists the prompts, or gets the one that is named
+    /// Lists the prompts, or gets the named one
     #[command(after_help = CLIENT_CODES)]
     Prompts {
         /// The prompt to get [default: none, all are listed]
@@ -86,7 +86,7 @@ pub enum ClientCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Prints changes as the server tells them, a line each, until it is interrupted
+    /// Prints the changes that the server announces, a line each, until interrupted
     #[command(after_help = CLIENT_CODES)]
     Listen {
         /// Changes of this resource too; may be repeated
@@ -101,7 +101,7 @@ pub enum ClientCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Signs in at a server by a browser, and keeps the tokens for the other commands
+    /// Signs in at a server in a browser, and stores the tokens for the other commands
     #[command(after_help = CLIENT_CODES)]
     Login {
         /// The server, such as `https://mcp.example/mcp`
@@ -120,13 +120,13 @@ pub enum ClientCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 300,
               value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,
-        /// Authorities, PEM, that certificates may come from besides the system's
+        /// Certificate authorities (PEM) to trust besides the system's
         #[arg(long, value_name = "PATH")]
         ca: Option<PathBuf>,
         #[command(flatten)]
         identity: Identity,
     },
-    /// Forgets the tokens that are kept for a server; the server is not told
+    /// Deletes the stored tokens of a server; does not revoke them there
     #[command(after_help = CLIENT_CODES)]
     Logout {
         /// The server
@@ -137,7 +137,7 @@ pub enum ClientCommand {
     },
 }
 
-/// A server of anybody's, and how it is spoken to.
+/// Address of a server, and the way to connect to it.
 #[derive(Debug, Args)]
 pub struct AnyServer {
     #[command(flatten)]
@@ -154,24 +154,24 @@ pub struct AnyServer {
         conflicts_with = "command"
     )]
     pub headers: Vec<String>,
-    /// Environment variable with a key or token, which is sent as a bearer token
+    /// Environment variable with a key or token, to send as a bearer token
     #[arg(long, value_name = "VARIABLE", conflicts_with = "command")]
     pub token_env: Option<String>,
-    /// File with a key or token, which is sent as a bearer token
+    /// File with a key or token, to send as a bearer token
     #[arg(
         long,
         value_name = "PATH",
         conflicts_with_all = ["command", "token_env"]
     )]
     pub token_file: Option<PathBuf>,
-    /// Authorities, PEM, that certificates may come from besides the system's
+    /// Certificate authorities (PEM) to trust besides the system's
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     pub ca: Option<PathBuf>,
     /// Environment variable for the program, with the value it has here unless there is another; may be
     /// repeated
     #[arg(long = "env", value_name = "VARIABLE[=VALUE]", conflicts_with = "url")]
     pub variables: Vec<String>,
-    /// Directory that the server is told of when it asks for roots; may be repeated
+    /// Directory to name when the server asks for roots; may be repeated
     #[arg(long = "root", value_name = "DIRECTORY")]
     pub roots: Vec<PathBuf>,
     /// Fields for forms of the server: a JSON object, or @FILE with one; forms are asked on the terminal
@@ -212,14 +212,14 @@ pub struct AnyServer {
     pub identity: Identity,
 }
 
-/// The server's address, or the program that is the server.
+/// Address or program of the server.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct Place {
     /// The server's address: http, https, ws or wss
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// The program that is the server, with its arguments; it is spoken to over its standard streams
+    /// Program of the server with its arguments; the connection uses its standard streams
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -228,7 +228,7 @@ pub struct Place {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Authorization")]
 pub struct Identity {
-    /// Identifier of a client that is registered beforehand [default: one that is registered on demand]
+    /// Identifier of a client that is registered in advance [default: register one on demand]
     #[arg(long, value_name = "ID")]
     pub client_id: Option<String>,
     /// Environment variable with the secret of that client

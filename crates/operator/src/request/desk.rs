@@ -14,7 +14,7 @@ pub struct DeskCommand {
     /// Print the address and open nothing
     #[arg(long)]
     pub no_open: bool,
-    /// Authorities, PEM, that the server's certificate may come from besides the system's
+    /// Certificate authorities (PEM) to trust besides the system's
     #[arg(long, value_name = "PATH")]
     pub ca: Option<PathBuf>,
 }

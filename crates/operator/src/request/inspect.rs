@@ -30,7 +30,7 @@ pub enum LedgerCommand {
         #[command(flatten)]
         page: Page,
     },
-    /// Prints the last entries, and with --follow those that come
+    /// Prints the last entries, and with --follow new ones
     #[command(after_help = super::EXIT_CODES)]
     Tail {
         #[command(flatten)]
@@ -40,14 +40,14 @@ pub enum LedgerCommand {
         /// Number of entries to begin with
         #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
         lines: u64,
-        /// Go on until interrupted
+        /// Print new entries until interrupted
         #[arg(long, short = 'f')]
         follow: bool,
         /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: LinesFormat,
     },
-    /// Shows all that is known of a call, an approval or an entry
+    /// Shows everything about a call, an approval or an entry
     #[command(after_help = super::EXIT_CODES)]
     Show {
         #[command(flatten)]
@@ -59,7 +59,7 @@ pub enum LedgerCommand {
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
-    /// Checks that no entry was changed, taken out, put in or cut off, and how far checkpoints prove that
+    /// Checks that no entry was changed, removed, inserted or cut off, and how far checkpoints prove that
     #[command(after_help = VERIFY_CODES)]
     Verify {
         #[command(flatten)]
@@ -70,14 +70,14 @@ pub enum LedgerCommand {
         /// The file of checkpoints [default: ledger.checkpoint.file, else the one beside the ledger]
         #[arg(long, value_name = "PATH")]
         checkpoints: Option<PathBuf>,
-        /// Take a ledger that is not sealed to its end for damaged: exit code 1 in place of 3
+        /// Treat a ledger that is not sealed to its end as damaged: exit code 1 instead of 3
         #[arg(long)]
         require_sealed: bool,
         /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
-    /// Writes out calls, and without a filter notes too, in the order of the ledger
+    /// Exports calls, and without a filter notes too, in the order of the ledger
     #[command(after_help = super::EXIT_CODES)]
     Export {
         #[command(flatten)]
@@ -99,7 +99,7 @@ pub enum LedgerCommand {
         #[command(flatten)]
         page: Page,
     },
-    /// Moves the oldest entries into files of their own, also beside a server that runs; all other commands find
+    /// Moves the oldest entries into archive files, also beside a running server; all other commands find
     /// them there
     #[command(after_help = super::EXIT_CODES)]
     Archive {
@@ -109,20 +109,20 @@ pub enum LedgerCommand {
         /// [default: ledger.archive.after_days ago]
         #[arg(long, value_name = "TIME")]
         before: Option<When>,
-        /// Archive all but so many days
+        /// Archive all entries but those of the last days
         #[arg(long, value_name = "DAYS", conflicts_with = "before", value_parser = clap::value_parser!(u64).range(2..))]
         keep: Option<u64>,
         /// Also delete segments that are older than ledger.archive.delete_after_days and that no hold keeps
         #[arg(long, requires = "by")]
         delete: bool,
-        /// Name of the person who deletes; it goes on record
+        /// Name of the operator who deletes, for the ledger
         #[arg(long, value_name = "NAME", requires = "delete")]
         by: Option<String>,
         /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
-    /// Copies the ledger to a new file, also beside a server that runs, and its checkpoint to FILE.checkpoint
+    /// Copies the ledger to a new file, also beside a running server, and its checkpoint to FILE.checkpoint
     #[command(after_help = super::EXIT_CODES)]
     Backup {
         #[command(flatten)]
@@ -134,7 +134,7 @@ pub enum LedgerCommand {
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
-    /// Puts a backup in the place of a ledger that is not there, and tells the file of checkpoints of its end
+    /// Restores a backup where no ledger exists, and adds its end to the file of checkpoints
     #[command(after_help = super::EXIT_CODES)]
     Restore {
         #[command(flatten)]
@@ -142,18 +142,18 @@ pub enum LedgerCommand {
         /// The backup; FILE.checkpoint must be beside it
         #[arg(value_name = "FILE")]
         backup: PathBuf,
-        /// Name of the person who goes on with a backup that lacks entries which the file of checkpoints seals; it goes on
-        /// record
+        /// Name of the operator who accepts a backup that lacks entries sealed by the file of checkpoints; recorded in
+        /// the ledger
         #[arg(long, value_name = "NAME", requires = "reason")]
         by: Option<String>,
-        /// Reason; it goes on record
+        /// Reason, for the ledger
         #[arg(long, value_name = "TEXT", requires = "by")]
         reason: Option<String>,
         /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
-    /// Sets a legal hold: no segment of the archive is deleted that has a call which meets all conditions
+    /// Sets a legal hold: segments of the archive with a call that meets all conditions are not deleted
     #[command(after_help = super::EXIT_CODES)]
     Hold {
         #[command(flatten)]
@@ -166,10 +166,10 @@ pub enum LedgerCommand {
         /// Only calls until when, as above
         #[arg(long, value_name = "TIME")]
         until: Option<When>,
-        /// Name of the person who sets the hold; it goes on record
+        /// Name of the operator who sets the hold, for the ledger
         #[arg(long, value_name = "NAME")]
         by: String,
-        /// Reason; it goes on record
+        /// Reason, for the ledger
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
@@ -190,10 +190,10 @@ pub enum LedgerCommand {
         /// Number of the hold
         #[arg(value_name = "NUMBER")]
         number: u64,
-        /// Name of the person who lifts it; it goes on record
+        /// Name of the operator who lifts it, for the ledger
         #[arg(long, value_name = "NAME")]
         by: String,
-        /// Reason; it goes on record
+        /// Reason, for the ledger
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
@@ -203,10 +203,10 @@ pub enum LedgerCommand {
     AcceptRollback {
         #[command(flatten)]
         settings: Settings,
-        /// Name of the person who accepts the rollback; it goes on record
+        /// Name of the operator who accepts the rollback, for the ledger
         #[arg(long, value_name = "NAME")]
         by: String,
-        /// Reason; it goes on record
+        /// Reason, for the ledger
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
@@ -241,7 +241,7 @@ pub enum GovernanceCommand {
         #[arg(long, value_enum, default_value_t)]
         format: RowsFormat,
     },
-    /// Explains how a call would be decided, and by which rules; counts nothing
+    /// Explains the decision about a call and the rules behind it; uses up no quota
     #[command(after_help = super::EXIT_CODES)]
     Explain {
         #[command(flatten)]
@@ -249,8 +249,8 @@ pub enum GovernanceCommand {
         /// Principal of the call
         #[arg(long = "as", value_name = "CLIENT")]
         client: String,
-        /// A role that its token or certificate would vouch for, besides those it is configured to
-        /// have; can be repeated
+        /// Role that its token or certificate would carry, besides its configured roles; can be
+        /// repeated
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<Arc<str>>,
         #[command(flatten)]
@@ -266,7 +266,7 @@ pub enum GovernanceCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {
-    /// Lists approvals, the last that was asked for first
+    /// Lists approvals, the latest first
     #[command(after_help = super::EXIT_CODES)]
     List {
         #[command(flatten)]
@@ -283,7 +283,7 @@ pub enum ApprovalsCommand {
         #[arg(long, value_enum, default_value_t)]
         format: RowsFormat,
     },
-    /// Shows the call that an approval is for
+    /// Shows the call of an approval
     #[command(after_help = super::EXIT_CODES)]
     Show {
         #[command(flatten)]
@@ -295,13 +295,13 @@ pub enum ApprovalsCommand {
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
-    /// Lets the call be made, once
+    /// Allows the call once
     #[command(after_help = super::EXIT_CODES)]
     Approve(Deciding),
     /// Refuses the call
     #[command(after_help = super::EXIT_CODES)]
     Deny(Deciding),
-    /// Takes a decision back that no call has used; the same call then asks anew
+    /// Withdraws a decision that no call has used; the same call then needs another approval
     #[command(after_help = super::EXIT_CODES)]
     Revoke(Deciding),
 }
@@ -314,10 +314,10 @@ pub struct Deciding {
     /// The name of the approval, apr_…
     #[arg(value_name = "ID")]
     pub id: ApprovalId,
-    /// Name of the person who decides; it goes on record
+    /// Name of the operator who decides, for the ledger
     #[arg(long, value_name = "NAME")]
     pub by: String,
-    /// Reason; it goes on record
+    /// Reason, for the ledger
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// Output format
@@ -359,10 +359,10 @@ pub struct What {
 pub struct CallFilter {
     #[command(flatten)]
     pub who: Whose,
-    /// Only those that ended like this, or are open
+    /// Only those with this outcome
     #[arg(long, value_name = "OUTCOME", value_parser = PossibleValuesParser::new(OUTCOMES))]
     pub outcome: Option<String>,
-    /// Only those that were refused for this reason
+    /// Only those refused for this reason
     #[arg(long, value_name = "REASON")]
     pub reason: Option<String>,
     /// From when on: RFC 3339, a date, or how long ago (90m, 12h, 7d)
@@ -404,7 +404,7 @@ pub struct Page {
     /// The most to list
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
-    /// Go on where a page ended
+    /// Continue after a page
     #[arg(long, value_name = "CURSOR")]
     pub before: Option<Cursor>,
     /// Output format

@@ -10,7 +10,7 @@ use crate::request::Lifetime;
 
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// Makes a key and prints it, which happens once: only a digest of it is kept
+    /// Creates a key and prints it once: only a digest of it is stored
     #[command(after_help = EXIT_CODES)]
     Create {
         #[command(flatten)]
@@ -18,7 +18,7 @@ pub enum KeysCommand {
         /// Principal of the key: the name that quotas, rules and the ledger go by
         #[arg(long, value_name = "NAME")]
         principal: String,
-        /// A role that it gives; may be there several times
+        /// Role that the key carries; may be repeated
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<String>,
         /// Time for which the key is valid, such as 90d or 12h [default: until it is revoked]

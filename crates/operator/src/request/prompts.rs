@@ -4,7 +4,7 @@ use super::{EXIT_CODES, ListFormat, Settings};
 
 #[derive(Debug, Subcommand)]
 pub enum PromptsCommand {
-    /// Lists the prompts from files, and why one cannot be used
+    /// Lists the prompts from files, and faults of unusable ones
     #[command(after_help = EXIT_CODES)]
     List {
         #[command(flatten)]
@@ -53,7 +53,7 @@ pub enum PromptsCommand {
         #[arg(value_name = "VERSION")]
         to: Option<String>,
     },
-    /// Fills in a prompt, without a server, rules and record
+    /// Renders a prompt, without a server, rules or ledger
     #[command(after_help = EXIT_CODES)]
     Render {
         #[command(flatten)]

@@ -6,7 +6,7 @@ use super::{EXIT_CODES, ListFormat, Settings};
 
 #[derive(Debug, Subcommand)]
 pub enum SessionsCommand {
-    /// Lists the sessions of a running server, those first that are idle longest
+    /// Lists the sessions of a running server, the longest idle first
     #[command(after_help = EXIT_CODES)]
     List {
         #[command(flatten)]
@@ -18,7 +18,7 @@ pub enum SessionsCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ListFormat,
     },
-    /// Ends a session of a running server, or all of a client; what runs in it is cancelled
+    /// Ends a session of a running server, or all sessions of a client, and cancels their calls
     #[command(after_help = EXIT_CODES)]
     End {
         #[command(flatten)]
@@ -37,7 +37,7 @@ pub struct RunningServer {
     /// Address of the server [default: http.host and http.port of the configuration]
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// Authorities, PEM, that the server's certificate may come from besides the system's
+    /// Certificate authorities (PEM) to trust besides the system's
     #[arg(long, value_name = "PATH")]
     pub ca: Option<std::path::PathBuf>,
 }

@@ -9,7 +9,7 @@ use super::{EXIT_CODES, ListFormat, ReportFormat, RunningServer, Settings};
 
 #[derive(Debug, Subcommand)]
 pub enum UpstreamCommand {
-    /// Lists the other servers whose tools are offered, with their states
+    /// Lists the other servers behind this gateway, with their states
     #[command(after_help = EXIT_CODES)]
     List {
         #[command(flatten)]
@@ -30,19 +30,19 @@ pub enum UpstreamCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ListFormat,
     },
-    /// Explains the state of an upstream, where it is configured, and which rules are about its tools
+    /// Explains the state of an upstream, where it is configured, and which rules apply to its tools
     #[command(after_help = EXIT_CODES)]
     Why {
         #[command(flatten)]
         one: One,
     },
-    /// Connects an upstream anew, at once, and reads its lists
+    /// Reconnects an upstream at once, and reads its lists
     #[command(after_help = EXIT_CODES)]
     Recheck {
         #[command(flatten)]
         one: One,
     },
-    /// Lists definitions of tools, prompts and templates that are pinned, and what of them is held
+    /// Lists the pinned definitions of tools, prompts and templates, and which of them are held
     #[command(after_help = EXIT_CODES)]
     Pins {
         #[command(flatten)]
@@ -50,7 +50,7 @@ pub enum UpstreamCommand {
         /// Only those of this upstream
         #[arg(value_name = "NAME")]
         name: Option<String>,
-        /// Only what is held
+        /// Only held definitions
         #[arg(long)]
         held: bool,
         /// Output format
@@ -72,19 +72,19 @@ pub enum UpstreamCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Approves a held definition, which is the pinned one from now on; a running server takes it up
+    /// Approves a held definition, which becomes the pinned one; a running server applies it
     #[command(after_help = APPROVE_HELP)]
     Approve(Approve),
-    /// Holds a tool, prompt, template or page, until it is approved; a running server takes it up
+    /// Holds a tool, prompt, template or page until it is approved; a running server applies it
     #[command(after_help = HOLD_HELP)]
     Hold(Hold),
     /// Sets, lists and removes credentials of single clients, for upstreams with `credentials: per-client`
     #[command(subcommand, after_help = EXIT_CODES)]
     Credential(CredentialCommand),
-    /// Signs in at an upstream in a browser, for all clients or for one, and keeps the tokens encrypted beside the vault
+    /// Signs in at an upstream in a browser, for all clients or for one, and stores the tokens encrypted beside the vault
     #[command(after_help = LOGIN_HELP)]
     Login(SignIn),
-    /// Forgets the tokens that somebody has signed in for
+    /// Deletes the stored tokens of a sign-in
     #[command(after_help = EXIT_CODES)]
     Logout {
         #[command(flatten)]
@@ -102,10 +102,10 @@ pub enum UpstreamCommand {
         #[command(flatten)]
         one: One,
     },
-    /// Adds an upstream to the configuration file; a running server takes it up
+    /// Adds an upstream to the configuration file; a running server applies it
     #[command(after_help = ADD_HELP)]
     Add(Add),
-    /// Takes an upstream out of the configuration file; a running server closes it
+    /// Removes an upstream from the configuration file; a running server closes it
     #[command(after_help = EXIT_CODES)]
     Remove {
         #[command(flatten)]
@@ -188,7 +188,7 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 pub enum CredentialCommand {
-    /// Sets a credential of a client: what is typed on the terminal, or else what standard input has, without its last
+    /// Sets a credential of a client, read from the terminal, or else from standard input without its last
     /// line end; a running server uses it for the next call
     #[command(after_help = CREDENTIAL_HELP)]
     Set {
@@ -200,7 +200,7 @@ pub enum CredentialCommand {
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
-    /// Lists whose credentials there are, and when each was set; never a value
+    /// Lists the clients' credentials, and when each was set; never a value
     #[command(after_help = EXIT_CODES)]
     List {
         #[command(flatten)]
@@ -260,7 +260,7 @@ pub struct SignIn {
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub timeout: u64,
-    /// Authorities, PEM, that certificates may come from besides the system's
+    /// Certificate authorities (PEM) to trust besides the system's
     #[arg(long, value_name = "PATH")]
     pub ca: Option<PathBuf>,
 }
@@ -324,10 +324,10 @@ pub struct Approve {
     /// All that is held of the upstream, whatever it is now
     #[arg(long, conflicts_with = "item")]
     pub all: bool,
-    /// Name of the person who approves; it goes on record
+    /// Name of the operator who approves, for the ledger
     #[arg(long, value_name = "NAME")]
     pub by: String,
-    /// Reason; it goes on record
+    /// Reason, for the ledger
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
     /// Output format
@@ -346,10 +346,10 @@ pub struct Hold {
     /// The tool, prompt, template or page: its own name, or kind and name (tool/echo)
     #[arg(value_name = "ITEM")]
     pub item: String,
-    /// Name of the person who holds it; it goes on record
+    /// Name of the operator who holds it, for the ledger
     #[arg(long, value_name = "NAME")]
     pub by: String,
-    /// Reason; it goes on record
+    /// Reason, for the ledger
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
     /// Output format

@@ -8,13 +8,13 @@ use super::{EXIT_CODES, ReportFormat, Settings};
 
 #[derive(Debug, Subcommand)]
 pub enum VaultCommand {
-    /// Makes an empty vault where the configuration says, and a key for it if the key is to be in a file that is not there
+    /// Creates an empty vault at the configured place, and a key for it if the key file does not exist
     #[command(after_help = EXIT_CODES)]
     Init {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Sets a secret: what is typed on the terminal, or else what standard input has, without its last line end
+    /// Sets a secret, read from the terminal, or else from standard input without its last line end
     #[command(after_help = EXIT_CODES)]
     Set {
         #[command(flatten)]

@@ -222,7 +222,7 @@ fn place_of_tokens(
         }
         (Credentials::Exchanged(_), _) => {
             return Err(failed(format!(
-                "`{name}` is shown tokens that are got in exchange for those of callers: nobody signs in there"
+                "`{name}` gets tokens in exchange for those of callers, and has no sign-in"
             )));
         }
         (Credentials::Shared, Some(_)) => {

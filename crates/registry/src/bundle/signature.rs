@@ -2,7 +2,7 @@
 //! (RFC 5652), `MCPB_SIG_END`.
 //!
 //! That a signature fits says that the file is as the holder of the key has left it. Who that is, only the certificate
-//! says, for which nobody vouches here: its digest is for the operator to compare.
+//! says, which is not verified here: its digest is for the operator to compare.
 
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
@@ -57,7 +57,7 @@ impl std::fmt::Display for Signature {
                 write!(
                     f,
                     "signed, and as its signer has left it; the signer calls itself `{}` (certificate by {issuer}, \
-                     SHA-256 {}), for which nobody vouches here",
+                     SHA-256 {}), which is not verified here",
                     signer.name, signer.fingerprint
                 )
             }

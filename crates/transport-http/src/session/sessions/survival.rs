@@ -195,7 +195,7 @@ impl Sessions {
         // Of a clock that was set back nothing can be concluded.
         let age = now.duration_since(kept.last_used).unwrap_or_default();
         if self.limits.session_idle <= age {
-            return Err("nobody has used it for too long");
+            return Err("it was unused for too long");
         }
         let principal = Principal::new(kept.principal);
         self.count(&principal).map_err(|_| "there are too many")?;
