@@ -579,12 +579,7 @@ impl<Q: QuotaStore> Server<Q> {
     /// Answers a subscription: a client may listen to resources that it may read.
     async fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
         let offer = self.offer.load_full();
-        let known = offer.resources().governed_by(uri);
-        // Asked in every case: which of the two it was must not show in the time.
-        let capability = resource_capability(known.as_deref().unwrap_or(uri));
-        let policy = self.governor.policy();
-        let may_read = policy.permitted(caller_of(&cx.principal), &capability);
-        if !may_read || known.is_none() {
+        if !self.may_listen(cx, &offer, uri) {
             return Err(InvocationError::Unknown.to_reader(uri, cx.version));
         }
         let name = offer.resources().canonical(uri);
@@ -600,16 +595,28 @@ impl<Q: QuotaStore> Server<Q> {
     /// True if a client that wants to listen to a resource can: its changes are heard of. Nothing is subscribed to
     /// elsewhere for a client that may not read it.
     pub(crate) async fn can_listen(&self, cx: &RequestCx, offer: &Offer, uri: &str) -> bool {
+        let name = offer.resources().canonical(uri);
+        let uri = name.as_deref().unwrap_or(uri);
+        self.may_listen(cx, offer, uri)
+            && offer.resources().tells_of_changes(uri)
+            && offer.resources().hear(uri).await.is_ok()
+    }
+
+    /// True if a client may read what is at `uri`, or what is hidden there is answered as what is not there would be:
+    /// what changes is told only to clients that may know of it.
+    fn may_listen(&self, cx: &RequestCx, offer: &Offer, uri: &str) -> bool {
         let resources = offer.resources();
         let name = resources.canonical(uri);
         let uri = name.as_deref().unwrap_or(uri);
-        if !resources.tells_of_changes(uri) {
-            return false;
-        }
-        let known = resources.governed_by(uri);
+        let (known, family) = (resources.governed_by(uri), resources.family(uri));
+        // Asked in every case: which of them it was must not show in the time.
         let capability = resource_capability(known.as_deref().unwrap_or(uri));
-        let policy = self.governor.policy();
-        policy.permitted(caller_of(&cx.principal), &capability) && resources.hear(uri).await.is_ok()
+        let family = family.map(|family| resource_capability(&family));
+        let (policy, caller) = (self.governor.policy(), caller_of(&cx.principal));
+        let may_read = policy.permitted(caller, &capability);
+        let is_hidden = !policy.visible(caller, &capability);
+        let is_like_absent = family.is_some_and(|family| policy.visible(caller, &family));
+        known.is_some() && (may_read || is_hidden && is_like_absent)
     }
 }
 

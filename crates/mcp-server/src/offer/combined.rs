@@ -101,6 +101,10 @@ impl Resources for CombinedResources {
         self.of_all(|part| part.governed_by(uri))
     }
 
+    fn family(&self, uri: &str) -> Option<String> {
+        self.of_all(|part| part.family(uri))
+    }
+
     fn definition(&self, uri: &str) -> Option<Digest> {
         self.part(uri)?.definition(uri)
     }

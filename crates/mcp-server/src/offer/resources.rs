@@ -58,6 +58,12 @@ pub trait Resources: fmt::Debug + Send + Sync {
         true
     }
 
+    /// The URI that a client must be able to see for a subscription to `uri` to be answered alike, whether there is
+    /// anything at `uri` or not. `None` where a subscription to what is not there is refused.
+    fn family(&self, _uri: &str) -> Option<String> {
+        None
+    }
+
     /// Makes sure that changes of what is at `uri` are heard of, before somebody is told that it is listened to.
     ///
     /// # Errors

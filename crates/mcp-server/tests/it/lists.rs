@@ -4,7 +4,9 @@ use crate::house::{Client, House, SPOKEN, Setup, block_on, offer, policy};
 use futures_util::future::BoxFuture;
 use governance::{Micros, Policy, PolicySpec, Quota, Rules};
 use mcp_protocol::model::{ListResources, ReadResource, ReadResourceResult};
-use mcp_server::{NoResources, Options, ReadFailure, ResourceEntry, Resources, StaticResources};
+use mcp_server::{
+    CombinedResources, NoResources, Options, ReadFailure, ResourceEntry, Resources, StaticResources,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::{
@@ -493,6 +495,77 @@ async fn who_listens_to_a_resource_hears_of_its_change_if_it_may_know_of_it() {
                 .await;
             house.mcp_server.resource_changed("doc://a");
             assert!(anna.settle().await.is_empty());
+        }
+    }
+}
+
+/// A family of resources at which anything may come: `doc://…`, governed one by one.
+#[derive(Debug)]
+struct Family(Arc<dyn Resources>);
+
+impl Resources for Family {
+    fn entries(&self) -> &[ResourceEntry] {
+        self.0.entries()
+    }
+
+    fn matching(&self, filter: &ListResources) -> Result<Vec<usize>, String> {
+        self.0.matching(filter)
+    }
+
+    fn canonical(&self, uri: &str) -> Option<String> {
+        uri.starts_with("doc://").then(|| uri.to_owned())
+    }
+
+    fn family(&self, uri: &str) -> Option<String> {
+        uri.starts_with("doc://").then(|| "doc://{name}".to_owned())
+    }
+
+    fn read(
+        self: Arc<Self>,
+        read: ReadResource,
+    ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
+        Arc::clone(&self.0).read(read)
+    }
+}
+
+#[tokio::test]
+async fn subscriptions_do_not_tell_what_is_hidden_from_what_is_not_there() {
+    let hidings = [
+        vec!["resource/doc://a", "resource/note://a"],
+        vec!["resource/doc://*", "resource/note://*"],
+    ];
+    for version in SPOKEN {
+        for hidden in &hidings {
+            let house = Setup {
+                policy: PolicySpec {
+                    principals: [("bert".to_owned(), hiding(hidden))].into(),
+                    ..PolicySpec::default()
+                },
+                resources: Arc::new(CombinedResources::new(vec![
+                    Arc::new(Family(documents(&["a"]))),
+                    Arc::new(StaticResources::new().text("note://a", "a", "text/plain", "a")),
+                ])),
+                ..Setup::default()
+            }
+            .build();
+            let mut bert = house.connect("bert", version).await;
+            for (is_there, absent) in [("doc://a", "doc://x"), ("note://a", "note://x")] {
+                let mut told = Vec::new();
+                for uri in [is_there, absent] {
+                    let answer = if version == MODERN {
+                        let params = json!({ "notifications": { "resourceSubscriptions": [uri] } });
+                        bert.begin("subscriptions/listen", params).await;
+                        bert.receive().await["params"]["notifications"].to_string()
+                    } else {
+                        let answer = bert.ask("resources/subscribe", json!({ "uri": uri })).await;
+                        format!("{}{}", answer["result"], answer["error"])
+                    };
+                    told.push(answer.replace(absent, is_there));
+                }
+                assert_eq!(told[0], told[1], "{version} {hidden:?}");
+            }
+            house.mcp_server.resource_changed("doc://a");
+            assert!(bert.settle().await.is_empty(), "{version}");
         }
     }
 }

@@ -127,6 +127,17 @@ impl Resources for DatabaseResources {
         Some(place.governed_by(&database.name))
     }
 
+    /// A row may come, so that its table decides.
+    fn family(&self, uri: &str) -> Option<String> {
+        match find(&self.all, uri)? {
+            (database, Place::Row { table, .. }) => {
+                let table = Place::Table { table, offset: 0 };
+                Some(table.governed_by(&database.name))
+            }
+            _ => None,
+        }
+    }
+
     fn tells_of_changes(&self, uri: &str) -> bool {
         find(&self.all, uri).is_some_and(|(database, place)| {
             database.options.watch && place.address(&database.name) == uri

@@ -121,6 +121,12 @@ impl Resources for FileResources {
         Some(folder.address(&path))
     }
 
+    /// A file may come, so that its directory decides.
+    fn family(&self, uri: &str) -> Option<String> {
+        let (folder, _) = self.find(uri)?;
+        Some(template(folder))
+    }
+
     fn tells_of_changes(&self, uri: &str) -> bool {
         let found = self.find(uri);
         found.is_some_and(|(folder, path)| folder.options.watch && folder.address(&path) == uri)

@@ -213,6 +213,12 @@ impl Resources for AppResources {
         Some(self.find(uri)?.2)
     }
 
+    /// Whether there is anything at the address of a template only its handler knows, so that the template decides.
+    fn family(&self, uri: &str) -> Option<String> {
+        let (resource, _, _) = self.find(uri)?;
+        resource.is_template.then(|| resource.uri.clone())
+    }
+
     fn takes_context(&self, uri: &str) -> bool {
         self.take_context && self.find(uri).is_some_and(|it| it.0.takes_context)
     }
