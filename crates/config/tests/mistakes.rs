@@ -660,6 +660,14 @@ fn variables_are_checked_like_keys() {
             "MCP_SERVER_GOVERNANCE_CONFIRM: the environment variable `MCP_SERVER_GOVERNANCE_CONFIRM` is unknown | did you mean `MCP_SERVER_GOVERNANCE__CONFIRM`?",
         ),
         (
+            ("mcp_server_governance__confirm", "pay"),
+            "mcp_server_governance__confirm: the environment variable `mcp_server_governance__confirm` is unknown | did you mean `MCP_SERVER_GOVERNANCE__CONFIRM`?",
+        ),
+        (
+            ("Mcp_Server_Governance__Clients__Ci", "x"),
+            "Mcp_Server_Governance__Clients__Ci: `governance.clients` cannot be set in the environment | write it into the file",
+        ),
+        (
             ("MCP_SERVER_GOVERNENCE__CONFIRM", "pay"),
             "MCP_SERVER_GOVERNENCE__CONFIRM: the environment variable `MCP_SERVER_GOVERNENCE__CONFIRM` is unknown | did you mean `MCP_SERVER_GOVERNANCE__CONFIRM`?",
         ),

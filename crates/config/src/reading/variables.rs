@@ -92,10 +92,15 @@ pub(crate) fn layer(
     layer
 }
 
-/// Variables of this program. An empty one counts as absent: that is how files for containers unset one.
+/// Variables of this program, misspelt ones in small letters included. An empty one counts as absent: that is how files for containers
+/// unset one.
 fn ours(environment: &Environment) -> impl Iterator<Item = (&str, &OsStr)> {
+    let has_prefix = |name: &str| {
+        let prefix = name.get(..PREFIX.len());
+        prefix.is_some_and(|it| it.eq_ignore_ascii_case(PREFIX))
+    };
     let all = environment.all();
-    all.filter(|(name, value)| name.starts_with(PREFIX) && !value.is_empty())
+    all.filter(move |(name, value)| has_prefix(name) && !value.is_empty())
 }
 
 fn long_name(path: &[&str]) -> String {
@@ -150,8 +155,10 @@ pub(crate) fn written_out(text: &str) -> Result<(), Misfit> {
 /// a key, or with a section of rules, which is meant for this program: a rule must not be ignored.
 fn unknown(name: &str, known: &BTreeMap<String, (&[&str], &Shape)>) -> Problem {
     let origin = Origin::Environment(name.to_owned());
+    let capital = name.to_uppercase();
     let is_below = |table: &str| {
-        name.strip_prefix(table)
+        capital
+            .strip_prefix(table)
             .is_some_and(|rest| rest.starts_with(SEPARATOR))
     };
     let table = known.iter().find(|(table, (_, shape))| {
@@ -164,7 +171,7 @@ fn unknown(name: &str, known: &BTreeMap<String, (&[&str], &Shape)>) -> Problem {
             .hint("write it into the file");
     }
     let message = format!("the environment variable `{name}` is unknown and ignored");
-    let rest = name.trim_start_matches(PREFIX);
+    let rest = capital.trim_start_matches(PREFIX);
     let is_ours = rest.contains(SEPARATOR) || RULES.iter().any(|section| rest.starts_with(section));
     let problem = match is_ours {
         true => Problem::error(

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use ledger::{Filter, system_now_us};
+use ledger::{Filter, SigningKey, system_now_us};
 
 use config::Config;
 use server::Finding;
@@ -35,6 +35,7 @@ fn in_database(config: &Config) -> Vec<Finding> {
             let mut findings = vec![Finding::ok(AREA, format!("it answers ({took} ms)"))];
             // Each server has its own, made at its first start.
             findings.extend(redaction_key(AREA, config, false));
+            findings.extend(signing_key(AREA, config));
             findings.extend(continued(AREA, config));
             let beside = server::witness_beside(config);
             let hint = "name a file on another volume, or another machine (ledger.witness)";
@@ -82,7 +83,7 @@ fn in_file(config: &Config) -> Vec<Finding> {
     const AREA: &str = "ledger";
     let path = &config.ledger.path;
     let place = path.display();
-    let mut findings = Vec::new();
+    let mut findings: Vec<_> = signing_key(AREA, config).into_iter().collect();
     match path.parent() {
         Some(directory) if directory.is_dir() => findings.extend(writable(AREA, directory)),
         Some(directory) => findings.extend(can_be_made(AREA, directory)),
@@ -124,6 +125,16 @@ fn redaction_key(area: &'static str, config: &Config, must_exist: bool) -> Optio
             Some(Finding::error(area, server::with_causes(&*failure)).hint(hint))
         }
     }
+}
+
+/// A finding if the key that signs checkpoints cannot be used: no server starts then.
+fn signing_key(area: &'static str, config: &Config) -> Option<Finding> {
+    let path = config.ledger.checkpoint.key.as_ref()?;
+    let error = SigningKey::load(path).err()?;
+    let why = server::with_causes(&error);
+    let hint =
+        "put the key back, or make one with `owlclaw-mcp ledger keygen` (ledger.checkpoint.key)";
+    Some(Finding::error(area, why).hint(hint))
 }
 
 /// A finding if a server would refuse to continue this ledger.
