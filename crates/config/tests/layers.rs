@@ -226,7 +226,7 @@ fn a_domain_enables_and_overrides_and_declares_nothing() {
         ),
         (
             "upstreams: {time: {env: {LD_PRELOAD: /tmp/x.so}}}",
-            "domain.yaml:3:34: the domain cannot set `upstreams.time.env.LD_PRELOAD`: this variable decides which code the \
+            "domain.yaml:3:40: the domain cannot set `upstreams.time.env.LD_PRELOAD`: this variable decides which code the \
              server runs, where it comes from, or by which way, and so it is the system's (system: system.yaml:",
         ),
         (

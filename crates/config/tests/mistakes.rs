@@ -1115,8 +1115,8 @@ fn identity_that_would_prove_nothing_is_refused() {
             "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'https://i.example', \
              jwks_url: 'http://i.example/keys'}}}"
                 .to_owned(),
-            "`identity.jwt.a.jwks_url` must begin with `https://` | who can change keys on their \
-             way can be anybody",
+            "`identity.jwt.a.jwks_url` must begin with `https://` | an attacker who can change the \
+             keys in transit can claim any identity",
         ),
         (
             "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'http://i.example'}}}"

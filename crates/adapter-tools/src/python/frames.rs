@@ -409,31 +409,55 @@ pub(super) struct AskFrame {
     pub(super) questions: BTreeMap<String, QuestionFrame>,
 }
 
+/// A question. The members of all kinds are read at once: a tagged enum would buffer the schema, and then it loses the
+/// order of its members.
 #[derive(Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub(super) enum QuestionFrame {
-    Form {
-        message: String,
-        schema: crate::FormSchema,
-    },
-    Url {
-        message: String,
-        url: String,
-    },
-    Sample {
-        params: serde_json::Value,
-    },
+struct QuestionMembers {
+    kind: QuestionKind,
+    message: Option<String>,
+    schema: Option<crate::FormSchema>,
+    url: Option<String>,
+    params: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum QuestionKind {
+    Form,
+    Url,
+    Sample,
     Roots,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "QuestionMembers")]
+pub(super) struct QuestionFrame(Question);
+
+impl TryFrom<QuestionMembers> for QuestionFrame {
+    type Error = &'static str;
+
+    fn try_from(members: QuestionMembers) -> Result<Self, Self::Error> {
+        let message = members.message.ok_or("missing field `message`");
+        Ok(Self(match members.kind {
+            QuestionKind::Form => Question::Form {
+                message: message?,
+                schema: members.schema.ok_or("missing field `schema`")?,
+            },
+            QuestionKind::Url => Question::Url {
+                message: message?,
+                url: members.url.ok_or("missing field `url`")?,
+            },
+            QuestionKind::Sample => {
+                Question::Sample(members.params.ok_or("missing field `params`")?)
+            }
+            QuestionKind::Roots => Question::Roots,
+        }))
+    }
 }
 
 impl From<QuestionFrame> for Question {
     fn from(frame: QuestionFrame) -> Self {
-        match frame {
-            QuestionFrame::Form { message, schema } => Self::Form { message, schema },
-            QuestionFrame::Url { message, url } => Self::Url { message, url },
-            QuestionFrame::Sample { params } => Self::Sample(params),
-            QuestionFrame::Roots => Self::Roots,
-        }
+        frame.0
     }
 }
 
