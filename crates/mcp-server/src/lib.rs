@@ -83,8 +83,9 @@ pub use crate::{
     pipeline::recorded::{PROMPT_VERSION, redactor_of_this_process},
     tasks::{
         oversight::CancelledTask,
+        recovery::{TakenUp, TaskAtWork},
         registry::{TaskOptions, Tasks},
-        runner::{CallEnd, RunHere, TaskCall, TaskRunner},
+        runner::{CallEnd, QueueError, RunHere, Standing, TaskCall, TaskQueue, TaskRunner},
     },
     trace::tracer::{Capture, Tracing},
 };

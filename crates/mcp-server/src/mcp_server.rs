@@ -15,7 +15,10 @@ use crate::{
     offer::Offer,
     options::Options,
     server::{ListOptions, Server, search_view::Unwrapped},
-    tasks::{recovery::Recovery, registry::Tasks},
+    tasks::{
+        recovery::{Recovery, TakenUp},
+        registry::Tasks,
+    },
     trace::{
         TracedRequests,
         tracer::{Tracer, Tracing},
@@ -41,6 +44,7 @@ use std::{
     sync::{Arc, OnceLock},
     time::Duration,
 };
+use task_store::{StoreError, TaskId};
 
 /// The engine a server serves with; transports take it.
 pub type McpEngine<Q> = Engine<Unwrapped<TracedRequests<Observed<Server<Q>>>>>;
@@ -310,6 +314,38 @@ impl<Q: QuotaStore> McpServer<Q> {
     pub fn keep_tasks(&self) {
         if let Some(recovery) = &self.tasks {
             Arc::clone(recovery).begin();
+        }
+    }
+
+    /// Keeps the tasks that this worker [takes](Self::take_queued): it takes up nothing by itself.
+    pub fn keep_taken_tasks(&self) {
+        if let Some(recovery) = &self.tasks {
+            Arc::clone(recovery).begin_as_worker();
+        }
+    }
+
+    /// Takes a task out of its queue and begins to carry it out: the call is governed and put on record here. Of
+    /// any number of workers that are given a task, one carries it out.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the store of tasks cannot be read or written; it can be tried again.
+    pub async fn take_queued(&self, id: &TaskId) -> Result<TakenUp, StoreError> {
+        match &self.tasks {
+            Some(recovery) => recovery.take_queued(id).await,
+            None => Ok(TakenUp::NotNow),
+        }
+    }
+
+    /// Cancels a task that was cancelled in its queue, whichever worker carries it out.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the store of tasks cannot be read or written; it can be tried again.
+    pub async fn cancel_queued(&self, id: &TaskId) -> Result<(), StoreError> {
+        match &self.tasks {
+            Some(recovery) => recovery.cancel_queued(id).await,
+            None => Ok(()),
         }
     }
 

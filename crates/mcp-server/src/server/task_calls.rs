@@ -200,13 +200,18 @@ impl<Q: QuotaStore> Server<Q> {
             at_most,
             answers,
             resume: None,
+            is_rerun: false,
             visible: {
                 let governor = Arc::clone(&self.governor);
                 let capability = tool_capability(&name);
                 Arc::new(move |it: &_| governor.visible(caller_of(it), &capability))
             },
         };
-        match run.answer(Wanted { ttl, at_once }).await {
+        let outcome = match run.tasks.runner.queue(&name) {
+            Some(queue) => run.enqueue(ttl, queue).await,
+            None => run.answer(Wanted { ttl, at_once }).await,
+        };
+        match outcome {
             Outcome::Created(task) => Ok(ServerResult::CreateTask(Box::new(task))),
             Outcome::Failed(error) => Err(error),
             // What is asked before there is a task is asked by a result (2026-07-28, multi

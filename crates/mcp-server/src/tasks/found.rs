@@ -68,6 +68,7 @@ impl Tasks {
                 ..record.clone()
             };
             if self.store.update(cancelled.clone()).await? {
+                self.unqueue(&cancelled);
                 return Ok(Found::Elsewhere(cancelled));
             }
             found = match (
@@ -81,6 +82,24 @@ impl Tasks {
             };
         }
         Ok(found)
+    }
+
+    /// Has the queue of a task, if it has one, forget it: in the background, since no worker gets it any more.
+    fn unqueue(&self, record: &TaskRecord) {
+        let tool = record.capability.strip_prefix("tool/").unwrap_or_default();
+        let Some(queue) = self.runner.queue(tool) else {
+            return;
+        };
+        let id = record.id.clone();
+        self.runtime.spawn(async move {
+            if let Err(error) = queue.remove(id.clone()).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    task = ?id,
+                    "the queue of a cancelled task could not be told; its worker will find out"
+                );
+            }
+        });
     }
 
     /// Gives the process that carries a task on some time.

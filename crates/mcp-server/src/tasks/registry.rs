@@ -19,7 +19,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use task_store::{
     Begun, CreateError, Lease, MAX_RECORD_BYTES, StoreError, TaskId, TaskLimits, TaskRecord,
@@ -86,6 +86,9 @@ const SWEEP_EVERY_US: u64 = 60_000_000;
 /// Pause before the store is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
+/// Status of a task that waits for a worker.
+const QUEUED: &str = "the call waits for a worker";
+
 /// The most bytes that come of a task: 16 MiB. The store takes more than that, with whatever belongs
 /// to it.
 const MAX_OUTCOME_BYTES: usize = MAX_RECORD_BYTES / 4;
@@ -107,6 +110,8 @@ pub struct Tasks {
     pub(crate) running: Arc<FairShare>,
     pub(crate) waiting: Arc<FairShare>,
     pub(crate) subscriptions: OnceLock<Arc<Subscriptions>>,
+    /// Tasks that are known to be queued, and since when.
+    pub(crate) queued: Mutex<HashMap<TaskId, Instant>>,
     pub(crate) swept_us: AtomicU64,
     pub(crate) closing: watch::Sender<bool>,
 }
@@ -166,6 +171,7 @@ impl Tasks {
             running: FairShare::new(options.max_running, options.max_running_per_principal),
             waiting: FairShare::new(options.max_waiting, options.max_waiting_per_principal),
             subscriptions: OnceLock::new(),
+            queued: Mutex::default(),
             swept_us: AtomicU64::new(0),
             closing: watch::Sender::new(false),
         });
@@ -274,19 +280,7 @@ impl Tasks {
         let slot = slot.ok_or(NotCreated::TooManyRunning)?;
         let now_us = (self.clock)();
         self.sweep(now_us);
-        let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
-        let record = TaskRecord {
-            id: TaskId::random(),
-            principal: cx.principal.as_str().to_owned(),
-            capability: capability.to_owned(),
-            protocol_version: cx.version.as_str().to_owned(),
-            created_us: now_us,
-            updated_us: now_us,
-            expires_us: now_us.saturating_add(ttl_us),
-            sequence: 1,
-            state: Stored::Working,
-            message: None,
-        };
+        let record = self.new_record(cx, capability, ttl, now_us);
         let run = (1, call.is_some() && 1 < self.options.max_attempts);
         let begun = Begun {
             lease: self.lease(),
@@ -311,6 +305,73 @@ impl Tasks {
         // Nobody would wait for it to end.
         self.forget(&live).await;
         Err(NotCreated::Closing)
+    }
+
+    /// A new task that waits for a worker, in the store: as one that its owner has given up.
+    pub(crate) async fn create_queued(
+        self: &Arc<Self>,
+        cx: &RequestCx,
+        capability: &str,
+        ttl: Duration,
+        call: String,
+    ) -> Result<Arc<RunningTask>, NotCreated> {
+        if self.is_closing() {
+            return Err(NotCreated::Closing);
+        }
+        let now_us = (self.clock)();
+        self.sweep(now_us);
+        let mut record = self.new_record(cx, capability, ttl, now_us);
+        record.message = Some(QUEUED.to_owned());
+        let begun = Begun {
+            lease: Lease {
+                owner: self.owner.clone(),
+                until_us: 0,
+            },
+            call: Some(call),
+        };
+        let limits = self.options.records;
+        let created = self.store.create(record.clone(), begun, limits).await;
+        let poll_interval_ms = self.poll_interval_ms();
+        let live = RunningTask::new(
+            record,
+            poll_interval_ms,
+            Arc::new(|_: &_| true),
+            None,
+            (1, true),
+        );
+        match created {
+            Ok(()) => Ok(live),
+            Err(error) => {
+                // As in `create`: it may be stored all the same.
+                if matches!(error, CreateError::Store(_)) {
+                    let (tasks, live) = (Arc::clone(self), Arc::clone(&live));
+                    self.runtime.spawn(async move { tasks.forget(&live).await });
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn new_record(
+        &self,
+        cx: &RequestCx,
+        capability: &str,
+        ttl: Duration,
+        now_us: u64,
+    ) -> TaskRecord {
+        let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+        TaskRecord {
+            id: TaskId::random(),
+            principal: cx.principal.as_str().to_owned(),
+            capability: capability.to_owned(),
+            protocol_version: cx.version.as_str().to_owned(),
+            created_us: now_us,
+            updated_us: now_us,
+            expires_us: now_us.saturating_add(ttl_us),
+            sequence: 1,
+            state: Stored::Working,
+            message: None,
+        }
     }
 
     /// Makes a task one of those that run, unless none may begin any more.

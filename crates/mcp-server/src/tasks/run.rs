@@ -17,7 +17,7 @@ use crate::{
     tasks::{
         convert,
         registry::{NotCreated, Tasks},
-        runner::{CallEnd, NoEnd, TaskCall},
+        runner::{CallEnd, NoEnd, TaskCall, TaskQueue},
         running::{RunningTask, Stop, Visible},
         status::StatusMessages,
         stored_call,
@@ -75,6 +75,8 @@ pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) answers: Option<Arc<Answers>>,
     /// Means to go on with the call that an earlier process has begun, if it is carried out elsewhere.
     pub(crate) resume: Option<Value>,
+    /// True if an earlier attempt may have begun the call.
+    pub(crate) is_rerun: bool,
     /// Test if the client may still know of the task.
     pub(crate) visible: Visible,
 }
@@ -154,13 +156,61 @@ impl<Q: QuotaStore> Run<Q> {
         self.finish(&live, call, ended, report).await;
     }
 
-    /// Begins a task once more that another process has begun before.
+    /// Leaves the call to a worker, and answers with its task. The queue is told in the background: while it
+    /// cannot be reached, the task waits in the store.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the call up, unless its task has been created.
+    pub(crate) async fn enqueue(self, ttl: Duration, queue: Arc<dyn TaskQueue>) -> Outcome {
+        let (reply, answer) = oneshot::channel();
+        let runtime = self.tasks.runtime.clone();
+        runtime.spawn(async move {
+            let answers = self.answers.as_deref();
+            let (cx, arguments) = (&self.cx, &self.arguments);
+            let call = stored_call::text_to_queue(cx, arguments, self.at_most, answers);
+            let Some(call) = call else {
+                let why = "the call is too large to be left to a worker";
+                let error = McpError::new(ErrorCode::INVALID_PARAMS, why);
+                let _ = reply.send(Outcome::Failed(error));
+                return;
+            };
+            let (tasks, capability) = (Arc::clone(&self.tasks), tool_capability(&self.tool));
+            let live = tasks.create_queued(cx, &capability, ttl, call).await;
+            let live = match live {
+                Ok(live) => live,
+                Err(error) => {
+                    let _ = reply.send(Outcome::Failed(error.to_client()));
+                    return;
+                }
+            };
+            let (_, task) = live.seen();
+            if reply.send(Outcome::Created(task)).is_err() {
+                // Its client has left without hearing of it, which is a cancellation.
+                return tasks.forget(&live).await;
+            }
+            cx.announce_task(live.record.id.as_str());
+            if let Err(error) = queue.add(live.record.id.clone(), ttl).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    task = ?live.record.id,
+                    "a task waits in the store until its queue can be reached"
+                );
+            }
+        });
+        answer.await.unwrap_or_else(|_| {
+            // What runs it answers always, unless its runtime is gone.
+            Outcome::Failed(internal())
+        })
+    }
+
+    /// Begins a task that another process has created, and may have begun before.
     pub(crate) async fn again(self: Arc<Self>, live: &Arc<RunningTask>) {
         // What was confirmed was the call that was cut short.
         let answers = self.answers.as_deref();
         let mut invocation = self.invocation(answers.map(|it| Arc::new(state::forget(it))));
         invocation.handover = Some(Handover::of(self.status_of(live), self.resume.clone()));
-        invocation.is_rerun = true;
+        invocation.is_rerun = self.is_rerun;
         let report = Arc::clone(&invocation.report);
         let call = self.call(invocation, Some(live));
         self.finish(live, call, None, report).await;
@@ -341,7 +391,7 @@ impl<Q: QuotaStore> Run<Q> {
                 state: needed.state,
             })));
             invocation.handover = Some(Handover::of(self.status_of(live), self.resume.clone()));
-            invocation.is_rerun = 1 < live.attempt;
+            invocation.is_rerun = self.is_rerun;
             report = Arc::clone(&invocation.report);
             called = self.call(invocation, Some(live)).await;
         }

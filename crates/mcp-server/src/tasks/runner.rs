@@ -4,10 +4,12 @@ use crate::invocation::{Invoked, failure::InvocationError, handover::Handover};
 use futures_util::future::BoxFuture;
 use mcp_service::Principal;
 use std::{
+    error::Error,
     fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 use task_store::TaskId;
 
@@ -28,7 +30,49 @@ pub trait TaskRunner: fmt::Debug + Send + Sync + 'static {
     /// Dropping the future means that nobody wants the end of the call any more: the call must be
     /// dropped too, wherever it is, begun or not.
     fn carry_out(&self, call: TaskCall) -> BoxFuture<'static, CallEnd>;
+
+    /// The queue from which workers take the calls of `tool` that are tasks from the start. Without one, they
+    /// are [carried out](Self::carry_out) by the process that has accepted them.
+    fn queue(&self, tool: &str) -> Option<Arc<dyn TaskQueue>> {
+        let _ = tool;
+        None
+    }
 }
+
+/// A queue of tasks outside of this process, which hands each to a worker. It has their ids and nothing else: a
+/// worker [takes the call](crate::mcp_server::McpServer::take_queued) from the task store that it shares with the
+/// server that accepted it, and what becomes of it is stored there.
+///
+/// A queue decides when and where. It may hand a task out any number of times, to any number of workers:
+/// the store lets one of them carry it out, and no call is made twice that may not be.
+pub trait TaskQueue: fmt::Debug + Send + Sync + 'static {
+    /// Adds a task, unless it was added before, and tells how it stands. The queue may forget it after `within`, when
+    /// the task has expired.
+    fn add(
+        &self,
+        task: TaskId,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Standing, QueueError>>;
+
+    /// Removes a task that is over. It is no error if the queue has none of this name.
+    fn remove(&self, task: TaskId) -> BoxFuture<'static, Result<(), QueueError>>;
+}
+
+/// State of a task in a [`TaskQueue`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A worker has it, or will.
+    Queued,
+    /// An operator of the queue has cancelled it.
+    Cancelled,
+    /// The queue hands it to no worker any more.
+    GivenUp,
+}
+
+/// A queue could not be reached, or has refused what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the queue of tasks cannot be used")]
+pub struct QueueError(#[source] pub Box<dyn Error + Send + Sync>);
 
 /// Carries calls out where they are waited for, and at once.
 #[derive(Clone, Copy, Debug, Default)]

@@ -51,7 +51,16 @@ pub(crate) struct StoredCall {
     /// The place where it is carried out: it is gone on with, and not begun again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resume: Option<Value>,
+    /// True if it was queued: the first attempt that a worker makes is the first at all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_queued: bool,
+    /// Idempotency key of a queued call, as its client sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<Box<str>>,
 }
+
+/// Attempt that a worker makes first of a queued call: that of the server which has accepted it is the one before.
+pub(crate) const FIRST_OF_QUEUED: u64 = 2;
 
 /// True if a tool says that calling it twice does no more than calling it once.
 pub(crate) fn can_be_called_again(tool: &Tool) -> bool {
@@ -66,7 +75,17 @@ pub(crate) fn text_of(
     at_most: Option<Effect>,
     answers: Option<&Answers>,
 ) -> Option<String> {
-    text(cx, arguments, at_most, answers, None)
+    text(cx, arguments, at_most, answers, None, false)
+}
+
+/// The text of a call that waits for a worker; `None` if it is too large.
+pub(crate) fn text_to_queue(
+    cx: &RequestCx,
+    arguments: &RawJson,
+    at_most: Option<Effect>,
+    answers: Option<&Answers>,
+) -> Option<String> {
+    text(cx, arguments, at_most, answers, None, true)
 }
 
 /// The text of a call that is carried out elsewhere; `None` if it is too large.
@@ -76,7 +95,7 @@ pub(crate) fn text_to_resume(
     at_most: Option<Effect>,
     resume: &Value,
 ) -> Option<String> {
-    text(cx, arguments, at_most, None, Some(resume.clone()))
+    text(cx, arguments, at_most, None, Some(resume.clone()), false)
 }
 
 fn text(
@@ -85,6 +104,7 @@ fn text(
     at_most: Option<Effect>,
     answers: Option<&Answers>,
     resume: Option<Value>,
+    is_queued: bool,
 ) -> Option<String> {
     let trace = cx.trace();
     let roles = cx.principal.roles();
@@ -101,6 +121,8 @@ fn text(
         capabilities: cx.capabilities.clone(),
         at_most,
         resume,
+        is_queued,
+        idempotency_key: cx.meta.idempotency_key.clone().filter(|_| is_queued),
     };
     let text = serde_json::to_string(&saved).ok()?;
     (text.len() <= MAX_SAVED_BYTES).then_some(text)
@@ -119,6 +141,8 @@ pub(crate) struct Again {
     pub(crate) at_most: Option<Effect>,
     pub(crate) answers: Option<Arc<Answers>>,
     pub(crate) resume: Option<Value>,
+    /// True if no attempt before this one can have begun the call.
+    pub(crate) is_first: bool,
 }
 
 /// Reads a call back at `now_us`, for the `attempt`-th time that `record` is begun; `None` if it
@@ -146,11 +170,14 @@ pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -
     let trace = parent.and_then(|it| TraceContext::parse(it, saved.tracestate.as_deref()));
     cx.meta.trace = trace.map(Box::new);
     cx.capabilities = saved.capabilities;
+    let is_first = saved.is_queued && attempt == FIRST_OF_QUEUED;
+    cx.meta.idempotency_key = saved.idempotency_key.filter(|_| is_first);
     let has_answers = !saved.responses.is_empty() || saved.state.is_some();
     Some(Again {
         cx,
         at_most: saved.at_most,
         resume: saved.resume,
+        is_first,
         arguments: RawJson::from_serialized(String::from(Box::<str>::from(saved.arguments)).into()),
         answers: has_answers.then(|| {
             Arc::new(Answers {

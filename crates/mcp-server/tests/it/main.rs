@@ -28,6 +28,7 @@ mod skills_extension;
 mod tasks;
 mod tasks_interleavings;
 mod tasks_legacy;
+mod tasks_queue;
 mod tasks_runner;
 mod tasks_store;
 mod timing;
