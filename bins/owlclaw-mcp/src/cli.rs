@@ -105,6 +105,9 @@ pub(crate) enum Command {
     /// Starts the server
     #[command(after_help = START_HELP)]
     Start(Settings),
+    /// Carries out calls that servers leave to workers (docs/temporal.md)
+    #[command(after_help = START_HELP)]
+    Worker(WorkerArguments),
     /// Checks and prints the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -165,6 +168,19 @@ pub(crate) enum Command {
         #[arg(long, short = 'o', value_name = "DIRECTORY")]
         output: Option<PathBuf>,
     },
+}
+
+/// Arguments of `worker`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// Name of a queue of `tasks.temporal.queues`, repeatable [default: all]
+    #[arg(long = "queue", value_name = "NAME")]
+    pub(crate) queues: Vec<String>,
+    /// Calls at once of each queue [default: `tasks.temporal.worker_calls`]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) calls: Option<u16>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -17,6 +17,7 @@ use server::{GUARD, Log, ResourceFilter, cure, with_causes};
 use crate::cli::{self, Command, Program, ResourcesCommand, ToolsCommand};
 
 mod configuration;
+mod engine;
 
 /// Sections of the configuration that the tools on offer depend on.
 const TOOLS: &[&str] = &[
@@ -99,6 +100,7 @@ fn reject(rejected: &Rejected) -> ExitCode {
 fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
     match command {
         Command::Start(settings) => start(source(settings)?),
+        Command::Worker(asked) => engine::work(asked),
         Command::Config(command) => configuration::carry_out(command),
         Command::Tools(ToolsCommand::Call { settings, call }) => tools_call(settings, &call),
         Command::Tools(ToolsCommand::List {
@@ -239,7 +241,9 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
     }
     let config = loaded.config.clone();
     let beside = desk::beside(&config);
-    server::start(source, loaded, level, beside).or_else(|failure| {
+    let started = engine::runner(&config)
+        .and_then(|runner| server::start(source, loaded, level, beside, runner));
+    started.or_else(|failure| {
         let causes = with_causes(&*failure);
         tracing::error!(error = causes, "the server failed");
         for finding in operator::cures(&config) {

@@ -216,6 +216,7 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     crate::sections::alerts::check(&config.alerts, origins, problems);
     crate::sections::desk::check(config, origins, problems);
     crate::sections::filters::check(config, origins, problems);
+    crate::sections::temporal::check(config, origins, problems);
     crate::sections::telemetry::check(&config.telemetry, origins, problems);
     crate::sections::identity::check(config, origins, problems);
     crate::sections::tls::check(http, origins, problems);

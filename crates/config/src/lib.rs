@@ -70,6 +70,7 @@ pub use self::sections::service_resources::{ServiceResource, ServiceResources, S
 pub use self::sections::services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use self::sections::shutdown::Shutdown;
 pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
+pub use self::sections::temporal::{Queue, Temporal};
 pub use self::sections::tls::{ForwardedHeader, Tls};
 pub use self::sections::upstreams::{
     AssertionFor, Gateway, Isolation, RiskClass, RiskPatterns, SubjectTokenType, Texts, Trust,
@@ -434,6 +435,12 @@ fn merge(
             let paths = paths.chain(&mut config.registry.directory);
             for path in paths.chain(&mut config.tasks.path) {
                 *path = environment::absolute(base, &path);
+            }
+            if let Some(temporal) = &mut config.tasks.temporal {
+                let files = [&mut temporal.ca_file, &mut temporal.certificate_file];
+                for path in files.into_iter().chain([&mut temporal.key_file]).flatten() {
+                    *path = environment::absolute(base, &path);
+                }
             }
             if let Some(keys) = &mut config.identity.api_keys {
                 keys.file = environment::absolute(base, &keys.file);

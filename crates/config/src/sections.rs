@@ -24,6 +24,7 @@ pub(crate) mod service_resources;
 pub(crate) mod services;
 pub(crate) mod shutdown;
 pub(crate) mod telemetry;
+pub(crate) mod temporal;
 pub(crate) mod tls;
 pub(crate) mod upstreams;
 pub(crate) mod vault;
@@ -56,6 +57,7 @@ use self::service_resources::ServiceResources;
 use self::services::Services;
 use self::shutdown::Shutdown;
 use self::telemetry::Telemetry;
+use self::temporal::Temporal;
 use self::tls::{ForwardedHeader, Tls};
 use self::upstreams::{Gateway, Upstream};
 use self::vault::Vault;
@@ -403,6 +405,9 @@ pub struct Tasks {
     /// Tasks of one client that are kept.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub max_kept_per_client: usize,
+    /// Temporal as the engine that hands calls of tools to workers (`owlclaw-mcp worker`). Only in programs that were
+    /// built with the feature `temporal`.
+    pub temporal: Option<Temporal>,
 }
 
 impl Default for Tasks {
@@ -418,6 +423,7 @@ impl Default for Tasks {
             max_attempts: 3,
             max_kept: 10_000,
             max_kept_per_client: 1_000,
+            temporal: None,
         }
     }
 }

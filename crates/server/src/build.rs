@@ -10,11 +10,11 @@ use alerts::Alerts;
 use governance::Governor;
 use jsonrpc_core::Limits;
 use mcp_server::{
-    AnswerOptions, ErrorStyle, McpServer, Options, Parts, RequestLog, TaskOptions, Tasks,
-    system_clock,
+    AnswerOptions, ErrorStyle, McpServer, Options, Parts, RequestLog, RunHere, TakenUp,
+    TaskOptions, TaskRunner, Tasks, system_clock,
 };
 use mcp_service::{EngineLimits, SubscriptionLimits};
-use task_store::{SqliteTaskStore, TaskLimits};
+use task_store::{SqliteTaskStore, StoreError, TaskId, TaskLimits};
 use tokio::sync::watch;
 
 use super::archives::Archiving;
@@ -165,7 +165,8 @@ impl Server {
         standing.remember(&catalog, offer.tools());
 
         let cluster = store::open_cluster(&config).await?;
-        let tasks = open_tasks(&config, cluster.as_ref()).await?;
+        let runner = runner(&config, &in_code)?;
+        let tasks = open_tasks(&config, cluster.as_ref(), runner).await?;
         let sessions = sessions::open(&config, cluster.as_ref())?;
 
         let archiving = Archiving::begin(&config)?;
@@ -297,6 +298,24 @@ impl Server {
         Numbers::of(in_force, &self.mcp, app, gateway, &self.lifecycle)
     }
 
+    /// Takes a task out of its queue, as a worker, and begins to carry it out.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; it can be tried again.
+    pub async fn take_queued(&self, id: &TaskId) -> Result<TakenUp, StoreError> {
+        self.mcp.take_queued(id).await
+    }
+
+    /// Cancels a task that was cancelled in its queue.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; it can be tried again.
+    pub async fn cancel_queued(&self, id: &TaskId) -> Result<(), StoreError> {
+        self.mcp.cancel_queued(id).await
+    }
+
     /// Lets no task begin any more, and gives those that run until `drain` has passed.
     pub(super) async fn close_tasks(&self, drain: Duration) {
         if let Some(tasks) = self.mcp.tasks() {
@@ -349,16 +368,31 @@ impl Server {
     }
 }
 
+/// Runner of the calls of tasks.
+fn runner(config: &Config, in_code: &InCode) -> Result<Arc<dyn TaskRunner>, Failure> {
+    match &in_code.runner {
+        Some(runner) => Ok(Arc::clone(runner)),
+        None if config.tasks.temporal.is_some() => Err(
+            "`tasks.temporal` is configured, and this program was built without Temporal: build it with \
+             `--features temporal` (docs/temporal.md), or leave the section out"
+                .into(),
+        ),
+        None => Ok(Arc::new(RunHere)),
+    }
+}
+
 async fn open_tasks(
     config: &Config,
     cluster: Option<&Cluster>,
+    runner: Arc<dyn TaskRunner>,
 ) -> Result<Option<Arc<Tasks>>, Failure> {
     if !config.tasks.enabled {
         return Ok(None);
     }
     if let Some(cluster) = cluster.filter(|_| config.shares_tasks()) {
         let store = Arc::new(cluster.tasks());
-        let tasks = Tasks::open(store, task_options(config), system_clock).await?;
+        let options = task_options(config);
+        let tasks = Tasks::open_with(store, options, system_clock, runner).await?;
         return Ok(Some(tasks));
     }
     let path = config.tasks_path();
@@ -368,7 +402,8 @@ async fn open_tasks(
         )),
         error => error.into(),
     })?;
-    let tasks = Tasks::open(Arc::new(store), task_options(config), system_clock).await?;
+    let (store, options) = (Arc::new(store), task_options(config));
+    let tasks = Tasks::open_with(store, options, system_clock, runner).await?;
     Ok(Some(tasks))
 }
 

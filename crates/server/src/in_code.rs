@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mcp_protocol::model::Implementation;
-use mcp_server::{FilterRule, ToolSource};
+use mcp_server::{FilterRule, TaskRunner, ToolSource};
 
 /// Name, instructions, sources of tools and filters of a server.
 #[derive(Debug, Clone)]
@@ -13,6 +13,8 @@ pub(crate) struct InCode {
     pub(crate) sources: Vec<Arc<dyn ToolSource>>,
     /// Behind those of the configuration.
     pub(crate) filters: Vec<FilterRule>,
+    /// Decides where calls of tasks are carried out, if not here.
+    pub(crate) runner: Option<Arc<dyn TaskRunner>>,
 }
 
 impl Default for InCode {
@@ -29,6 +31,7 @@ impl Default for InCode {
                 .to_owned(),
             sources: Vec::new(),
             filters: Vec::new(),
+            runner: None,
         }
     }
 }

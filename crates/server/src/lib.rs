@@ -82,6 +82,7 @@ mod upstreams;
 mod verification;
 mod websocket;
 mod witness;
+mod work;
 
 pub use application::interpreter;
 pub use archives::{ArchiveReport, archive, backup, open_archiver, restore};
@@ -105,7 +106,7 @@ pub use prompts::{prompt_options, prompt_problems};
 pub use quota_postgres::Comparison;
 pub use redaction::has_redaction_key;
 pub use replay::{Decided, Differing, Replay, Verdict};
-pub use serve::start;
+pub use serve::{start, work};
 pub use sharing::{NodeState, ServerNode};
 pub use stdio::tell_client;
 pub use store::{
@@ -119,3 +120,4 @@ pub use upstreams::{
     upstreams_stored,
 };
 pub use witness::beside as witness_beside;
+pub use work::{RunningWorker, WorkerQueue};

@@ -227,7 +227,13 @@ pub(super) fn filters(
         let tools = limit.tools.iter().map(move |it| (of("tools"), it));
         tools.chain(limit.except.iter().map(move |it| (of("except"), it)))
     });
-    for (key, pattern) in direct.chain(limits) {
+    let temporal = config.tasks.temporal.iter();
+    let queues = temporal.flat_map(|it| &it.queues);
+    let queues = queues.flat_map(|(name, queue)| {
+        let key = format!("tasks.temporal.queues.{name}.tools");
+        queue.tools.iter().map(move |it| (key.clone(), it))
+    });
+    for (key, pattern) in direct.chain(limits).chain(queues) {
         let is_unheard = unheard.iter().any(|it| pattern.starts_with(it));
         let mut offered = offer.tools().iter().map(Tool::name);
         if !is_unheard && !offered.any(|name| pattern_matches(pattern, name)) {

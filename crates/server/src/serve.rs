@@ -4,19 +4,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use config::{Loaded, Source, Transport};
+use mcp_server::TaskRunner;
 
 use crate::build::Server;
 use crate::in_code::InCode;
 use crate::lifecycle::{Lifecycle, UNCLEAN};
 use crate::logging::LevelHandle;
 use crate::rules::Rules;
+use crate::work::{self, WorkerQueue};
 use crate::{Beside, Failure, alerts, http, stdio};
 
 /// Parts that are given in code, and what is served beside the clients.
 pub(super) type Given = (InCode, Option<Arc<dyn Beside>>);
 
 /// Serves a loaded configuration until the client goes or a signal comes, and operators `beside`. `level`
-/// changes that of the log. The codes to exit with are those of `docs/operations.md`.
+/// changes that of the log, and `runner` decides where the calls of tasks are carried out, if not here. The codes
+/// to exit with are those of `docs/operations.md`.
 ///
 /// # Errors
 ///
@@ -26,12 +29,47 @@ pub fn start(
     loaded: Loaded,
     level: LevelHandle,
     beside: Option<Arc<dyn Beside>>,
+    runner: Option<Arc<dyn TaskRunner>>,
 ) -> Result<ExitCode, Failure> {
-    run((InCode::default(), beside), source, loaded, level)
+    let parts = InCode {
+        runner,
+        ..InCode::default()
+    };
+    run((parts, beside), source, loaded, level)
+}
+
+/// Carries out the calls that a queue hands to this process, until a signal comes: with everything that a server
+/// has except clients, so that the transport must be HTTP, which leaves standard input alone. The codes to exit with are those of [`start`].
+///
+/// # Errors
+///
+/// When a part of the server cannot be made, or the work fails.
+pub fn work(
+    source: Source,
+    loaded: Loaded,
+    level: LevelHandle,
+    runner: Arc<dyn TaskRunner>,
+    queue: Arc<dyn WorkerQueue>,
+) -> Result<ExitCode, Failure> {
+    let parts = InCode {
+        runner: Some(runner),
+        ..InCode::default()
+    };
+    run_as(Some(queue), (parts, None), source, loaded, level)
 }
 
 /// Serves on threads of its own, and obeys signals.
 pub(super) fn run(
+    parts: Given,
+    source: Source,
+    loaded: Loaded,
+    level: LevelHandle,
+) -> Result<ExitCode, Failure> {
+    run_as(None, parts, source, loaded, level)
+}
+
+fn run_as(
+    queue: Option<Arc<dyn WorkerQueue>>,
     parts: Given,
     source: Source,
     loaded: Loaded,
@@ -43,7 +81,7 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let ended = runtime.block_on(serve(parts, source, loaded, level, lifecycle));
+    let ended = runtime.block_on(serve_as(queue, parts, source, loaded, level, lifecycle));
     // A thread that still reads standard input would hold the runtime up for ever.
     runtime.shutdown_background();
     ended.map(|is_clean| match is_clean {
@@ -55,6 +93,17 @@ pub(super) fn run(
 /// Serves until the client goes or the lifecycle ends, and closes in order. False if something may be
 /// missing from the ledger.
 pub(super) async fn serve(
+    parts: Given,
+    source: Source,
+    loaded: Loaded,
+    level: LevelHandle,
+    lifecycle: Lifecycle,
+) -> Result<bool, Failure> {
+    serve_as(None, parts, source, loaded, level, lifecycle).await
+}
+
+async fn serve_as(
+    queue: Option<Arc<dyn WorkerQueue>>,
     (parts, beside): Given,
     source: Source,
     loaded: Loaded,
@@ -89,6 +138,7 @@ pub(super) async fn serve(
         tokio::spawn(async move { server.follow_changes(rules).await })
     };
     let served = match server.config.transport {
+        _ if queue.is_some() => work::serve(&server, queue).await,
         Transport::Stdio => stdio::serve(&server, &mut seat).await,
         Transport::Http => http::serve(&server).await,
     };

@@ -74,7 +74,7 @@ enum Claim {
 pub enum TakenUp {
     /// The task is carried out here.
     Begun(TaskAtWork),
-    /// Nothing is left to be done.
+    /// The task is over.
     Over,
     /// Not now: another process carries it out, it is not known yet that the one before is dead, or there is no
     /// room here.
@@ -360,7 +360,7 @@ impl<Q: QuotaStore> Recovery<Q> {
         let lease = self.tasks.lease();
         let claimed = self.tasks.store.claim(next.clone(), lease, now_us).await?;
         let Some(claimed) = claimed else {
-            return Ok(Claim::Refused); // somebody else was first, or its client has cancelled it
+            return Ok(Claim::Refused); // another process was first, or its client has cancelled it
         };
         let visible = {
             let governor = Arc::clone(&self.governor);
