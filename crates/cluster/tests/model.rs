@@ -112,7 +112,7 @@ struct Run {
     is_done: bool,
 }
 
-/// What happened so far, for the properties.
+/// History of a world, for the properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Seen {
     ends: u8,
@@ -481,14 +481,14 @@ where
     println!("{property}: broken after {:?}", path.into_actions());
 }
 
-/// What befalls processes, and an outage of the database.
+/// Faults of processes, and an outage of the database.
 const DEATHS: Faults = Faults {
     cuts: 0,
     stops: 0,
     ..FAULTS
 };
 
-/// What befalls connections, an outage of the database, and an end in good order.
+/// Faults of connections, an outage of the database, and an end in good order.
 const SEPARATIONS: Faults = Faults {
     pauses: 0,
     kills: 0,

@@ -290,7 +290,12 @@ mod tests {
         assert_eq!(json(clean), clean);
         assert_eq!(json(r#""\u001b[1m""#), r#""""#);
         assert_eq!(cleaner.taken, 6);
-        assert!(cleaner.told().unwrap().starts_with("6 characters"));
+        assert!(
+            cleaner
+                .told()
+                .unwrap()
+                .starts_with("6 invisible characters")
+        );
         assert_eq!(Cleaner::new(true).told(), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     BadUrl, ClientError, HostError, MAX_HEADER_BYTES, Reach, SendError, check_url,
-    connect::{ConnectError, Connector},
+    connect::{Connector, connect_error},
     host,
     pool::{Lease, Pool},
     tls,
@@ -16,7 +16,7 @@ use hyper::{
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::rt::TokioIo;
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Most headers of an answer.
@@ -351,20 +351,4 @@ fn check_headers<B>(response: &Response<B>) -> Result<(), SendError> {
         true => Err(SendError::LongHeaders),
         false => Ok(()),
     }
-}
-
-/// The address that `error` says may not be connected to, if that is the cause.
-fn forbidden(error: &(dyn Error + 'static)) -> Option<SendError> {
-    let mut cause = Some(error);
-    while let Some(inner) = cause {
-        if let Some(private @ ConnectError::Private { .. }) = inner.downcast_ref() {
-            return Some(SendError::Forbidden(private.to_string().into()));
-        }
-        cause = inner.source();
-    }
-    None
-}
-
-pub(crate) fn connect_error(error: Box<dyn Error + Send + Sync>) -> SendError {
-    forbidden(&*error).unwrap_or(SendError::Unreachable(error))
 }

@@ -1,10 +1,11 @@
 //! Connections to addresses that were checked.
 
-use crate::{Reach, host, reach::cure};
+use crate::{Reach, SendError, host, reach::cure};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use std::{
+    error::Error,
     future::Future,
     io,
     net::{IpAddr, SocketAddr},
@@ -141,4 +142,21 @@ impl tower_service::Service<Uri> for Connector {
         let connecting = self.clone().connect(host, port);
         Box::pin(async move { connecting.await.map(TokioIo::new) })
     }
+}
+
+/// The address that `error` says may not be connected to, if that is the cause.
+fn forbidden(error: &(dyn Error + 'static)) -> Option<SendError> {
+    let mut cause = Some(error);
+    while let Some(inner) = cause {
+        if let Some(private @ ConnectError::Private { .. }) = inner.downcast_ref() {
+            return Some(SendError::Forbidden(private.to_string().into()));
+        }
+        cause = inner.source();
+    }
+    None
+}
+
+/// Error of a request whose connection could not be opened.
+pub(crate) fn connect_error(error: Box<dyn Error + Send + Sync>) -> SendError {
+    forbidden(&*error).unwrap_or(SendError::Unreachable(error))
 }

@@ -1,6 +1,9 @@
 //! Connections that are kept, by host.
 
-use crate::{SendError, client::connect_error, connect::Connector};
+use crate::{
+    SendError,
+    connect::{Connector, connect_error},
+};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::Full;

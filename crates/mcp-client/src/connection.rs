@@ -39,7 +39,7 @@ pub(crate) struct Inner {
     left_out: Mutex<BTreeMap<&'static str, Vec<LeftOut>>>,
     /// State that a new legacy session must be told again.
     session: AsyncMutex<Session>,
-    /// What the last modern request has declared, beside the capabilities that it was made of.
+    /// Declaration of the last modern request, beside the capabilities that it was made of.
     declared: Mutex<Option<(ClientCapabilities, Arc<ClientCapabilities>)>>,
 }
 

@@ -32,7 +32,7 @@ pub struct CredentialCommand<'a> {
     pub upstream: &'a str,
     /// Client whose credential it is; `None` for the one that all clients share.
     pub client: Option<&'a str>,
-    /// What the command does, in a few words.
+    /// Action of the command, in a few words.
     pub what: &'a str,
     /// User of the operating system that runs it.
     pub user: &'a str,

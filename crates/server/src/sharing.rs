@@ -116,11 +116,11 @@ pub(super) fn node_name() -> String {
 /// State of a server among those that share a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
-    /// It was heard of in time.
+    /// Heard of in time.
     Alive,
-    /// It was not heard of for as long as a lease lasts: it was killed, or cannot reach the database.
+    /// Not heard of for as long as a lease lasts: the server was killed, or cannot reach the database.
     Silent,
-    /// It has said that it stops.
+    /// Stopped in good order.
     Stopped,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Task {
     id: String,
     /// Client.
     client: String,
-    /// What was called, such as `tool/NAME`.
+    /// Capability that was called, such as `tool/NAME`.
     capability: String,
     /// `working`, `input_required`, `completed`, `failed` or `cancelled`.
     state: &'static str,

@@ -102,7 +102,7 @@ struct State {
 #[derive(Debug)]
 struct Listened {
     count: usize,
-    /// Its name, if it is spelled otherwise.
+    /// Canonical spelling of the URI, if it differs.
     name: Option<String>,
 }
 

@@ -213,7 +213,7 @@ impl Resources for AppResources {
         Some(self.find(uri)?.2)
     }
 
-    /// Whether there is anything at the address of a template only its handler knows, so that the template decides.
+    /// Template of the address, if one fits: only its handler knows what exists there, so the template decides.
     fn family(&self, uri: &str) -> Option<String> {
         let (resource, _, _) = self.find(uri)?;
         resource.is_template.then(|| resource.uri.clone())
