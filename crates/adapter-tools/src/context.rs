@@ -342,6 +342,12 @@ impl ToolCx {
         self.meter().add_cost_micros(micros);
     }
 
+    /// Says which trace in Langfuse has the cost of the call, for the server to read once the call has ended. The first
+    /// one counts.
+    pub fn note_cost_trace(&self, trace: &str) {
+        self.meter().note_cost_trace(trace);
+    }
+
     /// Meter of the call's use.
     pub fn meter(&self) -> &Arc<CallMeter> {
         &self.0.meter.0

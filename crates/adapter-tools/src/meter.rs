@@ -21,6 +21,7 @@ pub struct CallMeter {
     settled: AtomicBool,
     model: OnceLock<Box<str>>,
     place: OnceLock<Box<str>>,
+    cost_trace: OnceLock<Box<str>>,
     notes: Mutex<Vec<String>>,
     /// Contexts that meter with it: the call runs as long as there is one.
     uses: AtomicUsize,
@@ -79,6 +80,27 @@ impl CallMeter {
     /// Notes which other system carries the call out, for its record; the first one stays.
     pub fn note_place(&self, place: &str) {
         self.place.get_or_init(|| place.into());
+    }
+
+    /// Notes which trace elsewhere has the cost of the call. The first one stays; of another one, or of one that comes
+    /// once the call is settled, a warning is logged.
+    pub fn note_cost_trace(&self, trace: &str) {
+        if self.settled.load(Ordering::Relaxed) {
+            tracing::warn!(
+                trace,
+                "a handler reported the trace of its costs after the end of its call; it is not read"
+            );
+        } else if &**self.cost_trace.get_or_init(|| trace.into()) != trace {
+            tracing::warn!(
+                trace,
+                "a call has reported two traces of its costs; the first one is read"
+            );
+        }
+    }
+
+    /// The trace elsewhere that has the cost of the call, if there is one.
+    pub fn cost_trace(&self) -> Option<&str> {
+        self.cost_trace.get().map(AsRef::as_ref)
     }
 
     /// Notes something about the call, for its record. At most 64 notes are kept.

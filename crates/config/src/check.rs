@@ -214,6 +214,7 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     crate::sections::results::check(&config.results, origins, problems);
     crate::sections::upstreams::check(config, origins, problems);
     crate::sections::alerts::check(&config.alerts, origins, problems);
+    crate::sections::costs::check(config, origins, problems);
     crate::sections::desk::check(config, origins, problems);
     crate::sections::filters::check(config, origins, problems);
     crate::sections::temporal::check(config, origins, problems);

@@ -44,6 +44,7 @@ pub use self::reading::overrides::Overrides;
 pub use self::sections::alerts::{AlertEvent, Alerts, Webhook};
 pub use self::sections::application::{States, Switches, WorkerStart, Workers};
 pub use self::sections::commands::{Command, Output, Stdin, Words};
+pub use self::sections::costs::{Costs, Langfuse, LangfuseApi};
 pub use self::sections::databases::{Database, Query};
 pub use self::sections::desk::{Desk, DeskRole};
 pub use self::sections::files::{FileRoot, ResourceSearch};

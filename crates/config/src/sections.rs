@@ -7,6 +7,7 @@
 pub(crate) mod alerts;
 pub(crate) mod application;
 pub(crate) mod commands;
+pub(crate) mod costs;
 pub(crate) mod databases;
 pub(crate) mod desk;
 pub(crate) mod files;
@@ -42,6 +43,7 @@ use crate::environment::Environment;
 use self::alerts::Alerts;
 use self::application::{States, Switches, Workers};
 use self::commands::Command;
+use self::costs::Costs;
 use self::databases::Database;
 use self::desk::Desk;
 use self::files::{FileRoot, ResourceSearch};
@@ -111,6 +113,8 @@ pub struct Config {
     pub prompts: Prompts,
     /// Permissions, limits and budgets of clients.
     pub governance: Governance,
+    /// Costs that are known only after their calls.
+    pub costs: Costs,
     /// Filters of the arguments and results of calls, by names of your choice.
     pub filters: BTreeMap<String, FilterSetting>,
     /// The record of every call.

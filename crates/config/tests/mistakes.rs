@@ -1092,6 +1092,42 @@ fn a_url_whose_port_does_not_fit_is_refused_wherever_one_is_written() {
 }
 
 #[test]
+fn keys_of_langfuse_are_sent_only_to_an_address_that_can_take_them() {
+    let of = |url: &str| {
+        let line = format!("costs: {{langfuse: {{url: '{url}', public_key: p, secret_key: s}}}}");
+        let environment = Environment::from([("HOST", "langfuse.example"), ("URL", "http://h")]);
+        let file = format!("mcp_server:\n  {line}\n");
+        let mut found = problems(&file, environment, Overrides::default());
+        found.retain(|it| it.contains("`costs.langfuse.url`"));
+        found.join("; ")
+    };
+    let fine = [
+        "https://cloud.langfuse.com",
+        "https://${HOST}/",
+        "http://localhost:3000",
+        "http://127.0.0.1:3000",
+        "http://[::1]:3000",
+    ];
+    for url in fine {
+        assert_eq!(of(url), "", "{url}");
+    }
+    for url in ["http://langfuse.example", "http://${HOST}:3000", "${URL}"] {
+        assert!(
+            of(url).contains("is plain http to another machine"),
+            "{url}"
+        );
+    }
+    for url in ["https://h/api", "https://${HOST}/?a=b"] {
+        assert!(of(url).contains("has a path"), "{url}");
+    }
+    assert!(of("ftp://h").contains("must begin with https:// or http://"));
+    let alone = "mcp_server:\n  costs: {langfuse: {secret_key: s}}\n";
+    let found = problems(alone, Environment::default(), Overrides::default());
+    let is_told = |it: &String| it.contains("there is no `costs.langfuse.url`");
+    assert!(found.iter().any(is_told), "{found:?}");
+}
+
+#[test]
 fn identity_that_would_prove_nothing_is_refused() {
     let issuer = "issuer: https://i.example, jwks_url: https://i.example/keys";
     let rows = [

@@ -165,6 +165,14 @@ impl<Q: QuotaStore> Governor<Q> {
         self.permit(&policy, verdict, None, reserved)
     }
 
+    /// Corrects what a use that began at `at` has cost, from `counted` to `actual`: what it has cost was not known when
+    /// it was counted.
+    pub fn correct(&self, ask: Ask<'_>, at: Timestamp, counted: Micros, actual: Micros) {
+        let policy = self.policy.load_full();
+        let charges = policy.charges_of(ask);
+        self.quota.correct(&charges, at, counted, actual);
+    }
+
     /// Checks what can be refused without counting.
     fn check<'a>(
         &self,

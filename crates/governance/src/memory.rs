@@ -365,6 +365,18 @@ impl QuotaStore for MemoryQuota {
         }
     }
 
+    fn correct(&self, charges: &Charges<'_>, at: Timestamp, counted: Micros, actual: Micros) {
+        let known = self.known(charges.principal);
+        let meter = known.unwrap_or_else(|| {
+            // What has been used counts, however many are counted already.
+            if !charges.is_named {
+                self.strangers.fetch_add(1, Ordering::Relaxed);
+            }
+            self.add(charges)
+        });
+        lock(&meter).correct(charges, at, counted, actual);
+    }
+
     fn release(&self, reservation: MemoryReservation) {
         no_longer_running(reservation.running);
         if let Some((meter, counted)) = reservation.counted {

@@ -298,6 +298,25 @@ impl Meter {
         }
     }
 
+    /// Corrects the cost of a use that began at `at`, unless the month it was counted in is over.
+    pub(crate) fn correct(
+        &mut self,
+        charges: &Charges<'_>,
+        at: Timestamp,
+        counted: Micros,
+        actual: Micros,
+    ) {
+        self.advance(charges.calendar, charges.now);
+        if self.month.start <= at {
+            self.spent = self.spent.saturating_sub(counted).saturating_add(actual);
+            if charges.cost < actual
+                && let Some(tool) = self.tool(charges)
+            {
+                self.note_cost(&tool, actual);
+            }
+        }
+    }
+
     /// Takes back what was counted, as if it had never been.
     pub(crate) fn release(&mut self, counted: &Counted) {
         self.settle(counted, Micros::ZERO);

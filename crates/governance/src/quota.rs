@@ -148,6 +148,12 @@ pub trait QuotaStore: Send + Sync + 'static {
         self.settle(reservation, actual);
     }
 
+    /// Corrects what a use of this principal in the month of `at` has cost, from `counted` to `actual`, unless that month
+    /// is over. Counters in the database of a record that says so itself ([`name`](Self::name)) do nothing here.
+    fn correct(&self, charges: &Charges<'_>, at: Timestamp, counted: Micros, actual: Micros) {
+        let _ = (charges, at, counted, actual);
+    }
+
     /// Takes back all that was counted for a reservation, as if it had never been: cost, rates,
     /// cooldown and totals. What has expired since is left alone. Like [`settle`](Self::settle) it
     /// must not block, and may be carried out later.

@@ -606,6 +606,35 @@ fn intervals_of_seeds_reach_as_far_as_limits_and_leave_nothing_out() {
 }
 
 #[test]
+fn a_cost_that_is_known_later_takes_the_place_of_what_was_counted() {
+    let governor = governor(spec(Quota {
+        monthly_budget: Some(Micros(100)),
+        ..Quota::default()
+    }));
+    let now = Timestamp(JANUARY);
+    let correct = |at: u64, counted, actual| {
+        let ask = Ask::new("a", "tool/x", now);
+        governor.correct(ask, Timestamp(at), Micros(counted), Micros(actual));
+        let left = ready(governor.remaining("a", Kind::Tool, now)).unwrap();
+        (left.budget, left.minute)
+    };
+    let left = |budget| (Some(Micros(budget)), None);
+    // Also of a client that this process has not counted yet.
+    assert_eq!(correct(JANUARY, 0, 40), left(60));
+    assert_eq!(correct(JANUARY, 40, 15), left(85));
+    assert_eq!(correct(JANUARY, 15, 90), left(10));
+    assert_eq!(
+        correct(JANUARY - 40 * DAY, 90, 1),
+        left(10),
+        "another month"
+    );
+    assert_eq!(ready(governor.usage(now)).unwrap()[0].calls_total, 0);
+    // What it has cost is held for the next one.
+    let denial = admit(&governor, ask("a", now.0)).unwrap_err();
+    assert_eq!(denial.reason, Reason::Budget);
+}
+
+#[test]
 fn seeds_make_a_restart_free_nothing() {
     let governor = governor(spec(Quota {
         monthly_budget: Some(Micros(100)),

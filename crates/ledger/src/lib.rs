@@ -104,8 +104,8 @@ pub use crate::{
         schema::OpenError,
     },
     store::{
-        Account, Appended, Charge, FindEnd, Group, Interrupted, LedgerStore, StoreError, Tail,
-        memory::MemoryLedger,
+        Account, Appended, Charge, Counted, FindEnd, Group, Interrupted, LedgerStore, StoreError,
+        Tail, memory::MemoryLedger,
     },
     verify::{
         Fault, Follower, Report, SealedEvery, Trust, VerifyError, Wrong, verify, verify_telling,

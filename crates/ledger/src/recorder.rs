@@ -25,7 +25,7 @@ use crate::{
         refusals::DEFAULT_MAX_REFUSALS,
         writer::Ending,
     },
-    store::{Account, Charge, LedgerStore},
+    store::{Account, Charge, Counted, LedgerStore},
 };
 use std::{
     io,
@@ -121,6 +121,10 @@ pub struct OpenCall {
     holds_key: bool,
     /// Account of the call's cost, charged with its end if the cost differs from the estimate.
     account: Option<Account>,
+    /// Cost that is charged in place of that of the end.
+    charged_micros: Option<u64>,
+    /// Use whose cost is corrected by that of the end.
+    corrects: Option<Counted>,
     /// True if the start was written durably, so that the end is written durably, too.
     is_durable: bool,
     /// False if the store keeps no entries.
@@ -395,6 +399,8 @@ impl Recorder {
             estimated_cost_micros: start.estimated_cost_micros,
             holds_key,
             account: None,
+            charged_micros: None,
+            corrects: None,
             is_durable,
             is_kept: true,
             ended: false,
@@ -698,6 +704,18 @@ impl OpenCall {
         self.account = Some(account);
     }
 
+    /// Charges this cost with the end of a call whose own cost goes on record later, by another entry.
+    pub fn charge_meanwhile(&mut self, cost_micros: u64) {
+        self.charged_micros = Some(cost_micros);
+    }
+
+    /// Corrects with the end of this entry what was counted for a use before. The account has a number of its own for
+    /// that, which no reservation has. Only for stores that take charges ([`Recorder::takes_charges`]).
+    pub fn correct(&mut self, account: Account, counted: Counted) {
+        self.account = Some(account);
+        self.corrects = Some(counted);
+    }
+
     /// Charges nothing with the end of a call that has not run.
     pub fn charge_nothing(&mut self) {
         self.account = None;
@@ -742,9 +760,12 @@ impl OpenCall {
     /// The charge for the call, if its cost differs from the estimate.
     fn charge(&mut self, end: &End<'_>) -> Option<Charge> {
         let account = self.account.take()?;
-        (end.cost_micros != self.estimated_cost_micros).then_some(Charge {
+        let corrects = self.corrects.take();
+        let cost_micros = self.charged_micros.unwrap_or(end.cost_micros);
+        (corrects.is_some() || cost_micros != self.estimated_cost_micros).then_some(Charge {
             account,
-            cost_micros: end.cost_micros,
+            cost_micros,
+            corrects,
         })
     }
 

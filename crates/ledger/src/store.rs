@@ -141,6 +141,19 @@ pub struct Charge {
     pub account: Account,
     /// Cost in millionths of the currency.
     pub cost_micros: u64,
+    /// Set if the cost takes the place of what was counted before, for which there is no reservation any more.
+    pub corrects: Option<Counted>,
+}
+
+/// Use that was counted with another cost than it had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Capability that was used, as `kind/name`.
+    pub capability: String,
+    /// Beginning of the month that it was counted in: milliseconds since the epoch.
+    pub month_start_ms: u64,
+    /// Cost that was counted, in millionths of the currency.
+    pub cost_micros: u64,
 }
 
 /// Outcome of an append.

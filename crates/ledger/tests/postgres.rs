@@ -5,9 +5,10 @@
 
 use ledger::{
     Account, ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError, CallId, Claim,
-    ClaimRefusal, Decision, Durability, End, Event, Filter, Group, Kind, NewApproval, Outcome,
-    PostgresLedger, PostgresOfflineApprovals, PostgresOpenError, PostgresOptions, PostgresReader,
-    ReadLedger, RecordError, Recorder, RecorderOptions, Start, Tail, Verdict, system_now_us,
+    ClaimRefusal, Counted, Decision, Durability, End, Event, Filter, Group, Kind, NewApproval,
+    Outcome, PostgresLedger, PostgresOfflineApprovals, PostgresOpenError, PostgresOptions,
+    PostgresReader, ReadLedger, RecordError, Recorder, RecorderOptions, Start, Tail, Verdict,
+    system_now_us,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -893,7 +894,10 @@ fn charges_are_stored_in_the_transaction_of_ends() {
     };
     postgres.sql(
         "CREATE TABLE told (principal text, node bigint, sequence bigint, actual bigint,
-            PRIMARY KEY (principal, node, sequence))",
+            PRIMARY KEY (principal, node, sequence));
+        CREATE TABLE orphans (principal text, node bigint, sequence bigint, capability text, is_read boolean,
+            cost bigint, estimate bigint, month_start_ms bigint, counter bigint, at_ms bigint,
+            PRIMARY KEY (node, sequence))",
     );
     let told = || postgres.sql("SELECT * FROM told ORDER BY sequence");
     let options = options(&postgres.url());
@@ -905,7 +909,7 @@ fn charges_are_stored_in_the_transaction_of_ends() {
                 &options
                     .clone()
                     .with_durability(durability)
-                    .with_charges("told"),
+                    .with_charges("told", "orphans"),
             );
             let recorder_options = RecorderOptions {
                 durability,
@@ -944,10 +948,39 @@ fn charges_are_stored_in_the_transaction_of_ends() {
             let mut begun = recorder.begin(&start("alice")).await.unwrap();
             begun.charge_to(account(first + 4));
             drop(begun);
-            close(&recorder).await;
             assert_eq!(told(), expected.trim());
+            // A correction says also what was counted, whether it is the same or not.
+            for (sequence, cost_micros) in [(first + 5, 5), (first + 6, 3)] {
+                let mut begun = recorder.begin(&start("alice")).await.unwrap();
+                let counted = Counted {
+                    capability: "tool/t".to_owned(),
+                    month_start_ms: 77,
+                    cost_micros: 9,
+                };
+                begun.correct(account(sequence), counted);
+                let end = End {
+                    cost_micros,
+                    ..done()
+                };
+                begun.finish(&end).await.unwrap();
+            }
+            // What is charged meanwhile is not what the entry says.
+            let mut begun = recorder.begin(&start("alice")).await.unwrap();
+            begun.charge_to(account(first + 7));
+            begun.charge_meanwhile(8);
+            begun.finish(&done()).await.unwrap();
+            close(&recorder).await;
+            let [five, six, seven] = [first + 5, first + 6, first + 7];
+            let corrected = format!("alice|7|{five}|5\nalice|7|{six}|3\nalice|7|{seven}|8");
+            assert_eq!(told(), format!("{expected}\n{corrected}").trim());
+            let orphans = postgres.sql(&format!(
+                "SELECT principal, node, sequence, capability, is_read, cost, estimate, month_start_ms, counter
+                 FROM orphans WHERE {first} <= sequence ORDER BY sequence"
+            ));
+            let of = |sequence| format!("alice|7|{sequence}|tool/t|f|9|9|77|0");
+            assert_eq!(orphans, [of(five), of(six)].join("\n"));
         }
         close(&other).await;
     });
-    assert_eq!(whole(&options).len(), 14);
+    assert_eq!(whole(&options).len(), 20);
 }

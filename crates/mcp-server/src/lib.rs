@@ -80,7 +80,10 @@ pub use crate::{
         tool_source::{NotOffered, Sought, SourceTools, ToolSource},
     },
     options::Options,
-    pipeline::recorded::{PROMPT_VERSION, redactor_of_this_process},
+    pipeline::{
+        late_cost::{AwaitedCost, LateCosts},
+        recorded::{PROMPT_VERSION, redactor_of_this_process},
+    },
     tasks::{
         oversight::CancelledTask,
         recovery::{TakenUp, TaskAtWork},
@@ -129,6 +132,7 @@ pub(crate) fn invocations<Q: QuotaStore>(
     filters: Filters,
     giving_up: Arc<GivingUp>,
     results: Option<Arc<ResultLimits>>,
+    late_costs: Option<Arc<dyn LateCosts>>,
 ) -> Invocations<Q> {
     let clock = options.clock;
     let runner = Runner::new(options.progress_after);
@@ -148,6 +152,7 @@ pub(crate) fn invocations<Q: QuotaStore>(
         Arc::clone(&redactor),
         clock,
         unanswered,
+        late_costs,
     );
     let confirmed = Confirmed::new(
         recorded,

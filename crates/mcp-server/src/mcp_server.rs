@@ -14,6 +14,7 @@ use crate::{
     },
     offer::Offer,
     options::Options,
+    pipeline::late_cost::LateCosts,
     server::{ListOptions, Server, search_view::Unwrapped},
     tasks::{
         recovery::{Recovery, TakenUp},
@@ -105,6 +106,8 @@ pub struct Parts<Q> {
     pub components: Vec<Component>,
     /// Filters of calls.
     pub filters: Filters,
+    /// Reader of the costs of traces that handlers report; `None` if what they report is not read.
+    pub late_costs: Option<Arc<dyn LateCosts>>,
 }
 
 /// Has what the schemas of tools mark as secret taken out of all that is kept of their calls.
@@ -139,6 +142,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             tracing,
             components: others,
             filters,
+            late_costs,
         } = parts;
         declare_secrets(&redactor, [&offer]);
         let metrics = Metrics::new();
@@ -168,6 +172,7 @@ impl<Q: QuotaStore> McpServer<Q> {
                 filters,
                 Arc::clone(&giving_up),
                 results,
+                late_costs,
             )),
             governor: Arc::clone(&governor),
             offer: Arc::clone(&offer),

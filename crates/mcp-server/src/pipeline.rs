@@ -4,6 +4,7 @@ pub(crate) mod confirmed;
 pub(crate) mod filtered;
 pub(crate) mod governed;
 pub(crate) mod idempotency;
+pub(crate) mod late_cost;
 pub(crate) mod limited;
 pub(crate) mod recorded;
 pub(crate) mod runner;

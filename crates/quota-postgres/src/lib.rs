@@ -67,5 +67,5 @@ pub use crate::{
     options::{QuotaOptions, TimeSource},
     queue::PostgresReservation,
     record::{Comparison, LowerCounter, Recorded, RecordedUse, SLACK, UseRecord, compare},
-    store::{PostgresQuota, SETTLEMENTS},
+    store::{ORPHANS, PostgresQuota, SETTLEMENTS},
 };

@@ -71,7 +71,7 @@ pub struct Recorded {
     pub kind: Kind,
     /// Time at which the last of them began.
     pub at: Timestamp,
-    /// Number of the calls.
+    /// Number of the calls; 0 of costs that belong to calls which are counted already.
     pub calls: u64,
     /// Cost of those that have ended.
     pub ended: Micros,
@@ -197,8 +197,10 @@ impl RecordedUse {
             Kind::Tool => "tool",
             Kind::Resource => "resource",
         };
-        self.windows.add(&principal, scope, millis(at), number);
-        if policy.counts_alone(&capability) {
+        if 0 < calls {
+            self.windows.add(&principal, scope, millis(at), number);
+        }
+        if 0 < calls && policy.counts_alone(&capability) {
             self.windows
                 .add(&principal, &capability, millis(at), number);
         }

@@ -23,6 +23,10 @@ const USAGE: &str = "SELECT * FROM owlclaw_quota_usage($1, $2)";
 /// their ends; the names are those of [`QuotaStore::name`].
 pub const SETTLEMENTS: &str = "owlclaw_quota_settlement";
 
+/// The table of reservations that no node holds any more. The record puts there what it corrects, in the transaction in
+/// which it says what that has cost.
+pub const ORPHANS: &str = "owlclaw_quota_orphan";
+
 /// Counters in PostgreSQL, shared with every other node that uses the same database.
 ///
 /// It has a thread of its own, which owns the connection. Dropping it has that thread record what

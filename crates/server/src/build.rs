@@ -31,6 +31,7 @@ use super::sharing::Sharing;
 use super::sources::Sources;
 use super::standing::{self, Standing};
 
+use super::late_costs::Awaiting;
 use super::store::{self, ServedMcpServer, Stores};
 use super::tls::Certificates;
 use super::upstreams::DeclaredUpstream;
@@ -74,6 +75,8 @@ pub struct Server {
     _noting: Option<CommandNotes>,
     /// Task that tells the witness of checkpoints, if there is one.
     witness: Option<Witness>,
+    /// Reader of costs that are known later.
+    awaiting: Awaiting,
     /// Exporter of traces, if one is configured.
     telemetry: Option<Arc<telemetry::Telemetry>>,
     pub(super) certificates: Option<Arc<Certificates>>,
@@ -171,6 +174,7 @@ impl Server {
 
         let archiving = Archiving::begin(&config)?;
         let verifying = Verifying::begin(&config)?;
+        let awaiting = Awaiting::prepare(&config);
         let mut components = vec![
             rules.component(),
             Standing::component(&standing),
@@ -180,6 +184,14 @@ impl Server {
         components.extend(witness.as_ref().map(Witness::component));
         components.extend(archiving.as_ref().map(Archiving::component));
         components.extend(verifying.iter().flat_map(Verifying::components));
+        components.extend(
+            config
+                .costs
+                .langfuse
+                .url
+                .is_some()
+                .then(|| awaiting.component()),
+        );
         let alerts = super::alerts::start(&config, &in_code.info.version)?;
         components.extend(alerts.clone().map(super::alerts::component));
         components.extend(sources.components());
@@ -213,6 +225,7 @@ impl Server {
                 .map(|it| super::telemetry::tracing(it, &config.telemetry)),
             components,
             filters: of_calls,
+            late_costs: awaiting.receiver(&config),
         };
         let mcp = McpServer::new(parts, options(&config));
         if let Some(verifying) = &verifying {
@@ -240,6 +253,7 @@ impl Server {
             version,
         )
         .await;
+        awaiting.begin(&config, Arc::clone(mcp.governor()), mcp.recorder().clone())?;
         let keeping = match &identification {
             Some(identification) => Some(identification.keep(&config, &mcp)?),
             None => None,
@@ -268,6 +282,7 @@ impl Server {
             sharing,
             _noting: noting,
             witness,
+            awaiting,
             certificates,
             standing,
             filters,
@@ -348,6 +363,7 @@ impl Server {
             sharing.leave().await;
         }
         self.sources.close().await;
+        self.awaiting.close();
         notes::stopped(
             self.mcp.recorder(),
             &self.in_code.info.version,

@@ -105,9 +105,15 @@ impl std::fmt::Debug for LedgerUse {
     }
 }
 
+/// Tests if it is what calls of a tool have cost by entries of their own, later: they are counted as calls already.
+pub(crate) fn is_late_cost(used: &Usage) -> bool {
+    used.kind == ledger::Kind::Other && used.capability.starts_with("tool/")
+}
+
 /// Prompts count as what is read.
 pub(crate) fn kind_of(used: &Usage) -> Kind {
     match used.kind {
+        ledger::Kind::Other if is_late_cost(used) => Kind::Tool,
         ledger::Kind::Tool => Kind::Tool,
         ledger::Kind::Resource | ledger::Kind::Other => Kind::Resource,
     }
@@ -140,10 +146,10 @@ pub(crate) fn recorded_use(
     let usage = used(reader, policy, now, RecordedUse::month_from(policy, now))?;
     let calls = usage.into_iter().map(|used| Recorded {
         kind: kind_of(&used),
+        calls: if is_late_cost(&used) { 0 } else { used.calls },
         principal: used.principal,
         capability: used.capability,
         at: Timestamp(used.latest_us / 1_000),
-        calls: used.calls,
         ended: Micros(used.cost_micros.saturating_sub(used.open_micros)),
         open: Micros(used.open_micros),
         dearest: Micros(used.dearest_micros),

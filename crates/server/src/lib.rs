@@ -44,6 +44,8 @@ mod host_dialect;
 mod http;
 mod identity;
 mod in_code;
+mod langfuse;
+mod late_costs;
 mod ledger_use;
 mod lifecycle;
 mod list;

@@ -139,6 +139,13 @@ impl QuotaStore for Quotas {
         }
     }
 
+    fn correct(&self, charges: &Charges<'_>, at: Timestamp, counted: Micros, actual: Micros) {
+        match &self.counters {
+            Counters::Memory(quota) => quota.correct(charges, at, counted, actual),
+            Counters::Postgres(quota, _) => quota.correct(charges, at, counted, actual),
+        }
+    }
+
     fn release(&self, reservation: Reserved) {
         match (&self.counters, reservation) {
             (Counters::Memory(quota), Reserved::Memory(reserved)) => quota.release(reserved),

@@ -17,7 +17,8 @@ use mcp_server::{Component, ComponentState, McpServer, system_clock};
 use quota_postgres::{Comparison, PostgresQuota, QuotaOptions, TimeSource, UseRecord};
 use serde_json::json;
 
-use super::ledger_use::{LedgerUse, kind_of, recorded_use, used};
+use super::late_costs;
+use super::ledger_use::{LedgerUse, is_late_cost, kind_of, recorded_use, used};
 use super::quotas::Quotas;
 use super::timestamps;
 use super::witness::{self, Witness};
@@ -411,7 +412,8 @@ async fn open_database(
     url: &str,
 ) -> Result<Stores, Failure> {
     // What calls have cost is settled with their ends, in one transaction.
-    let database = database_options(config, url)?.with_charges(quota_postgres::SETTLEMENTS);
+    let database = database_options(config, url)?
+        .with_charges(quota_postgres::SETTLEMENTS, quota_postgres::ORPHANS);
     let record = Arc::new(LedgerUse::new(database.clone(), Arc::clone(policy)));
     let whole = config.clone();
     // It blocks, and what it waits for is elsewhere.
@@ -557,11 +559,30 @@ pub(super) fn seed(
         capability: &used.capability,
         kind: kind_of(used),
         at: Timestamp(used.latest_us / 1_000),
-        calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
+        calls: match is_late_cost(used) {
+            true => 0,
+            false => u32::try_from(used.calls).unwrap_or(u32::MAX),
+        },
         cost: Micros(used.cost_micros),
         dearest: Micros(used.dearest_micros),
     });
     quota.seed(policy, now, seeds);
+    // What is counted of calls until their costs are known; their own entries cost nothing.
+    for cost in late_costs::left(reader, system_clock())? {
+        quota.seed(
+            policy,
+            now,
+            [Seed {
+                principal: &cost.principal,
+                capability: &cost.capability,
+                kind: governance::Kind::Tool,
+                at: Timestamp(cost.at_us / 1_000),
+                calls: 0,
+                cost: Micros(cost.counted_micros),
+                dearest: Micros(cost.counted_micros),
+            }],
+        );
+    }
     Ok(())
 }
 

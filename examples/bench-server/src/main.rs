@@ -155,6 +155,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             tracing: None,
             components: Vec::new(),
             filters: Filters::default(),
+            late_costs: None,
         },
         options,
     );

@@ -92,6 +92,7 @@ async fn gateway() -> Result<Arc<McpServer<MemoryQuota>>, Box<dyn Error>> {
         tracing: None,
         components: Vec::new(),
         filters: Default::default(),
+        late_costs: None,
     };
     let options = Options {
         // Deprecated since 2026-07-28, and part of what the suite looks at.

@@ -42,6 +42,7 @@ mod hostile_network;
 mod http;
 mod idempotency;
 mod identity;
+mod late_costs;
 mod ledger_commands;
 mod ledger_faults;
 mod listings;

@@ -17,6 +17,7 @@ Calls from threads count when the thread runs in a copy of the handler's context
 """
 
 import math
+import re
 import typing
 from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
@@ -50,6 +51,7 @@ __all__ = [
     "caller",
     "cancelled",
     "cost",
+    "cost_trace",
     "get_context",
     "get_http_headers",
     "log",
@@ -58,6 +60,9 @@ __all__ = [
 ]
 
 LEVELS = ("debug", "info", "warning", "error")
+
+# Names of traces in Langfuse, which become a part of an address.
+_TRACE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 # Amounts with more digits before or after the point are sent with an exponent.
 _PLAIN_DIGITS = 40
@@ -120,6 +125,16 @@ def cost(usd, model=None, tokens_in=None, tokens_out=None):
     _cost(_amount(usd), model, tokens_in, tokens_out)
 
 
+def cost_trace(trace_id):
+    """Say which trace in Langfuse has the cost of the call, for the server to read once the call has ended.
+
+    The first one counts. What the call reports by `cost` is what it costs until then.
+    """
+    if not isinstance(trace_id, str) or not _TRACE_ID.fullmatch(trace_id):
+        raise ValueError("trace_id must be 1 to 128 letters, digits, '-', '_', '.' or ':': %r" % (trace_id,))
+    _emit({"type": "cost_trace", "id": 0, "trace_id": trace_id})
+
+
 def _cost(amount, model, tokens_in, tokens_out):
     frame = {"type": "cost", "id": 0}
     if amount is not None:
@@ -175,7 +190,7 @@ def _emit(frame):
     if call is not None:
         frame["id"] = call.id
         call.emit(frame)
-    elif frame["type"] == "cost" and _worker is not None:
+    elif frame["type"] in ("cost", "cost_trace") and _worker is not None:
         # For the warning that nobody is charged.
         _worker.emit(None, frame)
 

@@ -229,6 +229,11 @@ class Context:
         owlclaw_worker.cost(usd, model, tokens_in, tokens_out)
         return _Done()
 
+    def cost_trace(self, trace_id: str) -> _Done:
+        """Say which trace in Langfuse has the cost of the call."""
+        owlclaw_worker.cost_trace(trace_id)
+        return _Done()
+
 
 def current() -> Context:
     """The context of the running call. Raises `RuntimeError` outside of calls."""

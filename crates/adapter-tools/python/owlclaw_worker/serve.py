@@ -101,7 +101,7 @@ class _Call:
     def emit(self, frame):
         """Send a frame on behalf of this call; too late is not an error. Callable from any thread."""
         # A cost that comes too late is a warning.
-        if not self.finished or frame["type"] == "cost":
+        if not self.finished or frame["type"] in ("cost", "cost_trace"):
             self._worker.emit(self, frame)
 
     def invoke(self):

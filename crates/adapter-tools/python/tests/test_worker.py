@@ -320,6 +320,7 @@ async def tell():
     owlclaw_worker.progress(0.5)
     owlclaw_worker.cost("0.10", model="m", tokens_in=1, tokens_out=2)
     owlclaw_worker.cost(Decimal("1E-7"))
+    owlclaw_worker.cost_trace("0af7651916cd43dd8448eb211c80319c")
     owlclaw_worker.log("hello", level="warning")
     return owlclaw_worker.cancelled()
 @handler("where")
@@ -371,6 +372,7 @@ def wrong():
         lambda: owlclaw_worker.progress(True), lambda: owlclaw_worker.progress(10**400),
         lambda: owlclaw_worker.cost("much"), lambda: owlclaw_worker.cost(-1), lambda: owlclaw_worker.cost("NaN"),
         lambda: owlclaw_worker.cost(1, tokens_in=-1), lambda: owlclaw_worker.log("x", level="loud"),
+        lambda: owlclaw_worker.cost_trace("../a"), lambda: owlclaw_worker.cost_trace(""), lambda: owlclaw_worker.cost_trace(7),
     ):
         try:
             call()
@@ -392,6 +394,7 @@ owlclaw_worker.progress(1)
                     {"type": "progress", "id": 1, "progress": 0.5},
                     {"type": "cost", "id": 1, "usd": "0.10", "model": "m", "tokens_in": 1, "tokens_out": 2},
                     {"type": "cost", "id": 1, "usd": "0.0000001"},
+                    {"type": "cost_trace", "id": 1, "trace_id": "0af7651916cd43dd8448eb211c80319c"},
                     {"type": "log", "id": 1, "level": "warning", "message": "hello"},
                 ],
             )

@@ -3,8 +3,8 @@
 use super::{
     ending::Ending,
     frames::{
-        AskFrame, ContentValue, CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, ReadFrame,
-        put_cancel, put_shutdown,
+        AskFrame, ContentValue, CostFrame, CostTraceFrame, ErrorFrame, Head, LogFrame,
+        ProgressFrame, ReadFrame, put_cancel, put_shutdown,
     },
     launcher::send,
     log_pipes, money,
@@ -184,6 +184,10 @@ fn hear(place: &Place, frame: &Bytes) -> Result<(), String> {
             let cost: CostFrame = serde_json::from_slice(frame).map_err(unreadable)?;
             add(place, id()?, &cost);
         }
+        "cost_trace" => {
+            let frame: CostTraceFrame = serde_json::from_slice(frame).map_err(unreadable)?;
+            note_trace(place, id()?, &frame.trace_id);
+        }
         "ask" => {
             let asked: AskFrame = serde_json::from_slice(frame).map_err(unreadable)?;
             let questions = asked.questions.into_iter();
@@ -327,6 +331,26 @@ fn add(place: &Place, id: u64, cost: &CostFrame) {
             usd = cost.usd,
             "a handler reported a cost after the end of its call, or in a thread that knows of no call; no client \
              is charged for it"
+        );
+    }
+}
+
+/// Most bytes of the name of a trace.
+const MAX_TRACE_BYTES: usize = 128;
+
+fn note_trace(place: &Place, id: u64, trace: &str) {
+    if trace.is_empty() || MAX_TRACE_BYTES < trace.len() {
+        tracing::warn!(
+            "a handler reported a trace of its costs whose name is empty or too long; it is not read"
+        );
+        return;
+    }
+    let is_metered = place.with_meter(id, |meter| meter.note_cost_trace(trace));
+    if !is_metered {
+        tracing::warn!(
+            trace,
+            "a handler reported the trace of its costs after the end of its call, or in a thread that knows of no \
+             call; it is not read"
         );
     }
 }

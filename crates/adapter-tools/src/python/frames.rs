@@ -403,6 +403,12 @@ pub(super) struct CostFrame {
     pub(super) tokens_out: Option<u64>,
 }
 
+/// Trace elsewhere that has the cost of a call.
+#[derive(Debug, Deserialize)]
+pub(super) struct CostTraceFrame {
+    pub(super) trace_id: String,
+}
+
 /// Questions of a handler to the client, by keys.
 #[derive(Debug, Deserialize)]
 pub(super) struct AskFrame {

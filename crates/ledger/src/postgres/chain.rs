@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     record::operation::{Operation, OperationOutcome, decode_outcomes, encode_outcomes},
-    store::{Appended, Charge, Group, Tail, claims, claims::Applied},
+    store::{Account, Appended, Charge, Group, Tail, claims, claims::Applied},
 };
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -49,10 +49,13 @@ pub(super) struct ChargeStatements {
     /// [`APPEND`] with charges.
     append: String,
     alone: String,
+    /// What was counted before, for charges that correct it.
+    counted: String,
 }
 
 impl ChargeStatements {
-    pub(super) fn new(table: &str) -> Self {
+    /// Statements for the table of charges, and for that of reservations which nothing holds any more.
+    pub(super) fn new(table: &str, orphans: &str) -> Self {
         let insert = |from: &str, first: usize| {
             let [second, third, fourth] = [first + 1, first + 2, first + 3];
             format!(
@@ -67,6 +70,13 @@ impl ChargeStatements {
         Self {
             append: format!("{moved}, charged AS ({}) {inserted}", insert("moved,", 9)),
             alone: insert("", 1),
+            counted: format!(
+                "INSERT INTO {orphans} (principal, node, sequence, capability, is_read, cost, estimate,
+                    month_start_ms, counter, at_ms)
+                 VALUES ($1, $2, $3, $4, false, $5, $5, $6, 0,
+                    floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+                 ON CONFLICT DO NOTHING"
+            ),
         }
     }
 }
@@ -86,6 +96,7 @@ impl<'a> Charges<'a> {
         for Charge {
             account,
             cost_micros,
+            ..
         } in all
         {
             columns.principal.push(&account.principal);
@@ -246,6 +257,25 @@ pub(super) async fn append(
         carry_out(session, node, group).await?
     };
     if let Some(statements) = statements.filter(|_| !group.charges.is_empty()) {
+        for charge in group.charges {
+            if let Some(counted) = &charge.corrects {
+                let Account {
+                    principal,
+                    node,
+                    sequence,
+                } = &charge.account;
+                let (cost, month) = (signed(counted.cost_micros), signed(counted.month_start_ms));
+                let values: Values<'_> = &[
+                    &&**principal,
+                    node,
+                    sequence,
+                    &counted.capability,
+                    &cost,
+                    &month,
+                ];
+                session.execute(&statements.counted, values).await?;
+            }
+        }
         let told = Charges::new(group.charges);
         let values: Values<'_> = &[&told.principal, &told.node, &told.sequence, &told.actual];
         session.execute(&statements.alone, values).await?;

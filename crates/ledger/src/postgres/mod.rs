@@ -91,8 +91,10 @@ impl PostgresLedger {
         let charges = self.options.charges.clone();
         let charges = charges.as_deref();
         let commits_early = group.durable && self.options.durability == Durability::Relaxed;
+        let corrects = group.charges.iter().any(|it| it.corrects.is_some());
         if group.operations.is_empty()
             && !commits_early
+            && !corrects
             && let Some(end) = expected
         {
             match chain::append_at(session, self.node.id(), group, end, charges).await {

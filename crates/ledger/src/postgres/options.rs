@@ -84,13 +84,14 @@ impl PostgresOptions {
 
     /// Stores costs of calls in this table of the same database, in the transaction that stores their
     /// ends. Its columns are `principal` (`text`), `node`, `sequence` and `actual` (`bigint`); the
-    /// first three are its key. The name goes into statements as it is. Without a table no charges are
+    /// first three are its key. What such costs correct goes to the table `orphans`, whose key is `node` and `sequence`.
+    /// The names go into statements as they are. Without a table no charges are
     /// taken ([`LedgerStore::takes_charges`]).
     ///
     /// [`LedgerStore::takes_charges`]: crate::store::LedgerStore::takes_charges
     #[must_use]
-    pub fn with_charges(mut self, table: &str) -> Self {
-        self.charges = Some(Arc::new(ChargeStatements::new(table)));
+    pub fn with_charges(mut self, table: &str, orphans: &str) -> Self {
+        self.charges = Some(Arc::new(ChargeStatements::new(table, orphans)));
         self
     }
 

@@ -61,6 +61,7 @@ impl NoteKind {
     pub const CREDENTIAL_CHANGED: Self = Self::constant("credential_changed");
     pub const OPERATOR_ACTED: Self = Self::constant("operator_acted");
     pub const RETENTION: Self = Self::constant("retention");
+    pub const COST_AWAITED: Self = Self::constant("cost_awaited");
 
     const fn constant(name: &'static str) -> Self {
         Self(Cow::Borrowed(name))

@@ -6,7 +6,7 @@ use crate::{
     invocation::{
         Invocation, Invoked,
         call_report::{CallReport, when_over},
-        failure::InvocationError,
+        failure::{Charge, InvocationError},
         outcome::{charge_of, never_began, recorded_result, size_of_result},
         refusal::KeyTaken,
     },
@@ -14,6 +14,7 @@ use crate::{
     pipeline::{
         governed::Admitted,
         idempotency::KeyEnd,
+        late_cost::{AwaitedCost, LateCosts},
         start_entry::{Labels, start_of},
         unanswered::{Asked, Unanswered},
     },
@@ -42,6 +43,7 @@ pub(crate) struct Recorded<S> {
     redactor: Arc<Redactor>,
     clock: Clock,
     unanswered: Arc<dyn Unanswered>,
+    late_costs: Option<Arc<dyn LateCosts>>,
 }
 
 impl<S> Recorded<S> {
@@ -51,6 +53,7 @@ impl<S> Recorded<S> {
         redactor: Arc<Redactor>,
         clock: Clock,
         unanswered: Arc<dyn Unanswered>,
+        late_costs: Option<Arc<dyn LateCosts>>,
     ) -> Self {
         Self {
             inner,
@@ -58,6 +61,7 @@ impl<S> Recorded<S> {
             redactor,
             clock,
             unanswered,
+            late_costs,
         }
     }
 }
@@ -110,6 +114,62 @@ impl<S> Recorded<S> {
 }
 
 impl<S> Recorded<S> {
+    /// Puts on record that the cost of a call is read later, if a trace elsewhere has it, and tells how to settle it then.
+    /// Until the record says so the call costs what is known of it.
+    async fn await_cost(
+        &self,
+        outcome: &Result<Invoked, InvocationError>,
+        entry: &mut OpenEntry<'_>,
+        principal: &str,
+    ) -> Option<AwaitedCost> {
+        let call = entry.report.call()?;
+        let trace = entry.report.meter().cost_trace()?;
+        let ran = match outcome {
+            Ok(Invoked::Tool(_)) => true,
+            Ok(_) => false,
+            Err(_) => matches!(charge_of(outcome), Charge::Estimate),
+        };
+        if self.late_costs.is_none() || !ran || !entry.is_kept || entry.open.is_none() {
+            return None;
+        }
+        let counted = entry.report.cost(Charge::Estimate, entry.estimate);
+        let awaited = AwaitedCost {
+            call,
+            at_us: entry.began_us,
+            principal: principal.to_owned(),
+            capability: entry.capability.to_owned(),
+            trace: trace.to_owned(),
+            counted_micros: counted.0,
+        };
+        let detail = json!({
+            "capability": awaited.capability,
+            "trace": awaited.trace,
+            "counted_micros": awaited.counted_micros,
+        });
+        let (subject, detail) = (call.to_string(), detail.to_string());
+        let note = Note {
+            actor: principal,
+            subject: &subject,
+            detail: &detail,
+            ..Note::new(awaited.at_us, NoteKind::COST_AWAITED)
+        };
+        match self.recorder.note(&note).await {
+            Ok(()) => {
+                entry.is_awaited = true;
+                Some(awaited)
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    %call,
+                    trace,
+                    "it could not be put on record that the cost of a call is in a trace: it stays what is known of it"
+                );
+                None
+            }
+        }
+    }
+
     /// Puts on record that a call brings the answers to what an earlier one has asked.
     fn note_answers(&self, cx: &RequestCx, capability: &str, asked: CallId, call: CallId) {
         let detail = json!({ "asked": asked.to_string(), "capability": capability });
@@ -197,7 +257,8 @@ where
                 Err(error) => return Err(error),
             }
         };
-        let entry = OpenEntry {
+        let principal = cx.principal.clone();
+        let mut entry = OpenEntry {
             open,
             report: Arc::clone(&report),
             redactor: &self.redactor,
@@ -205,6 +266,7 @@ where
             holds_key: admitted.key().is_some(),
             is_kept: self.recorder.keeps_entries(),
             estimate,
+            is_awaited: false,
             began_us,
             clock: self.clock,
         };
@@ -220,6 +282,9 @@ where
             let asked = Asked::of(cx, &capability, call);
             Arc::clone(&self.unanswered).charge_what_is_left(asked, Arc::clone(meter));
         }
+        let awaited = self
+            .await_cost(&outcome, &mut entry, principal.as_str())
+            .await;
         let finished = entry.finish(&outcome);
         let _held = cx.hold_answer(report.result_bytes().unwrap_or_default());
         if let Some(finished) = finished
@@ -232,6 +297,9 @@ where
                 principal = %cx.principal,
                 "the end of a call is not yet on record"
             );
+        }
+        if let (Some(late_costs), Some(awaited)) = (&self.late_costs, awaited) {
+            late_costs.awaits(awaited);
         }
         outcome
     }
@@ -247,6 +315,8 @@ struct OpenEntry<'a> {
     /// True if the ledger keeps entries, so that it matters what they say.
     is_kept: bool,
     estimate: Micros,
+    /// True if the cost goes on record later, by another entry.
+    is_awaited: bool,
     began_us: u64,
     clock: Clock,
 }
@@ -260,7 +330,11 @@ impl OpenEntry<'_> {
             self.report.charge_on_record(false);
         }
         let duration_us = (self.clock)().saturating_sub(self.began_us);
-        let cost_micros = self.report.cost(charge_of(outcome), self.estimate).0;
+        let mut cost_micros = self.report.cost(charge_of(outcome), self.estimate).0;
+        if self.is_awaited {
+            open.charge_meanwhile(cost_micros);
+            cost_micros = 0;
+        }
         let (redactor, capability) = (self.redactor, self.capability);
         let is_kept = self.is_kept;
         let redacted = |text| match is_kept {

@@ -303,6 +303,7 @@ impl Default for Setup {
             results: None,
             tracing: None,
             filters: Filters::default(),
+            late_costs: None,
             max_principals: 100,
             ledger: MemoryLedger::default(),
             bench: Bench::new(),
