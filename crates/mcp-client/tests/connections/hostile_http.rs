@@ -463,7 +463,7 @@ async fn streams_of_events_that_misbehave() {
             ("an endless event", "`max_message` (1048576)"),
             ("an endless comment", "`max_message` (1048576)"),
             ("an endless name", "`max_message` (1048576)"),
-            ("rubbish", "`max_rubbish` (10000)"),
+            ("rubbish", "`max_notifications` (1000)"),
             ("no text", "ok ["),
             ("other ids", "`max_unexpected` (1000)"),
             ("twice", "ok ["),
@@ -729,7 +729,7 @@ async fn a_call_that_reaches_a_bound_is_cancelled() {
         .unwrap();
     let options = CallOptions::default();
     let call = connection.call("any", RawJson::EMPTY_OBJECT, &options);
-    assert!(told(&call.await.unwrap_err()).contains("`max_rubbish`"));
+    assert!(told(&call.await.unwrap_err()).contains("`max_notifications`"));
     raw.wait("notifications/cancelled", 1).await;
     assert_eq!(connection.requests_under_way(), 0);
 }
