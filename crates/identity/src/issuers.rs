@@ -393,7 +393,6 @@ impl Issuers {
 
     /// The token, whose signature is verified, with its issuer's index and the version of the keys; or the index of the
     /// issuer whose keys are needed.
-    #[expect(clippy::type_complexity, reason = "the caller takes it apart at once")]
     fn verified<'a>(
         &self,
         token: &'a str,

@@ -130,7 +130,7 @@ async fn servers_that_send_without_an_end_take_no_memory_beyond_the_bounds() {
         ("ids", "was not answered"),
         ("changes", "`max_notifications`"),
         ("unread changes", "was not answered"),
-        ("rubbish", "`max_rubbish`"),
+        ("rubbish", "`max_notifications`"),
         ("questions", "`max_notifications`"),
         ("large answers", "`max_unexpected`"),
     ];
