@@ -274,11 +274,10 @@ impl Config {
         });
         let services = resources.services.iter().flat_map(|(name, it)| {
             let headers = format!("{}.headers", child("resources.services", name));
-            let headers = it.headers.iter().map(move |(name, value)| {
+            it.headers.iter().map(move |(name, value)| {
                 let key = child(&headers, name);
                 (key, value)
-            });
-            headers
+            })
         });
         named
             .chain(sign_ins)

@@ -217,7 +217,7 @@ impl Awaiting {
             .langfuse
             .url
             .is_some()
-            .then(|| shared as Arc<dyn LateCosts>)
+            .then_some(shared as Arc<dyn LateCosts>)
     }
 
     /// Begins to read. What was left by earlier servers is settled too, and where there is nothing to ask any more, with

@@ -41,7 +41,7 @@ async fn a_server_that_would_serve_has_nothing_wrong() {
         "application",
         "skills",
         "ledger",
-        "0 wrong, 0 odd",
+        "0 errors, 0 warnings",
     ] {
         assert!(said.output.contains(part), "{part}: {}", said.output);
     }

@@ -303,7 +303,6 @@ impl Default for Setup {
             results: None,
             tracing: None,
             filters: Filters::default(),
-            late_costs: None,
             max_principals: 100,
             ledger: MemoryLedger::default(),
             bench: Bench::new(),
@@ -393,6 +392,7 @@ impl Setup {
                 tracing: self.tracing,
                 components: Vec::new(),
                 filters: self.filters,
+                late_costs: None,
             },
             self.options,
         );
