@@ -253,7 +253,12 @@ impl Server {
             version,
         )
         .await;
-        awaiting.begin(&config, Arc::clone(mcp.governor()), mcp.recorder().clone())?;
+        awaiting.begin(
+            &config,
+            store::open_reader,
+            Arc::clone(mcp.governor()),
+            mcp.recorder().clone(),
+        )?;
         let keeping = match &identification {
             Some(identification) => Some(identification.keep(&config, &mcp)?),
             None => None,

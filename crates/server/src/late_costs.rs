@@ -23,7 +23,6 @@ use tokio::task::JoinHandle;
 
 use super::langfuse::{Langfuse, ReadError};
 use super::quotas::Quotas;
-use super::store;
 use crate::{Failure, with_causes};
 use config::Config;
 
@@ -229,6 +228,7 @@ impl Awaiting {
     pub(super) fn begin(
         &self,
         config: &Config,
+        open_reader: OpenReader,
         governor: Arc<Governor<Quotas>>,
         recorder: Recorder,
     ) -> Result<(), Failure> {
@@ -236,6 +236,7 @@ impl Awaiting {
             langfuse: Langfuse::of(config)?,
             shared: Arc::clone(&self.shared),
             config: config.clone(),
+            open_reader,
             governor,
             recorder,
         };
@@ -279,10 +280,14 @@ impl Awaiting {
     }
 }
 
+/// Function that opens the ledger of a configuration.
+pub(super) type OpenReader = fn(&Config) -> Result<Box<dyn ReadLedger + Send>, Failure>;
+
 struct Reader {
     langfuse: Option<Langfuse>,
     shared: Arc<Shared>,
     config: Config,
+    open_reader: OpenReader,
     governor: Arc<Governor<Quotas>>,
     recorder: Recorder,
 }
@@ -309,9 +314,9 @@ impl Reader {
 
     /// Takes up what is in the ledger and nobody settles: at the start all, later what is old.
     async fn look(&self, is_first: bool) {
-        let config = self.config.clone();
+        let (config, open_reader) = (self.config.clone(), self.open_reader);
         let found = tokio::task::spawn_blocking(move || {
-            let mut reader = store::open_reader(&config)?;
+            let mut reader = open_reader(&config)?;
             Ok::<_, Failure>(left(reader.as_mut(), system_clock())?)
         });
         let found = match found.await {

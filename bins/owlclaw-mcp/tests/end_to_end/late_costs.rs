@@ -40,7 +40,7 @@ struct Langfuse(Arc<Mutex<Facts>>);
 
 #[derive(Default)]
 struct Facts {
-    /// What is answered to requests about a trace, one after the other; the last for ever.
+    /// Answers to requests about a trace, one after the other; the last for ever.
     traces: HashMap<String, Vec<Answer>>,
     asked: Vec<String>,
     unauthorized: usize,

@@ -49,7 +49,7 @@ pub(super) struct ChargeStatements {
     /// [`APPEND`] with charges.
     append: String,
     alone: String,
-    /// What was counted before, for charges that correct it.
+    /// Amounts counted before, for charges that correct them.
     counted: String,
 }
 
