@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -167,7 +168,9 @@ impl Issuer {
             }
             "/authorize" => {
                 let asked = fields(query);
-                let code = format!("code-{}", told.codes.len());
+                // Used codes are forgotten, so their number would come again.
+                static NUMBER: AtomicUsize = AtomicUsize::new(0);
+                let code = format!("code-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
                 let (back, state) = (asked["redirect_uri"].clone(), asked["state"].clone());
                 let answer = match told.lie {
                     "denied" => "error=access_denied&error_description=no".to_owned(),
