@@ -1,7 +1,7 @@
 //! Temporal as the queue from which workers take the calls of tasks.
 //!
-//! [`Temporal`] is a [`TaskRunner`](mcp_server::TaskRunner): calls of the tools that its queues name are left to
-//! workers, and all others are carried out where they are accepted. [`Temporal::work`] is a worker. Temporal knows
+//! `Temporal` is a [`TaskRunner`](mcp_server::TaskRunner): calls of the tools that its queues name are left to
+//! workers, and all others are carried out where they are accepted. `Temporal::work` is a worker. Temporal knows
 //! the ids of tasks; calls and what becomes of them are in the task store (`docs/temporal.md`).
 //!
 //! Without the feature `sdk` this crate is empty.
