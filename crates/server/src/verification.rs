@@ -464,7 +464,8 @@ mod tests {
         );
         found(&verifying, "entr").await;
         drop(verifying);
-        recorder.close().await.unwrap();
+        // The recorder writes no more if it notices the changed end as well.
+        let _ = recorder.close().await;
     }
 
     #[tokio::test]
