@@ -212,6 +212,9 @@ impl Connection {
             Link::Http(link) => {
                 let (mut flight, out) = self.enter(version, request, options, deadline, None)?;
                 flight.sent = true;
+                if version.era() == Era::Legacy && self.may_be_asked(request) {
+                    link.is_heard(deadline.at).await;
+                }
                 self.exchange(link, &flight, out, deadline).await?;
                 flight
             }
@@ -221,6 +224,14 @@ impl Connection {
             }
         };
         self.finish(flight, deadline).await
+    }
+
+    /// True if a legacy server may ask something before it answers.
+    fn may_be_asked(&self, request: &ClientRequest) -> bool {
+        use ClientRequest::{CallTool, GetPrompt, ReadResource};
+        let declared = self.options().handlers.capabilities();
+        matches!(request, CallTool(_) | GetPrompt(_) | ReadResource(_))
+            && (declared.elicitation.is_some() || declared.sampling.is_some() || declared.roots)
     }
 
     /// Sends a request over HTTP and has its answer delivered: here, or by a task if it is a stream, which is read

@@ -20,7 +20,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
+use tokio::{
+    sync::{Semaphore, SetOnce},
+    task::AbortHandle,
+    time::{Instant, timeout_at},
+};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
@@ -36,6 +40,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MAX_COMPLAINT: usize = 64 << 10;
 /// Time for such an answer.
 const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
+/// Time that calls wait for the stream of a session ([`HttpLink::is_heard`]). Some servers send the head of that answer
+/// with the first event alone.
+const HEARING_PATIENCE: Duration = Duration::from_secs(1);
 /// Most bytes of a session's id.
 const MAX_SESSION_ID: usize = 4096;
 
@@ -60,7 +67,15 @@ pub(crate) struct HttpLink {
     pub(crate) replies: Arc<Semaphore>,
     pub(crate) replying: Semaphore,
     session: Mutex<Option<HeaderValue>>,
-    listening: Mutex<Option<AbortHandle>>,
+    listening: Mutex<Option<Listening>>,
+}
+
+/// The reading of the stream on which a legacy server sends what belongs to no request.
+struct Listening {
+    task: AbortHandle,
+    since: Instant,
+    /// Set once the server has answered the request for the stream.
+    is_answered: Arc<SetOnce<()>>,
 }
 
 impl fmt::Debug for HttpLink {
@@ -110,8 +125,8 @@ impl HttpLink {
             .listening
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(task) = listening.take() {
-            task.abort();
+        if let Some(listening) = listening.take() {
+            listening.task.abort();
         }
     }
 
@@ -311,6 +326,8 @@ impl HttpLink {
     /// says that the session is forgotten, `lost` is called until it has opened another.
     pub(crate) fn listen(self: &Arc<Self>, shared: &Arc<Shared>, lost: Lost) {
         let (link, carrier) = (Arc::clone(self), Arc::clone(shared));
+        let is_answered = Arc::new(SetOnce::new());
+        let (since, answered) = (Instant::now(), Arc::clone(&is_answered));
         let task = tokio::spawn(async move {
             let version = carrier.version();
             let max = carrier.bounds.max_message;
@@ -319,7 +336,9 @@ impl HttpLink {
             loop {
                 let last = events.last_id.clone();
                 let started = Instant::now();
-                match link.resume(&carrier, version, last.as_deref()).await {
+                let opened = link.resume(&carrier, version, last.as_deref()).await;
+                let _ = answered.set(());
+                match opened {
                     Ok(mut body) => {
                         let read = link.read(&carrier, &mut body, &mut events, None).await;
                         if let Err(error @ (Error::Bound { .. } | Error::Protocol(_))) = read {
@@ -360,9 +379,33 @@ impl HttpLink {
             .listening
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = listening.replace(task.abort_handle()) {
-            before.abort();
+        let task = task.abort_handle();
+        let begun = Listening {
+            task,
+            since,
+            is_answered,
+        };
+        if let Some(before) = listening.replace(begun) {
+            before.task.abort();
         }
+    }
+
+    /// Waits until the server has answered the request for the stream that [`listen`](Self::listen) reads, or
+    /// [`HEARING_PATIENCE`] or the caller's time is over. What a server sends on that stream before it is there is lost; among it are
+    /// questions without which a call is not answered.
+    pub(crate) async fn is_heard(&self, until: Instant) {
+        let (since, is_answered) = {
+            let listening = self.listening.lock();
+            let listening = listening.unwrap_or_else(PoisonError::into_inner);
+            match &*listening {
+                Some(it) if !it.is_answered.initialized() => {
+                    (it.since, Arc::clone(&it.is_answered))
+                }
+                _ => return,
+            }
+        };
+        let until = until.min(since + HEARING_PATIENCE);
+        let _ = timeout_at(until, is_answered.wait()).await;
     }
 
     /// Delivers the events of one body; `request` ends it with its answer and bounds its notifications.

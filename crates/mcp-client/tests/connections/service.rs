@@ -194,7 +194,7 @@ impl Tools {
 
 /// Accepts every form, and keeps the log messages.
 #[derive(Default)]
-struct Accepts {
+pub(crate) struct Accepts {
     logged: Mutex<Vec<LoggingLevel>>,
 }
 

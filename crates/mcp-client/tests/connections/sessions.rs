@@ -1,6 +1,9 @@
 //! Sessions of legacy servers over HTTP.
 
-use crate::support::{LONG, Raw, Talk, initialized, options, text, told, until};
+use crate::{
+    service::Accepts,
+    support::{LONG, Raw, Talk, initialized, options, text, told, until},
+};
 use mcp_client::{CallOptions, Connection, Dial, Error, Options, RawJson};
 use mcp_protocol::model::{LoggingLevel, ServerNotification, SubscriptionFilter};
 use serde_json::json;
@@ -220,6 +223,56 @@ async fn a_legacy_server_tells_of_changes_also_after_it_has_forgotten_the_sessio
     connection.close().await;
     let error = subscription.next().await.unwrap_err().to_string();
     assert!(error.contains("it was closed"), "{error}");
+}
+
+/// A server whose stream of the session stands `late` after it was asked for. A call is answered with whether it did.
+async fn late_stream(late: Duration) -> Raw {
+    let stands = Arc::new(AtomicBool::new(false));
+    Raw::start(move |asked, mut talk| {
+        let stands = Arc::clone(&stands);
+        Box::pin(async move {
+            match asked.what() {
+                "GET" => {
+                    tokio::time::sleep(late).await;
+                    stands.store(true, Ordering::SeqCst);
+                    talk.stream().await;
+                    talk.raw(": hello\n\n").await;
+                    talk.gone().await;
+                }
+                "tools/call" => {
+                    let stands = stands.load(Ordering::SeqCst).to_string();
+                    talk.json(&asked.answer(text(&stands))).await;
+                }
+                _ => talk.legacy(&asked).await,
+            }
+        })
+    })
+    .await
+}
+
+fn accepts() -> Options {
+    Options {
+        handlers: Arc::new(Accepts::default()),
+        ..options()
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_asked_about_waits_for_the_stream_on_which_a_legacy_server_asks() {
+    let raw = late_stream(Duration::from_millis(500)).await;
+    let connection = open(&raw, accepts()).await;
+    assert!(call(&connection).await.unwrap().contains("true"));
+    // A client without answers is asked nothing.
+    let raw = late_stream(LONG).await;
+    let connection = open(&raw, options()).await;
+    let started = Instant::now();
+    assert!(call(&connection).await.unwrap().contains("false"));
+    assert!(started.elapsed() < Duration::from_secs(1));
+    // The wait has a bound.
+    let raw = late_stream(LONG).await;
+    let connection = open(&raw, accepts()).await;
+    let answer = tokio::time::timeout(LONG / 2, call(&connection)).await;
+    assert!(answer.unwrap().unwrap().contains("false"));
 }
 
 #[tokio::test]
