@@ -52,8 +52,10 @@ impl Server {
                     false => pending().await,
                 }
             };
-            tokio::select! {
-                goes_on = skills_changed => if !goes_on {
+            let cause = tokio::select! {
+                goes_on = skills_changed => if goes_on {
+                    "skills"
+                } else {
                     is_watching = false;
                     tracing::error!(
                         hint = "restart the server; what else it reads is followed all the same",
@@ -61,7 +63,7 @@ impl Server {
                     );
                     continue;
                 },
-                () = sources.next() => {}
+                () = sources.next() => "offer",
                 () = pins_changed => {
                     gateway.pins_changed();
                     self.note_pins();
@@ -99,11 +101,11 @@ impl Server {
                     }
                     continue;
                 }
-            }
+            };
             let catalog = Arc::clone(&skills.borrow_and_update());
             self.note_prompts(&mut prompts);
             self.note_unread_skills(&catalog, &mut unread, "skills");
-            self.refresh(&catalog, &rules);
+            self.refresh(&catalog, &rules, cause);
             self.note_pins();
         }
     }
@@ -291,7 +293,7 @@ impl Server {
         Err(summary(problems))
     }
 
-    fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules) {
+    fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules, cause: &str) {
         let config: &Config = rules.config();
         let (offer, lost) = offering::offer(config, &self.sources, catalog);
         let on_offer = offering::on_offer(&offer, catalog, &self.sources, &self.filters, &lost);
@@ -316,7 +318,7 @@ impl Server {
                 if versions.0 != versions.1 {
                     let change = PolicyChange {
                         versions,
-                        cause: "skills",
+                        cause,
                         file: &rules.path(),
                         changes: &[],
                     };

@@ -14,7 +14,8 @@ use config::{Change, Config, Durability, Origin, Problem, Severity};
 pub(super) struct PolicyChange<'a> {
     /// The versions before and after.
     pub(super) versions: (u64, u64),
-    /// Cause of the reload: `file`, `signal`, `skills`.
+    /// Cause of the change: `file`, `signal`, `vault`, `desk`, `host_file`, `skills`, or `offer` for tools and resources that came
+    /// or went.
     pub(super) cause: &'a str,
     /// The configuration file.
     pub(super) file: &'a Path,
