@@ -10,6 +10,7 @@ use cel::{
     common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators},
     parser::{ParseError, PrattParser},
 };
+use std::collections::BTreeSet;
 
 /// Depth of brackets that the parser is given at most.
 const MAX_BRACKETS: usize = 16;
@@ -106,12 +107,73 @@ impl Expression {
         }
     }
 
+    /// Names of the arguments that it reads or asks for: `args.NAME`, `has(args.NAME)`, `args['NAME']`, `'NAME' in args`.
+    pub(crate) fn arguments(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        read_arguments(&self.parsed, &mut names);
+        names
+    }
+
     /// `None` where it fails, or is neither true nor false.
     pub(crate) fn evaluate(&self, variables: &Variables) -> Option<bool> {
         match Value::resolve(&self.parsed, variables) {
             Ok(Value::Bool(truth)) => Some(truth),
             _ => None,
         }
+    }
+}
+
+/// Adds the names of the arguments that a part of an expression reads. Bounded, since what [`Walk`] lets through is.
+fn read_arguments<'a>(part: &'a IdedExpr, names: &mut BTreeSet<&'a str>) {
+    let is_arguments =
+        |it: &IdedExpr| matches!(&it.expr, Expr::Ident(name) if name == values::ARGUMENTS);
+    match &part.expr {
+        Expr::Select(select) if is_arguments(&select.operand) => {
+            names.insert(&select.field);
+        }
+        Expr::Select(select) => read_arguments(&select.operand, names),
+        Expr::Call(call) => {
+            match (call.func_name.as_str(), call.args.as_slice()) {
+                (operators::INDEX, [of, name]) | (operators::IN, [name, of]) => {
+                    if let Expr::Literal(LiteralValue::String(name)) = &name.expr
+                        && is_arguments(of)
+                    {
+                        names.insert(name);
+                    }
+                }
+                _ => {}
+            }
+            let parts = call.target.as_deref().into_iter().chain(&call.args);
+            parts.for_each(|it| read_arguments(it, names));
+        }
+        Expr::List(list) => list
+            .elements
+            .iter()
+            .for_each(|it| read_arguments(it, names)),
+        Expr::Map(map) => {
+            for entry in &map.entries {
+                if let EntryExpr::MapEntry(entry) = &entry.expr {
+                    read_arguments(&entry.key, names);
+                    read_arguments(&entry.value, names);
+                }
+            }
+        }
+        // A variable of a loop may have the same name.
+        Expr::Comprehension(it) if it.iter_var == values::ARGUMENTS => {
+            read_arguments(&it.iter_range, names);
+        }
+        Expr::Comprehension(it) => {
+            for part in [
+                &it.iter_range,
+                &it.accu_init,
+                &it.loop_cond,
+                &it.loop_step,
+                &it.result,
+            ] {
+                read_arguments(part, names);
+            }
+        }
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
     }
 }
 
@@ -367,6 +429,26 @@ mod tests {
             "bool(args.a)",
         ] {
             assert!(Expression::new(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_that_are_read_are_known() {
+        let rows: [(&str, &[&str]); 9] = [
+            ("args.a > 1 && args.b.c == args.b.d", &["a", "b"]),
+            ("has(args.a) && !(args.a in ['args'])", &["a"]),
+            ("args['a b'] == 1 || 'c' in args", &["a b", "c"]),
+            ("args.xs.all(x, x.id != args.own)", &["own", "xs"]),
+            ("args.xs.exists(args, args.y)", &["xs"]),
+            ("{'k': args.a}['k'] == [args.b][0]", &["a", "b"]),
+            ("principal.startsWith('a') ? args.a : false", &["a"]),
+            ("args[principal] == 1", &[]),
+            ("size(args.a.b) > 1", &["a"]),
+        ];
+        for (text, names) in rows {
+            let expression = Expression::new(text).unwrap();
+            let found: Vec<_> = expression.arguments().into_iter().collect();
+            assert_eq!(found, names, "{text}");
         }
     }
 

@@ -20,6 +20,10 @@ impl Expression {
         Err(ExpressionError::NoCel)
     }
 
+    pub(crate) fn arguments(&self) -> std::collections::BTreeSet<&str> {
+        match *self {}
+    }
+
     pub(crate) fn evaluate(&self, _: &Variables) -> Option<bool> {
         match *self {}
     }

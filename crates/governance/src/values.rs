@@ -15,8 +15,11 @@ use std::{
 /// The values of the variables of one call.
 pub(crate) type Variables = Context<'static, 'static>;
 
+/// Variable that has the arguments of a call.
+pub(crate) const ARGUMENTS: &str = "args";
+
 /// Variables that expressions may use.
-pub(crate) const VARIABLES: [&str; 4] = ["args", "principal", "roles", "capability"];
+pub(crate) const VARIABLES: [&str; 4] = [ARGUMENTS, "principal", "roles", "capability"];
 
 /// Variable of filters of results.
 pub(crate) const RESULT: &str = "result";
@@ -55,7 +58,7 @@ pub(crate) fn variables<'a>(
     };
     let text = |text: &str| Value::String(Arc::new(text.to_owned()));
     let mut context = Context::with_env(Arc::clone(environment()));
-    context.add_variable_from_value("args", arguments);
+    context.add_variable_from_value(ARGUMENTS, arguments);
     context.add_variable_from_value("principal", text(principal));
     context.add_variable_from_value("capability", text(capability));
     let roles = roles.map(text).collect();

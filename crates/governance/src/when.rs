@@ -5,6 +5,7 @@ use crate::{
     error::ExpressionError,
     expression::{self, Expression},
 };
+use std::collections::BTreeSet;
 
 /// An expression that is true or false of a call, or of its result.
 #[derive(Debug)]
@@ -39,6 +40,12 @@ impl When {
             false => Expression::new(text)?,
         };
         Ok(Self { expression })
+    }
+
+    /// Names of the arguments that it reads or asks for, as far as it has them in its text.
+    #[must_use]
+    pub fn arguments(&self) -> BTreeSet<&str> {
+        self.expression.arguments()
     }
 
     /// True or false; `None` where the expression fails, is neither, or is about more than can be looked at.

@@ -14,6 +14,7 @@ use mcp_server::{
     SearchView, SkillResources, SourceTools, prompt_capability, resource_capability,
     tool_capability,
 };
+use serde_json::Value;
 
 use crate::sources::Sources;
 use crate::{Failure, application};
@@ -112,6 +113,11 @@ pub(super) fn on_offer(
         tools: tools
             .map(|tool| (tool.name().to_owned(), tool.own_name().to_owned()))
             .collect(),
+        arguments: offer
+            .tools()
+            .iter()
+            .filter_map(|tool| Some((tool.name().to_owned(), arguments(tool.input_schema())?)))
+            .collect(),
         resources: resources.chain(listed).collect(),
         templates,
         prompts: {
@@ -126,6 +132,26 @@ pub(super) fn on_offer(
         unheard: sources.gateway().beginnings(false),
         overlaps: sources.gateway().overlaps(),
     }
+}
+
+/// Names of the arguments that a schema allows; `None` if it leaves any open.
+fn arguments(schema: &Value) -> Option<BTreeSet<String>> {
+    const OPEN: [&str; 7] = [
+        "$ref",
+        "allOf",
+        "anyOf",
+        "dependentSchemas",
+        "if",
+        "oneOf",
+        "patternProperties",
+    ];
+    let more = &schema["additionalProperties"];
+    let is_open = OPEN.iter().any(|key| schema.get(key).is_some());
+    let is_closed = more.is_null() || *more == Value::Bool(false);
+    let properties = schema["properties"].as_object();
+    properties
+        .filter(|_| is_closed && !is_open)
+        .map(|it| it.keys().cloned().collect())
 }
 
 /// Templates of skills, all of which are in the list, so that an address which is not there is misspelt; and templates

@@ -341,12 +341,17 @@ fn misspelt() -> Value {
         "roles": {"teller": {"tools": {"allow": ["ecoh"]}}},
         "clients": {"ana": {"confirm": ["ehco"]}},
         "confirm": ["nois"],
-        "conditions": {"large": {"tool": "lrage", "when": "args.megabytes > 1"}},
+        "conditions": {
+            "large": {"tool": "lrage", "when": "args.megabytes > 1"},
+            "guarded": {"tool": "large", "when": "has(args.megabites) && args.megabytes > 1"},
+        },
         "tools": {"spned": {"risk": ["financial"]}},
-    }, "redaction": {"pointers": {"looc-up": ["/what"]}}})
+    }, "redaction": {"pointers": {"looc-up": ["/what"]}}, "filters": {"big": {
+        "tools": ["large"], "on": "arguments", "action": "block", "when": "has(args.megabtes)",
+    }}})
 }
 
-const MISSPELT: [(&str, &str); 9] = [
+const MISSPELT: [(&str, &str); 11] = [
     ("governance.default.tools.deny[0]", "append"),
     ("governance.default.tools.hide[0]", "linger"),
     ("governance.default.resources.deny[0]", "skill://shop/echo"),
@@ -354,6 +359,8 @@ const MISSPELT: [(&str, &str); 9] = [
     ("governance.clients.ana.confirm[0]", "echo"),
     ("governance.confirm[0]", "noisy"),
     ("governance.conditions.large.tool", "large"),
+    ("governance.conditions.guarded.when", "megabytes"),
+    ("filters.big.when", "megabytes"),
     ("governance.tools.spned", "spend"),
     ("redaction.pointers.looc-up", "look-up"),
 ];

@@ -1,7 +1,9 @@
 //! Rules that match nothing on offer: a misspelt name forbids nothing, and would otherwise go
 //! unnoticed.
 
-use governance::{PolicyFile, file::AccessRules};
+use std::collections::{BTreeMap, BTreeSet};
+
+use governance::{PolicyFile, When, file::AccessRules};
 
 use crate::check::family::pattern_meets_template;
 use crate::layer::{child, origin_near};
@@ -15,6 +17,8 @@ use crate::{Loaded, Redaction};
 pub struct OnOffer {
     /// Tools, each with its name on offer and its name at its source.
     pub tools: Vec<(String, String)>,
+    /// Names of the arguments of each tool that says all of them, by its name on offer.
+    pub arguments: BTreeMap<String, BTreeSet<String>>,
     /// The addresses of the resources.
     pub resources: Vec<String>,
     /// Templates of the addresses of families of resources (RFC 6570).
@@ -30,6 +34,36 @@ pub struct OnOffer {
     pub unheard: Vec<String>,
     /// Pairs of upstreams, each with its name and the beginning of its names, of which the second begins as the first.
     pub overlaps: Vec<[(String, String); 2]>,
+}
+
+impl OnOffer {
+    /// Names of the arguments of all tools that patterns match; `None` if there is no such tool, or one that may have
+    /// any argument, or one that is not known yet.
+    fn arguments_of(&self, patterns: &[String]) -> Option<BTreeSet<&str>> {
+        let matches = |name: &str| {
+            let mut patterns = patterns.iter();
+            patterns.any(|it| governance::pattern_matches(it, name))
+        };
+        let may_match_unheard = self.unheard.iter().any(|beginning| {
+            patterns.iter().any(|pattern| {
+                let fixed = pattern.split('*').next().unwrap_or_default();
+                let is_open = fixed.len() < pattern.len();
+                pattern.starts_with(beginning.as_str()) || is_open && beginning.starts_with(fixed)
+            })
+        });
+        let mut tools = self.tools.iter().filter(|(name, _)| matches(name));
+        let first = tools.next().filter(|_| !may_match_unheard)?;
+        let mut names = BTreeSet::new();
+        for (name, _) in std::iter::once(first).chain(tools) {
+            names.extend(self.arguments.get(name)?.iter().map(String::as_str));
+        }
+        Some(names)
+    }
+}
+
+fn quoted(patterns: &[String]) -> String {
+    let quoted: Vec<_> = patterns.iter().map(|it| format!("`{it}`")).collect();
+    quoted.join(" or ")
 }
 
 /// A pattern that matches nothing where tools come from.
@@ -187,11 +221,62 @@ impl Loaded {
             }
         });
         let overlapping = self.overlapping(offered);
+        let unread = self.unread_arguments(offered).into_iter();
+        let unread = unread.map(|problem| Problem {
+            severity,
+            ..problem
+        });
         unmatched
             .chain(filters)
             .chain(skills)
+            .chain(unread)
             .chain(overlapping)
             .collect()
+    }
+
+    /// Expressions that read an argument which no tool has that they are about: `has(args.amuont)` is never true.
+    fn unread_arguments(&self, offered: &OnOffer) -> Vec<Problem> {
+        let config = &self.config;
+        let conditions = config.governance.rules.conditions("governance");
+        let conditions = conditions.iter().flat_map(|(section, conditions)| {
+            conditions.iter().map(move |(name, it)| {
+                let key = child(section, name);
+                (key, std::slice::from_ref(&it.tool), it.when.as_str())
+            })
+        });
+        let of_tools = config.filters.iter().filter(|(_, it)| {
+            !it.tools.is_empty() && it.resources.is_empty() && it.prompts.is_empty()
+        });
+        let filters = of_tools.filter_map(|(name, it)| {
+            let when = it.when.as_deref()?;
+            Some((child("filters", name), it.tools.as_slice(), when))
+        });
+        let mut found = Vec::new();
+        for (key, patterns, when) in conditions.chain(filters) {
+            let Ok(when) = When::new(when, true) else {
+                continue;
+            };
+            let Some(known) = offered.arguments_of(patterns) else {
+                continue;
+            };
+            for name in when.arguments() {
+                if known.contains(name) {
+                    continue;
+                }
+                let key = child(&key, "when");
+                let message = format!(
+                    "`{key}`: no tool that {} matches has an argument `{name}`",
+                    quoted(patterns)
+                );
+                let hint = match nearest(name, known.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "`tools list --format json` has the schemas of tools".to_owned(),
+                };
+                let origin = origin_near(&self.origins, &key);
+                found.push(Problem::warning(origin, message).key(key).hint(hint));
+            }
+        }
+        found
     }
 
     /// Rules about names of one upstream that another's names fit as well.
