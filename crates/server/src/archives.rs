@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use ledger::{ArchiveOptions, Archived, Archiver, BackupError, Checkpoint, PublicKey, SigningKey};
 use mcp_server::{Component, ComponentState, system_clock};
 
@@ -103,24 +104,25 @@ pub fn backup(config: &Config, to: &Path) -> Result<Checkpoint, Failure> {
 /// # Errors
 ///
 /// When the backup cannot be used, or the file of checkpoints contradicts it and nobody accepts that.
-pub async fn restore(
-    config: &Config,
-    from: &Path,
-    accepted: Option<(&str, &str)>,
-) -> Result<(Checkpoint, Vec<PathBuf>), Failure> {
-    in_a_file(config)?;
-    let public = config
-        .ledger
-        .checkpoint
-        .key
-        .as_deref()
-        .map(SigningKey::public_path);
-    let keys = public.iter().map(|path| PublicKey::load(path));
-    let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    let checkpoints = config.ledger.checkpoints_file();
-    let path = &config.ledger.path;
-    let restored = ledger::restore(from, path, &checkpoints, &keys, accepted.is_some());
-    let restored = restored.map_err(|error| match error {
+pub fn restore<'a>(
+    config: &'a Config,
+    from: &'a Path,
+    accepted: Option<(&'a str, &'a str)>,
+) -> BoxFuture<'a, Result<(Checkpoint, Vec<PathBuf>), Failure>> {
+    Box::pin(async move {
+        in_a_file(config)?;
+        let public = config
+            .ledger
+            .checkpoint
+            .key
+            .as_deref()
+            .map(SigningKey::public_path);
+        let keys = public.iter().map(|path| PublicKey::load(path));
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
+        let checkpoints = config.ledger.checkpoints_file();
+        let path = &config.ledger.path;
+        let restored = ledger::restore(from, path, &checkpoints, &keys, accepted.is_some());
+        let restored = restored.map_err(|error| match error {
         BackupError::Contradicted(_) => Failure::from(format!(
             "{}. If the ledger is to be gone on with from this backup all the same, say who accepts that: \
              --by NAME --reason TEXT, which is put on record",
@@ -128,11 +130,12 @@ pub async fn restore(
         )),
         error => error.into(),
     })?;
-    let aside = match accepted.filter(|_| restored.contradicted.is_some()) {
-        Some((by, reason)) => crate::accept_rollback(config, by, reason).await?.1,
-        None => Vec::new(),
-    };
-    Ok((restored.checkpoint, aside))
+        let aside = match accepted.filter(|_| restored.contradicted.is_some()) {
+            Some((by, reason)) => crate::accept_rollback(config, by, reason).await?.1,
+            None => Vec::new(),
+        };
+        Ok((restored.checkpoint, aside))
+    })
 }
 
 fn in_a_file(config: &Config) -> Result<(), Failure> {

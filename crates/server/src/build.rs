@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use adapter_skills::{SkillCatalog, SkillMemory, WatchGuard, WatchOptions};
 use alerts::Alerts;
+use futures_util::future::BoxFuture;
 use governance::Governor;
 use jsonrpc_core::Limits;
 use mcp_server::{
@@ -323,8 +324,8 @@ impl Server {
     /// # Errors
     ///
     /// [`StoreError`]; it can be tried again.
-    pub async fn take_queued(&self, id: &TaskId) -> Result<TakenUp, StoreError> {
-        self.mcp.take_queued(id).await
+    pub fn take_queued<'a>(&'a self, id: &'a TaskId) -> BoxFuture<'a, Result<TakenUp, StoreError>> {
+        Box::pin(async move { self.mcp.take_queued(id).await })
     }
 
     /// Cancels a task that was cancelled in its queue.
@@ -332,8 +333,8 @@ impl Server {
     /// # Errors
     ///
     /// [`StoreError`]; it can be tried again.
-    pub async fn cancel_queued(&self, id: &TaskId) -> Result<(), StoreError> {
-        self.mcp.cancel_queued(id).await
+    pub fn cancel_queued<'a>(&'a self, id: &'a TaskId) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.mcp.cancel_queued(id).await })
     }
 
     /// Lets no task begin any more, and gives those that run until `drain` has passed.

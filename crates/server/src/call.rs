@@ -25,7 +25,7 @@ pub fn call(
     mut loaded: Loaded,
     client: Option<Principal>,
     frame: &Bytes,
-    again: impl FnOnce(&RawJson) -> Option<Bytes>,
+    again: fn(&RawJson) -> Option<Bytes>,
 ) -> Result<(RawJson, Option<RawJson>), Failure> {
     let principal = match client {
         Some(client) => client,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use ledger::{Note, NoteKind, RecordError, Recorder};
 use mcp_server::system_clock;
 use serde::{Deserialize, Serialize};
@@ -62,32 +63,34 @@ fn file(config: &Config) -> PathBuf {
 /// # Errors
 ///
 /// When it cannot be recorded, in which case it must not be done.
-pub async fn record_credential_command(
-    config: &Config,
-    command: CredentialCommand<'_>,
-) -> Result<(), Failure> {
-    let CredentialCommand {
-        upstream, client, ..
-    } = command;
-    let detail = json!({
-        "client": client, "upstream": upstream, "what": command.what, "proof": command.proof,
-    });
-    let waiting = Waiting {
-        at_us: system_clock(),
-        kind: NoteKind::CREDENTIAL_CHANGED.as_str().to_owned(),
-        actor: format!("operator:{}", command.user),
-        subject: format!("{upstream}/{}", client.unwrap_or("(all clients)")),
-        detail: detail.to_string(),
-    };
-    let Some(recorder) = store::open_beside(config).await? else {
-        let path = file(config);
-        let shown = path.display().to_string();
-        let appended = tokio::task::spawn_blocking(move || append(path, &waiting)).await?;
-        return appended.map_err(|error| format!("{shown} cannot be written: {error}").into());
-    };
-    record(&recorder, &waiting).await?;
-    recorder.close().await?;
-    Ok(())
+pub fn record_credential_command<'a>(
+    config: &'a Config,
+    command: CredentialCommand<'a>,
+) -> BoxFuture<'a, Result<(), Failure>> {
+    Box::pin(async move {
+        let CredentialCommand {
+            upstream, client, ..
+        } = command;
+        let detail = json!({
+            "client": client, "upstream": upstream, "what": command.what, "proof": command.proof,
+        });
+        let waiting = Waiting {
+            at_us: system_clock(),
+            kind: NoteKind::CREDENTIAL_CHANGED.as_str().to_owned(),
+            actor: format!("operator:{}", command.user),
+            subject: format!("{upstream}/{}", client.unwrap_or("(all clients)")),
+            detail: detail.to_string(),
+        };
+        let Some(recorder) = store::open_beside(config).await? else {
+            let path = file(config);
+            let shown = path.display().to_string();
+            let appended = tokio::task::spawn_blocking(move || append(path, &waiting)).await?;
+            return appended.map_err(|error| format!("{shown} cannot be written: {error}").into());
+        };
+        record(&recorder, &waiting).await?;
+        recorder.close().await?;
+        Ok(())
+    })
 }
 
 async fn record(recorder: &Recorder, waiting: &Waiting) -> Result<(), RecordError> {

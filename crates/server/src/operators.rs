@@ -1,4 +1,5 @@
-//! A running server as operators see it: what a program beside its listeners asks of it, and has it do.
+//! A running server as operators see it: what a program beside its listeners asks of it, and has it do. Methods return
+//! boxed futures, so that the parts of the server are compiled in this crate and not again in each that awaits them.
 
 use std::fmt;
 use std::future::Future;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use adapter_skills::SkillCatalog;
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use gateway::Gateway;
 use governance::{Caller, Policy};
 use http::request::Parts;
@@ -116,8 +118,8 @@ impl Server {
     /// # Errors
     ///
     /// When the counters cannot be reached.
-    pub async fn usage(&self) -> Result<Value, Failure> {
-        Ok(self.mcp.usage_json().await?)
+    pub fn usage(&self) -> BoxFuture<'_, Result<Value, Failure>> {
+        Box::pin(async move { Ok(self.mcp.usage_json().await?) })
     }
 
     /// Upstreams.
@@ -166,15 +168,17 @@ impl Server {
     /// # Errors
     ///
     /// When they cannot be read.
-    pub async fn tasks(
-        &self,
+    pub fn tasks<'a>(
+        &'a self,
         after: Option<(u64, TaskId)>,
         most: usize,
-    ) -> Result<Option<Vec<Overseen>>, Failure> {
-        match self.mcp.tasks() {
-            Some(tasks) => Ok(Some(tasks.oversee(after, most).await?)),
-            None => Ok(None),
-        }
+    ) -> BoxFuture<'a, Result<Option<Vec<Overseen>>, Failure>> {
+        Box::pin(async move {
+            match self.mcp.tasks() {
+                Some(tasks) => Ok(Some(tasks.oversee(after, most).await?)),
+                None => Ok(None),
+            }
+        })
     }
 
     /// The task of this name.
@@ -182,11 +186,16 @@ impl Server {
     /// # Errors
     ///
     /// When it cannot be read.
-    pub async fn task(&self, id: &TaskId) -> Result<Option<TaskRecord>, Failure> {
-        match self.mcp.tasks() {
-            Some(tasks) => Ok(tasks.record_of(id).await?),
-            None => Ok(None),
-        }
+    pub fn task<'a>(
+        &'a self,
+        id: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<TaskRecord>, Failure>> {
+        Box::pin(async move {
+            match self.mcp.tasks() {
+                Some(tasks) => Ok(tasks.record_of(id).await?),
+                None => Ok(None),
+            }
+        })
     }
 
     /// Cancels a task; `None` if there is none of this name.
@@ -194,11 +203,16 @@ impl Server {
     /// # Errors
     ///
     /// When it cannot be said that it is cancelled.
-    pub async fn cancel_task(&self, id: &TaskId) -> Result<Option<CancelledTask>, Failure> {
-        match self.mcp.tasks() {
-            Some(tasks) => Ok(tasks.cancel(id).await?),
-            None => Ok(None),
-        }
+    pub fn cancel_task<'a>(
+        &'a self,
+        id: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<CancelledTask>, Failure>> {
+        Box::pin(async move {
+            match self.mcp.tasks() {
+                Some(tasks) => Ok(tasks.cancel(id).await?),
+                None => Ok(None),
+            }
+        })
     }
 
     /// The servers that share the ledger's database, or this one alone.
@@ -206,25 +220,27 @@ impl Server {
     /// # Errors
     ///
     /// When the database cannot be asked.
-    pub async fn nodes(&self) -> Result<Vec<ServerNode>, Failure> {
-        if let Some(sharing) = &self.sharing {
-            return sharing.nodes().await;
-        }
-        let tasks = self.mcp.tasks();
-        let health = self.health();
-        Ok(vec![ServerNode {
-            id: tasks.map(|it| it.owner().to_owned()).unwrap_or_default(),
-            name: node_name(),
-            version: health.version,
-            state: NodeState::Alive,
-            is_this: true,
-            sessions: self
-                .sessions()
-                .and_then(|it| u64::try_from(it.overview().open).ok()),
-            tasks: tasks.map_or(0, |it| u64::try_from(it.running()).unwrap_or(u64::MAX)),
-            age: None,
-            silent: Duration::ZERO,
-        }])
+    pub fn nodes(&self) -> BoxFuture<'_, Result<Vec<ServerNode>, Failure>> {
+        Box::pin(async move {
+            if let Some(sharing) = &self.sharing {
+                return sharing.nodes().await;
+            }
+            let tasks = self.mcp.tasks();
+            let health = self.health();
+            Ok(vec![ServerNode {
+                id: tasks.map(|it| it.owner().to_owned()).unwrap_or_default(),
+                name: node_name(),
+                version: health.version,
+                state: NodeState::Alive,
+                is_this: true,
+                sessions: self
+                    .sessions()
+                    .and_then(|it| u64::try_from(it.overview().open).ok()),
+                tasks: tasks.map_or(0, |it| u64::try_from(it.running()).unwrap_or(u64::MAX)),
+                age: None,
+                silent: Duration::ZERO,
+            }])
+        })
     }
 
     /// True if other servers may share the ledger's database.
@@ -237,14 +253,16 @@ impl Server {
     /// # Errors
     ///
     /// When the ledger or the counters cannot be read.
-    pub async fn explain(
-        &self,
-        caller: Caller<'_>,
-        callee: Callee<'_>,
-        arguments: Option<&str>,
-    ) -> Result<Explained, Failure> {
-        let (offer, governor) = (self.offer(), self.mcp.governor());
-        judge(&self.config, &offer, governor, caller, callee, arguments).await
+    pub fn explain<'a>(
+        &'a self,
+        caller: Caller<'a>,
+        callee: Callee<'a>,
+        arguments: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Explained, Failure>> {
+        Box::pin(async move {
+            let (offer, governor) = (self.offer(), self.mcp.governor());
+            judge(&self.config, &offer, governor, caller, callee, arguments).await
+        })
     }
 
     /// Decides an approval, or revokes a decision. The ledger names the person `operator:` and the name
@@ -253,13 +271,15 @@ impl Server {
     /// # Errors
     ///
     /// [`ApprovalError`]: it cannot be decided, or nobody can say whether it was.
-    pub async fn decide_approval(
-        &self,
+    pub fn decide_approval<'a>(
+        &'a self,
         approval: ApprovalId,
         verdict: Verdict,
-    ) -> Result<(), ApprovalError> {
-        let decided = self.mcp.decide_approval(approval, verdict).await;
-        decided.map(|_| ())
+    ) -> BoxFuture<'a, Result<(), ApprovalError>> {
+        Box::pin(async move {
+            let decided = self.mcp.decide_approval(approval, verdict).await;
+            decided.map(|_| ())
+        })
     }
 
     /// Puts an act on record before it is done. Waits until the ledger has it.
@@ -267,19 +287,21 @@ impl Server {
     /// # Errors
     ///
     /// When it cannot be recorded, in which case it must not be done.
-    pub async fn record(&self, act: Act<'_>) -> Result<(), RecordError> {
-        let mut detail = serde_json::json!({ "what": act.what, "proof": act.proof });
-        for (name, value) in act.more.as_object().into_iter().flatten() {
-            detail[name] = value.clone();
-        }
-        let note = Note {
-            actor: &format!("operator:{}", act.by),
-            subject: act.subject,
-            policy_version: self.policy_version(),
-            detail: &detail.to_string(),
-            ..Note::new(system_clock(), NoteKind::OPERATOR_ACTED)
-        };
-        self.mcp.recorder().note(&note).await
+    pub fn record<'a>(&'a self, act: Act<'a>) -> BoxFuture<'a, Result<(), RecordError>> {
+        Box::pin(async move {
+            let mut detail = serde_json::json!({ "what": act.what, "proof": act.proof });
+            for (name, value) in act.more.as_object().into_iter().flatten() {
+                detail[name] = value.clone();
+            }
+            let note = Note {
+                actor: &format!("operator:{}", act.by),
+                subject: act.subject,
+                policy_version: self.policy_version(),
+                detail: &detail.to_string(),
+                ..Note::new(system_clock(), NoteKind::OPERATOR_ACTED)
+            };
+            self.mcp.recorder().note(&note).await
+        })
     }
 
     /// Calls by way of everything that a client's call goes through; `frame` is a JSON-RPC request.
@@ -288,22 +310,28 @@ impl Server {
     /// # Errors
     ///
     /// When the frame is no single request; what is wrong with the call is in the response.
-    pub async fn call_as(&self, principal: Principal, frame: &Bytes) -> Result<RawJson, Failure> {
-        let outbox = Outbox::default();
-        let connection = Connection::new(principal, TransportKind::Http, None, outbox.clone());
-        let reply = match self.mcp.engine().accept(&connection, frame, &outbox) {
-            Accepted::Done(reply) => reply,
-            Accepted::Pending(exchange) => exchange.await,
-        };
-        connection.close();
-        match reply {
-            Reply::One(answer) => {
-                let mut text = BytesMut::new();
-                encode(&Message::Response(answer.response), &mut text);
-                Ok(RawJson::from_serialized(text.to_vec()))
+    pub fn call_as<'a>(
+        &'a self,
+        principal: Principal,
+        frame: &'a Bytes,
+    ) -> BoxFuture<'a, Result<RawJson, Failure>> {
+        Box::pin(async move {
+            let outbox = Outbox::default();
+            let connection = Connection::new(principal, TransportKind::Http, None, outbox.clone());
+            let reply = match self.mcp.engine().accept(&connection, frame, &outbox) {
+                Accepted::Done(reply) => reply,
+                Accepted::Pending(exchange) => exchange.await,
+            };
+            connection.close();
+            match reply {
+                Reply::One(answer) => {
+                    let mut text = BytesMut::new();
+                    encode(&Message::Response(answer.response), &mut text);
+                    Ok(RawJson::from_serialized(text.to_vec()))
+                }
+                Reply::Nothing | Reply::Batch(_) => Err("the call was cancelled".into()),
             }
-            Reply::Nothing | Reply::Batch(_) => Err("the call was cancelled".into()),
-        }
+        })
     }
 
     /// Resolves when the server stops.

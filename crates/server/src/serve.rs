@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use config::{Loaded, Source, Transport};
+use futures_util::future::BoxFuture;
 use mcp_server::TaskRunner;
 
 use crate::build::Server;
@@ -92,14 +93,14 @@ fn run_as(
 
 /// Serves until the client goes or the lifecycle ends, and closes in order. False if something may be
 /// missing from the ledger.
-pub(super) async fn serve(
+pub(super) fn serve(
     parts: Given,
     source: Source,
     loaded: Loaded,
     level: LevelHandle,
     lifecycle: Lifecycle,
-) -> Result<bool, Failure> {
-    serve_as(None, parts, source, loaded, level, lifecycle).await
+) -> BoxFuture<'static, Result<bool, Failure>> {
+    Box::pin(async move { serve_as(None, parts, source, loaded, level, lifecycle).await })
 }
 
 async fn serve_as(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, ClusterOptions};
+use futures_util::future::BoxFuture;
 use governance::{MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Digest, Durability, LedgerReader,
@@ -295,69 +296,71 @@ pub(super) fn checkpoints_file(config: &Config) -> Option<PathBuf> {
 /// # Errors
 ///
 /// When nothing is wrong, a server has the ledger, or it cannot be written.
-pub async fn accept_rollback(
-    config: &Config,
-    by: &str,
-    reason: &str,
-) -> Result<(String, Vec<PathBuf>), Failure> {
-    let Some(NotContinued(error, witness)) = continuity_error(config).await? else {
-        return Err(
-            "the ledger goes on from where its checkpoints say that it was: there is \
+pub fn accept_rollback<'a>(
+    config: &'a Config,
+    by: &'a str,
+    reason: &'a str,
+) -> BoxFuture<'a, Result<(String, Vec<PathBuf>), Failure>> {
+    Box::pin(async move {
+        let Some(NotContinued(error, witness)) = continuity_error(config).await? else {
+            return Err(
+                "the ledger goes on from where its checkpoints say that it was: there is \
                     nothing to accept"
-                .into(),
-        );
-    };
-    let recorder = match database(config)? {
-        Some(url) => {
-            let database = database_options(config, &url)?;
-            let store =
-                tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
-            let checkpoints = Checkpoints::new(unfiled(config, true)?);
-            Recorder::spawn_with_hook(store, options(config), checkpoints)?
+                    .into(),
+            );
+        };
+        let recorder = match database(config)? {
+            Some(url) => {
+                let database = database_options(config, &url)?;
+                let store =
+                    tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
+                let checkpoints = Checkpoints::new(unfiled(config, true)?);
+                Recorder::spawn_with_hook(store, options(config), checkpoints)?
+            }
+            None => {
+                let store = SqliteLedger::open(&config.ledger.path, durability(config))?;
+                let checkpoints = Checkpoints::new(unfiled(config, false)?);
+                Recorder::spawn_with_hook(store, options(config), checkpoints)?
+            }
+        };
+        let now_us = system_clock();
+        let file = checkpoints_file(config);
+        let aside = |file: &PathBuf| {
+            let mut name = file.as_os_str().to_owned();
+            name.push(format!(".{}", now_us / 1_000_000));
+            PathBuf::from(name)
+        };
+        let file_aside = file.as_ref().filter(|file| file.exists()).map(aside);
+        let others = config.clone();
+        let others = tokio::task::spawn_blocking(move || contradicting(&others)).await??;
+        let what = error.to_string();
+        let mut detail =
+            json!({ "reason": reason, "what": what, "file": file, "set_aside": file_aside });
+        let moved = others.iter();
+        let moved = moved.map(|path| json!({ "file": path, "set_aside": aside(path) }));
+        detail["others"] = moved.collect();
+        if let Some(hash) = witness {
+            // By this the next start knows that it was accepted.
+            detail["witness"] = hex(&hash).into();
         }
-        None => {
-            let store = SqliteLedger::open(&config.ledger.path, durability(config))?;
-            let checkpoints = Checkpoints::new(unfiled(config, false)?);
-            Recorder::spawn_with_hook(store, options(config), checkpoints)?
+        let note = Note {
+            actor: by,
+            detail: &detail.to_string(),
+            ..Note::new(now_us, NoteKind::ROLLBACK_ACCEPTED)
+        };
+        recorder.note(&note).await?;
+        recorder.close().await?;
+        // Last: as long as it is there, nobody goes on without a word.
+        let checkpoints = file.filter(|_| file_aside.is_some());
+        let mut moved = Vec::new();
+        for file in checkpoints.iter().chain(&others) {
+            let to = aside(file);
+            std::fs::rename(file, &to)
+                .map_err(|error| format!("{} cannot be set aside: {error}", file.display()))?;
+            moved.push(to);
         }
-    };
-    let now_us = system_clock();
-    let file = checkpoints_file(config);
-    let aside = |file: &PathBuf| {
-        let mut name = file.as_os_str().to_owned();
-        name.push(format!(".{}", now_us / 1_000_000));
-        PathBuf::from(name)
-    };
-    let file_aside = file.as_ref().filter(|file| file.exists()).map(aside);
-    let others = config.clone();
-    let others = tokio::task::spawn_blocking(move || contradicting(&others)).await??;
-    let what = error.to_string();
-    let mut detail =
-        json!({ "reason": reason, "what": what, "file": file, "set_aside": file_aside });
-    let moved = others.iter();
-    let moved = moved.map(|path| json!({ "file": path, "set_aside": aside(path) }));
-    detail["others"] = moved.collect();
-    if let Some(hash) = witness {
-        // By this the next start knows that it was accepted.
-        detail["witness"] = hex(&hash).into();
-    }
-    let note = Note {
-        actor: by,
-        detail: &detail.to_string(),
-        ..Note::new(now_us, NoteKind::ROLLBACK_ACCEPTED)
-    };
-    recorder.note(&note).await?;
-    recorder.close().await?;
-    // Last: as long as it is there, nobody goes on without a word.
-    let checkpoints = file.filter(|_| file_aside.is_some());
-    let mut moved = Vec::new();
-    for file in checkpoints.iter().chain(&others) {
-        let to = aside(file);
-        std::fs::rename(file, &to)
-            .map_err(|error| format!("{} cannot be set aside: {error}", file.display()))?;
-        moved.push(to);
-    }
-    Ok((what, moved))
+        Ok((what, moved))
+    })
 }
 
 /// The file of the witness and that of time-stamps, those that are there and contradict the ledger.
