@@ -2,7 +2,7 @@ use crate::{
     Authorize, Bounds, Error,
     wire::child,
     wire::child::ChildProgram,
-    wire::http::HttpLink,
+    wire::http::{BESIDE_REQUESTS, HttpLink},
     wire::lines,
     wire::link::{Duplex, End, Link},
     wire::old_sse,
@@ -231,8 +231,8 @@ impl UrlDial {
         let options = ClientOptions {
             reach: self.reach.clone(),
             authorities: self.authorities.clone(),
-            // Each request that waits for an answer has a connection of its own.
-            max_connections: bounds.max_open,
+            // Each request that waits for an answer has a connection of its own, and so has what is sent meanwhile.
+            max_connections: bounds.max_open.saturating_add(BESIDE_REQUESTS),
             max_body: bounds.max_message,
             timeout: bounds.timeout,
             ..ClientOptions::default()

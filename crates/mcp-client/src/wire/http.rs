@@ -34,6 +34,8 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// Most replies that are being sent at once.
 const REPLYING: usize = 16;
+/// Connections beside those of requests that wait for answers: for replies, the stream of a session and notifications.
+pub(crate) const BESIDE_REQUESTS: usize = REPLYING + 2;
 /// The pause before a stream is resumed, if the server does not name one.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Bytes after which no more is read of an answer that only says what is wrong.

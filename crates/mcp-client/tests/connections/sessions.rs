@@ -276,6 +276,17 @@ async fn a_call_that_may_be_asked_about_waits_for_the_stream_on_which_a_legacy_s
 }
 
 #[tokio::test]
+async fn the_stream_of_a_session_takes_no_place_of_a_call() {
+    let raw = Arc::new(Forgetful::default()).start().await;
+    let mut options = options();
+    options.bounds.max_open = 1;
+    let connection = open(&raw, options).await;
+    raw.wait("GET", 1).await;
+    let answer = tokio::time::timeout(LONG, call(&connection)).await;
+    assert!(answer.unwrap().unwrap().contains("s0"));
+}
+
+#[tokio::test]
 async fn a_subscription_that_the_new_session_refuses_ends() {
     let state = Arc::new(Forgetful::default());
     let raw = state.start().await;
