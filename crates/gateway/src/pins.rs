@@ -658,7 +658,7 @@ impl Pins {
         let done = change(&mut self.known);
         if self.known != before {
             let bytes = serde_json::to_vec(&self.known).map_err(io::Error::other);
-            let written = bytes.and_then(|bytes| store.write(FILE, &bytes));
+            let written = bytes.and_then(|bytes| store.write_durably(FILE, &bytes));
             match written.and_then(Seen::of) {
                 Ok(of) => self.of = Some(of),
                 Err(error) => {

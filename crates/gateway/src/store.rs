@@ -82,8 +82,24 @@ impl Store {
         options.open(self.0.join(name))
     }
 
-    /// Writes a file for its owner alone, whole or not at all.
+    /// Writes a file for its owner alone, whole or not at all. A power failure may leave the one of before.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
+        self.replace(name, bytes, |_| Ok(()))
+    }
+
+    /// The same, and waits until the disk has it.
+    pub(crate) fn write_durably(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
+        let file = self.replace(name, bytes, File::sync_all)?;
+        File::open(&self.0)?.sync_all()?;
+        Ok(file)
+    }
+
+    fn replace(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        finish: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<File> {
         self.make_directory()?;
         let path: &Path = &self.0.join(name);
         let new = path.with_extension("new");
@@ -96,6 +112,7 @@ impl Store {
             .mode(0o600)
             .open(&new)?;
         file.write_all(bytes)?;
+        finish(&file)?;
         std::fs::rename(&new, path)?;
         Ok(file)
     }
