@@ -39,6 +39,7 @@ fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<Ex
         Ok(mut loaded) => {
             let unmatched = server::unmatched_upstream_rules(&loaded).map_err(Stop::Failed)?;
             loaded.warnings.extend(unmatched);
+            loaded.warnings.extend(super::engine::missing(&loaded));
             let mut all = loaded.warnings.iter();
             match all.any(|it| it.severity == Severity::Error) {
                 true => Err(Rejected {
@@ -85,6 +86,7 @@ fn with_offer(mut loaded: Loaded) -> Result<Result<Loaded, Rejected>, Stop> {
     problems.extend(found.skills);
     problems.extend(found.tools);
     problems.extend(found.rules);
+    problems.extend(super::engine::missing(&loaded));
     let mut severities = problems.iter().map(|problem| problem.severity);
     Ok(match severities.any(|it| it == Severity::Error) {
         true => Err(Rejected { problems }),

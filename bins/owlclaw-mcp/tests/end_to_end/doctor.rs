@@ -50,6 +50,21 @@ async fn a_server_that_would_serve_has_nothing_wrong() {
 }
 
 #[tokio::test]
+async fn validation_refuses_an_engine_that_the_program_was_built_without() {
+    let queues = json!({"long": {"tools": ["echo"]}});
+    let site = Site::new(json!({"tasks": {"temporal": {"queues": queues}}}));
+    for words in [
+        &["config", "validate"][..],
+        &["config", "validate", "--import"],
+    ] {
+        let said = run(site.command(words)).await;
+        assert_ne!(said.code, Some(0), "{words:?}");
+        let why = "`tasks.temporal`: this program was built without Temporal";
+        assert!(said.messages.contains(why), "{words:?}: {}", said.messages);
+    }
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_found_with_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();

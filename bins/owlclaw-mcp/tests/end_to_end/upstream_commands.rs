@@ -366,6 +366,9 @@ async fn doctor_tries_each_upstream_and_says_what_helps() {
     assert_eq!(told.code, Some(1), "{}", told.messages);
     let told = parsed(&told);
     let findings = told["findings"].as_array().unwrap().iter();
+    // A gateway alone needs no tools of its own.
+    let mut of_tools = findings.clone().filter(|it| it["area"] == "application");
+    assert!(of_tools.all(|it| it["state"] == "ok"), "{told}");
     let found: Vec<(&str, &str, &str)> = findings
         .filter(|it| it["area"] == "upstream")
         .map(|it| {
