@@ -347,7 +347,7 @@ fn misspelt() -> Value {
         },
         "tools": {"spned": {"risk": ["financial"]}},
     }, "redaction": {"pointers": {"looc-up": ["/what"]}}, "filters": {"big": {
-        "tools": ["large"], "on": "arguments", "action": "block", "when": "has(args.megabtes)",
+        "tools": ["large"], "on": "arguments", "action": "refuse", "when": "has(args.megabtes)",
     }}})
 }
 
