@@ -39,6 +39,9 @@ pub struct UpstreamSpec {
     pub isolation: Isolation,
     /// Time without calls after which the connection is closed; zero: never.
     pub idle: Duration,
+    /// Time without a connection after which its lists are read again while something of it is held, or it offers
+    /// nothing: no call of a client leads there. Each time twice as long, up to fifteen minutes.
+    pub look_again: Duration,
     /// Time for connecting, and for reading the lists.
     pub connect_timeout: Duration,
     /// The longest message that it may send, in bytes.
@@ -163,6 +166,7 @@ impl UpstreamSpec {
             credentials: Credentials::default(),
             isolation: Isolation::default(),
             idle: Duration::from_secs(600),
+            look_again: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(60),
             max_message: mcp_client::Bounds::default().max_message,
             timeout: Duration::from_secs(60),

@@ -33,7 +33,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -41,6 +41,7 @@ use std::{
 use tokio::{
     runtime::Handle,
     sync::{broadcast, watch},
+    time::sleep,
 };
 use vault::ClientSecrets;
 
@@ -50,6 +51,8 @@ const MAX_CLIENTS: usize = 256;
 const UNHEARD_PAUSE: Duration = Duration::from_secs(2);
 /// Most characters of an error that are kept.
 const MAX_ERROR: usize = 300;
+/// The longest pause between two looks at an upstream that nothing else leads to.
+const MAX_LOOK_AGAIN: Duration = Duration::from_secs(900);
 
 /// State of an upstream. Each says what holds now, and not what was hoped for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -269,6 +272,25 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Reads the lists of an upstream again while nothing else would.
+async fn look_again(upstream: Weak<Upstream>, first: Duration) {
+    let mut pause = first;
+    loop {
+        sleep(pause).await;
+        let Some(upstream) = upstream.upgrade().filter(|it| !it.is_closed()) else {
+            return;
+        };
+        pause = match upstream.is_out_of_reach() {
+            true => {
+                // Its state tells why it cannot be reached.
+                let _ = upstream.look().await;
+                (pause * 2).min(MAX_LOOK_AGAIN)
+            }
+            false => first,
+        };
+    }
+}
+
 /// True if a client may take another of `most`, of which `all` are taken and `own` are its own: it may have as many as it
 /// leaves to others, so that none takes them all.
 fn has_room(most: usize, all: usize, own: usize) -> bool {
@@ -333,6 +355,8 @@ impl Upstream {
                 let looking = find_lists(Arc::downgrade(&upstream));
                 upstream.runtime.spawn(looking);
             }
+            let looking = look_again(Arc::downgrade(&upstream), upstream.spec.look_again);
+            upstream.runtime.spawn(looking);
         }
         upstream
     }
@@ -419,6 +443,18 @@ impl Upstream {
                 slot.leave(&live);
             }
         }
+    }
+
+    /// True if no call of a client leads to a connection that would show what has changed: the upstream offers nothing, or
+    /// something of it is held.
+    fn is_out_of_reach(&self) -> bool {
+        let offers_nothing = self.offered().is_some_and(|it| {
+            it.tools.is_empty()
+                && it.prompts.is_empty()
+                && it.resources.is_empty()
+                && it.templates.is_empty()
+        });
+        self.all_live().is_empty() && (offers_nothing || !self.held().is_empty())
     }
 
     /// Connects, and reads the lists.

@@ -1517,6 +1517,29 @@ async fn a_definition_that_changes_is_held_until_it_is_approved_over_restarts_to
     gateway.shut_down().await;
 }
 
+#[tokio::test]
+async fn what_is_held_is_offered_again_once_the_upstream_says_what_it_said_though_nobody_can_call_it()
+ {
+    let site = Site::new();
+    let mut spec = spec("up", site.upstream.path());
+    spec.idle = Duration::from_secs(1);
+    spec.look_again = Duration::from_secs(1);
+    let gateway = site.gateway(vec![spec]);
+    gateway.first_look(GENEROUS).await;
+    let is_held = || tool(&gateway, "mcp_up_echo").held().is_some();
+    let words = site.upstream.path().join("words");
+    until("the child has ended", || {
+        state(&gateway, "up") == State::Known
+    })
+    .await;
+    fs::write(&words, "Does echo, and more.").unwrap();
+    gateway.connect_all(GENEROUS).await;
+    assert!(is_held());
+    fs::remove_file(&words).unwrap();
+    until("it is offered again", || !is_held()).await;
+    gateway.shut_down().await;
+}
+
 /// Hexadecimal digits of a digest.
 fn hex(digest: &[u8; 32]) -> String {
     digest.iter().map(|it| format!("{it:02x}")).collect()

@@ -31,10 +31,12 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// The same definition, with what has no order in JSON Schema in the order of its texts: `required`, `enum` and `type` where
-/// they are keywords. In values such as `default` all has the order that it has.
+/// they are keywords, and numbers in one spelling. In values such as `default` all has the order that it has.
 pub(crate) fn ordered(definition: &Value) -> Value {
-    let Value::Object(members) = definition else {
-        return definition.clone();
+    let mut definition = definition.clone();
+    plain_numbers(&mut definition);
+    let Value::Object(members) = &definition else {
+        return definition;
     };
     let member = |(name, value): (&String, &Value)| {
         let value = match &**name {
@@ -46,6 +48,24 @@ pub(crate) fn ordered(definition: &Value) -> Value {
     Value::Object(members.iter().map(member).collect())
 }
 
+/// Writes integers as such: JSON has one kind of numbers, in which 1.0 is 1 (RFC 8785 §3.2.2.3).
+fn plain_numbers(value: &mut Value) {
+    /// Integers up to here are exact in both kinds that the parser has.
+    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or_default();
+            if float.fract() == 0.0 && float.abs() < MAX_EXACT {
+                let integer = float as i64;
+                *number = integer.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(plain_numbers),
+        Value::Object(members) => members.values_mut().for_each(plain_numbers),
+        _ => {}
+    }
+}
+
 fn ordered_schema(schema: &Value) -> Value {
     let all = |items: &Vec<Value>| items.iter().map(ordered_schema).collect();
     let Value::Object(members) = schema else {
@@ -53,11 +73,9 @@ fn ordered_schema(schema: &Value) -> Value {
     };
     let member = |(name, value): (&String, &Value)| {
         let value = match (&**name, value) {
-            ("required" | "enum" | "type", Value::Array(items))
-                if items.iter().all(Value::is_string) =>
-            {
+            ("required" | "enum" | "type", Value::Array(items)) => {
                 let mut items = items.clone();
-                items.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+                items.sort_by_cached_key(ToString::to_string);
                 Value::Array(items)
             }
             (
@@ -268,6 +286,11 @@ impl Likeness {
             words: plain.split_whitespace().map(str::to_owned).collect(),
             parameters,
         }
+    }
+
+    /// True if all words of the description, of which there are some, and the parameters are the same.
+    pub(crate) fn is_the_same(&self, other: &Self) -> bool {
+        !self.words.is_empty() && self.words == other.words && self.parameters == other.parameters
     }
 
     /// True if at least three of four words of the description are the same, at its beginning and end, or half of them

@@ -152,9 +152,9 @@ pub(super) fn judge(
     };
     let renamed: BTreeMap<String, Former> = match listed.iter().any(|it| is_new(&it)) {
         true => {
-            let gone = Gone::among(pins, &went);
+            let others = Others::among(pins, &went);
             let new = listed.iter().filter(is_new);
-            new.filter_map(|it| Some((key_of(it), gone.former(it, terms)?)))
+            new.filter_map(|it| Some((key_of(it), others.former(it, terms)?)))
                 .collect()
         }
         false => BTreeMap::new(),
@@ -322,27 +322,29 @@ struct Former {
     guard: Option<String>,
 }
 
-/// Pins whose items are gone.
-struct Gone<'a> {
-    /// Texts and parameters of each, and of those that were held of it.
-    all: Vec<(&'a str, Likeness)>,
+/// Pins that a new item may be another name of.
+struct Others<'a> {
+    /// Texts and parameters of each whose item is gone, and of those that were held of it.
+    gone: Vec<(&'a str, Likeness)>,
+    /// Texts and parameters of each whose item is there.
+    present: Vec<(&'a str, Likeness)>,
     /// Pins of items that were there until this change.
     went: Vec<(&'a str, &'a Pin)>,
 }
 
-impl<'a> Gone<'a> {
+impl<'a> Others<'a> {
     fn among(pins: &'a OfUpstream, went: &BTreeSet<String>) -> Self {
         // What was never offered has no place that could be taken.
-        let gone = pins
-            .iter()
-            .filter(|(_, pin)| pin.is_gone && pin.definition.is_some());
+        let offered = pins.iter().filter(|(_, pin)| pin.definition.is_some());
+        let (gone, present): (Vec<_>, Vec<_>) = offered.partition(|(_, pin)| pin.is_gone);
         let said = |(key, pin): (&'a String, &'a Pin)| {
             let held = pin.held.as_ref().map(|it| &it.definition);
             let definitions = pin.definition.iter().chain(held);
             definitions.map(move |it| (key.as_str(), Likeness::of(it)))
         };
         Self {
-            all: gone.flat_map(said).collect(),
+            gone: gone.into_iter().flat_map(said).collect(),
+            present: present.into_iter().flat_map(said).collect(),
             went: pins
                 .iter()
                 .filter(|(key, _)| went.contains(*key))
@@ -351,17 +353,25 @@ impl<'a> Gone<'a> {
         }
     }
 
-    /// The item that a new one may be under another name: one that it is like, or else one that went as it came, and that
-    /// an operator holds, or a rule names that leaves the new one free.
+    /// The item that a new one may be under another name: one that is gone and that it is like, or one beside which it comes
+    /// with the same words and parameters, or only like it if a setting names that one alone; or else one that went as it
+    /// came, and that an operator holds, or a setting names that leaves the new one free.
     fn former(&self, new: &Listed, terms: &dyn Terms) -> Option<Former> {
         let name_of = |key: &'a str| {
             let (kind, name) = key.split_once('/')?;
             (kind == new.kind.as_str() && name != new.name).then_some(name)
         };
         let likeness = Likeness::of(&new.definition);
-        let same = self.all.iter().filter(|(key, _)| name_of(key).is_some());
-        let mut same = same.filter(|(_, it)| it.is_like(&likeness));
-        if let Some((key, _)) = same.next() {
+        let mut gone = self.gone.iter().filter(|(key, _)| name_of(key).is_some());
+        let mut present = self.present.iter();
+        let is_beside = |(key, it): &&(&'a str, Likeness)| {
+            let frees = |name| terms.frees(new.kind, name, &new.name).is_some();
+            name_of(key).is_some_and(|name| {
+                it.is_the_same(&likeness) || (it.is_like(&likeness) && frees(name))
+            })
+        };
+        let same = gone.find(|(_, it)| it.is_like(&likeness));
+        if let Some((key, _)) = same.or_else(|| present.find(|it| is_beside(it))) {
             let (key, guard) = ((*key).to_owned(), None);
             return Some(Former { key, guard });
         }

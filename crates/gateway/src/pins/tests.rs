@@ -89,6 +89,7 @@ fn tool() -> Value {
                 "to": {"type": "string", "enum": ["a", "b"]},
                 "amount": {"type": ["number", "null"], "maximum": 100, "default": 1},
                 "description": {"type": "string"},
+                "urgency": {"enum": [2, 3, "1", null], "default": 2},
             },
             "required": ["from", "to"],
             "additionalProperties": false,
@@ -296,6 +297,8 @@ fn what_has_no_meaning_is_no_change() {
     let mut same = with("/inputSchema/required", json!(["to", "from"]));
     same["inputSchema"]["properties"]["amount"]["type"] = json!(["null", "number"]);
     same["inputSchema"]["properties"]["to"]["enum"] = json!(["b", "a"]);
+    same["inputSchema"]["properties"]["urgency"]["enum"] = json!([null, 3, 2.0, "1"]);
+    same["inputSchema"]["properties"]["urgency"]["default"] = json!(2.0);
     let text: String = serde_json::to_string_pretty(&same).unwrap();
     let same: Value = serde_json::from_str(&text).unwrap();
     for _ in 0..100 {
@@ -310,13 +313,22 @@ fn a_new_name_frees_no_tool_of_what_is_held_against_the_old_one() {
     renamed["title"] = json!("Move");
     let mut pins = Pins::new(None);
     judge_one(&mut pins, tool());
-    // Beside the old one it is another tool.
+    // Beside the old one it is the same with the same words, and another tool with others.
     let new: BTreeSet<_> = [ChangeKind::New].into();
-    let both = [listed(tool()), listed(renamed.clone())];
+    let mut beside = Pins::new(None);
+    beside.judge("up", &new, &[listed(tool())]);
+    let twins = beside.judge("up", &new, &[listed(tool()), listed(renamed.clone())]);
+    assert_eq!(twins[0], Verdict::Good);
+    let Verdict::Held { pinned: None, why } = &twins[1] else {
+        panic!("not held: {twins:?}");
+    };
+    assert!(why.contains("`tool/transfer` under another name"), "{why}");
+    let mut other = renamed.clone();
+    other["description"] = json!("Moves money, and tells the customer by mail.");
     let mut beside = Pins::new(None);
     beside.judge("up", &new, &[listed(tool())]);
     assert_eq!(
-        beside.judge("up", &new, &both),
+        beside.judge("up", &new, &[listed(tool()), listed(other)]),
         [Verdict::Good, Verdict::Good]
     );
     let Verdict::Held { pinned: None, why } = judge_one(&mut pins, renamed.clone()) else {
