@@ -222,7 +222,7 @@ impl fmt::Display for Denial {
             },
             Reason::Held => f.write_str(
                 "it is held back, because its rules cannot be applied or its definition has changed; \
-                 an operator can see why with `doctor`, and approve a changed definition with `upstream approve`",
+                 an operator can see why, and what releases it, with `doctor`",
             )?,
             Reason::Budget => {
                 f.write_str("the monthly budget does not cover this call")?;

@@ -5,8 +5,8 @@ use std::future::pending;
 use std::sync::Arc;
 
 use adapter_skills::SkillCatalog;
-use adapter_tools::Tool;
 use adapter_tools::python::PythonApp;
+use adapter_tools::{Tool, ToolKind};
 use config::{Config, UnmatchedFilter};
 use futures_util::future::{join_all, select_all};
 use gateway::Gateway;
@@ -216,6 +216,15 @@ impl Sources {
             let (taken, free): (Vec<_>, Vec<_>) =
                 tools.into_iter().partition(|tool| is_taken(tool.name()));
             for tool in taken {
+                if tool.kind() == ToolKind::Upstream {
+                    found.lost.push(NotOffered {
+                        tool: tool.name().to_owned(),
+                        place: None,
+                        why: "another tool has this name: give this one another by `gateway.names`, or by `prefix` of its upstream"
+                            .to_owned(),
+                    });
+                    continue;
+                }
                 tracing::debug!(
                     tool = tool.name(),
                     kind = %tool.kind(),

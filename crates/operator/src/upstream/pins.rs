@@ -122,12 +122,16 @@ pub(super) fn diff(
             return Err(Stop::Failed(printable(&why).into()));
         }
     }
+    let stopped = items.iter().filter(|it| it.pin.stopped.is_some()).count();
     items.retain(|it| it.pin.held.is_some());
     match format {
         ReportFormat::Json => {
             let rows: Vec<Value> = items.iter().map(as_json).collect();
             print_json(&rows)
         }
+        ReportFormat::Text if items.is_empty() && stopped != 0 => print(&format!(
+            "no definition has changed; {stopped} held by an operator: `owlclaw-mcp upstream pins {name} --held`"
+        )),
         ReportFormat::Text if items.is_empty() => print("nothing is held"),
         ReportFormat::Text => {
             let shown: Vec<String> = items.iter().map(as_text).collect();
