@@ -2,7 +2,7 @@
 
 use crate::{Redactor, placeholder::Label};
 use memchr::memmem;
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
 /// The most lines after the first that belong to a private key. The longest of RSA, with 16,384 bits,
 /// has 195.
@@ -13,6 +13,19 @@ const FEWEST: usize = 20;
 
 /// The longest name of what a PEM block contains.
 const LONGEST_NAME: usize = 64;
+
+/// Parts of the signs of the beginning and of the end of a key, one of which is in each: prepared once, and looked for
+/// forwards, since nearly no line has any.
+static SIGNS: LazyLock<[memmem::Finder<'static>; 5]> = LazyLock::new(|| {
+    [
+        "PRIVATE KEY",
+        "--END ",
+        "-- END ",
+        "PuTTY-User-Key-File-",
+        "Private-MAC:",
+    ]
+    .map(memmem::Finder::new)
+});
 
 /// A private key that has begun in a line of a log and not ended. A program that prints one prints
 /// a line at a time, and lines of others come between.
@@ -67,6 +80,10 @@ impl OpenKey {
     /// Notes the beginning or the end of a key in the line.
     fn see(&mut self, line: &str) {
         let line = line.as_bytes();
+        if !SIGNS.iter().any(|sign| sign.find(line).is_some()) {
+            self.left = self.left.saturating_sub(1);
+            return;
+        }
         let latest = |signs: [&str; 2]| {
             let found = signs.map(|sign| memmem::rfind(line, sign.as_bytes()));
             found.into_iter().flatten().max()

@@ -367,19 +367,33 @@ fn redacted<'a>(
         None => (line, ""),
     };
     // What is no UTF-8 was not written by us; nothing in it is lost that could be read.
-    let line = String::from_utf8_lossy(line);
+    let line = match std::str::from_utf8(line) {
+        Ok(line) => Cow::Borrowed(line),
+        Err(_) => String::from_utf8_lossy(line),
+    };
     let without_secrets = match format {
         LogFormat::Json => redactor.json("log", &line),
         LogFormat::Text => redactor.text(&line),
     };
     let without_secrets = open_key.go_on(redactor, &line, without_secrets);
     let mut line = match format {
-        _ if !without_secrets.contains(is_obeyed) => without_secrets.into_owned(),
+        _ if is_plain(&without_secrets) || !without_secrets.contains(is_obeyed) => {
+            without_secrets.into_owned()
+        }
         LogFormat::Json => json_text(&without_secrets),
         LogFormat::Text => without_secrets.replace(is_obeyed, "\u{fffd}"),
     };
     line.push_str(end);
     line.into()
+}
+
+/// True for a text of printable ASCII characters, which nearly every line is; quicker than a look at each character.
+fn is_plain(text: &str) -> bool {
+    let mut chunks = text.as_bytes().chunks(64);
+    chunks.all(|chunk| {
+        let plain = |all, byte: &u8| all & matches!(byte, b' '..=b'~');
+        chunk.iter().fold(true, plain)
+    })
 }
 
 /// Returns true for characters that terminals obey or that make a line look like another one. Line
