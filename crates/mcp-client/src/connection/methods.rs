@@ -71,6 +71,7 @@ impl Connection {
         mut call: CallTool,
         options: &CallOptions,
     ) -> Result<Answer, Error> {
+        // What most calls do not come to is boxed here and below: the future of a call is moved with every call.
         let deadline = self.deadline(options);
         let answer = match self.has_legacy_tasks() {
             false => {
@@ -90,14 +91,14 @@ impl Connection {
                         meaning: ServerError::MethodNotFound,
                         error,
                     }) if call.task.is_none() => {
-                        self.tools_until(deadline).await?;
+                        Box::pin(self.tools_until(deadline)).await?;
                         call.task = as_task(&call);
                         if call.task.is_none() {
                             let meaning = ServerError::MethodNotFound;
                             return Err(Error::Server { error, meaning });
                         }
                         let call = ClientRequest::CallTool(call);
-                        self.request_until(call, options, deadline).await?
+                        Box::pin(self.request_until(call, options, deadline)).await?
                     }
                     answer => answer?,
                 }
@@ -105,7 +106,7 @@ impl Connection {
         };
         match answer {
             Answer::CreateTask(task) => {
-                let result = self.wait_for_task(task, options, deadline).await?;
+                let result = Box::pin(self.wait_for_task(task, options, deadline)).await?;
                 Ok(Answer::CallTool(result))
             }
             answer => Ok(answer),

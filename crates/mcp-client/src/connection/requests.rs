@@ -318,7 +318,7 @@ impl Connection {
                 Ok(answered) => return Ok(answered),
                 Err(Error::SessionLost) if !reopened => {
                     reopened = true;
-                    let reopening = timeout_at(deadline.at, self.reopen(session)).await;
+                    let reopening = timeout_at(deadline.at, Box::pin(self.reopen(session))).await;
                     reopening.map_err(|_| self.timed_out(Method::of(&request), deadline))??;
                     continue;
                 }
@@ -332,7 +332,8 @@ impl Connection {
                 }
                 Err(error) if !reopened && self.may_speak_otherwise(version, &error) => {
                     reopened = true;
-                    let probing = timeout_at(deadline.at, self.renegotiate(version)).await;
+                    let probing =
+                        timeout_at(deadline.at, Box::pin(self.renegotiate(version))).await;
                     match probing {
                         Ok(true) => continue,
                         _ => return Err(error),
@@ -345,7 +346,7 @@ impl Connection {
                 let most = self.options().bounds.max_rounds as u64;
                 return Err(Error::bound("max_rounds", most));
             }
-            let retry = timeout_at(deadline.at, self.answers(version, required)).await;
+            let retry = timeout_at(deadline.at, Box::pin(self.answers(version, required))).await;
             let retry = retry.map_err(|_| self.timed_out(Method::of(&request), deadline))??;
             match &mut request {
                 ClientRequest::CallTool(call) => call.retry = retry,
