@@ -2,7 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode};
-use mcp_client::{Attempt, Authorize};
+use mcp_client::{Attempt, Authorize, Unauthorized};
 use oauth_client::{ExchangedAttempt, ExchangedTokens, Verdict};
 use std::{
     collections::VecDeque,
@@ -33,24 +33,16 @@ impl Attempt for OneRequest {
         _: &'a Method,
         url: &'a str,
         headers: &'a mut HeaderMap,
-    ) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(async {
-            let authorized = self.0.authorize(url, headers).await;
-            authorized.map_err(|error| crate::store::with_causes(&error))
-        })
+    ) -> BoxFuture<'a, Result<(), Unauthorized>> {
+        Box::pin(async { Ok(self.0.authorize(url, headers).await?) })
     }
 
     fn judge<'a>(
         &'a mut self,
         status: StatusCode,
         _: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<bool, String>> {
-        Box::pin(async move {
-            let judged = self.0.judge(status).await;
-            judged
-                .map(|it| it == Verdict::Repeat)
-                .map_err(|error| crate::store::with_causes(&error))
-        })
+    ) -> BoxFuture<'a, Result<bool, Unauthorized>> {
+        Box::pin(async move { Ok(self.0.judge(status).await? == Verdict::Repeat) })
     }
 }
 

@@ -1100,6 +1100,9 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
         Error::Unauthorized { .. } => {
             format!("set upstreams.{name}.headers.Authorization to a credential that is good")
         }
+        Error::AuthorizationUnavailable { .. } => {
+            "see to its authorization server: the login is kept, and used again as soon as that answers".to_owned()
+        }
         Error::TimedOut { .. } => format!(
             "try it by hand (`owlclaw-mcp client ping`), or raise upstreams.{name}.connect_timeout_seconds \
              if it only takes long to start"

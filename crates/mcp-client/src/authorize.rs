@@ -1,7 +1,7 @@
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode};
-use oauth_client::{Authorizer, Verdict};
-use std::error::Error;
+use oauth_client::{AuthorizationError, Authorizer, Verdict};
+use std::{error::Error, time::Duration};
 
 /// Authorization of requests over HTTP.
 pub trait Authorize: Send + Sync + 'static {
@@ -22,7 +22,7 @@ pub trait Attempt: Send + Sync {
         method: &'a Method,
         url: &'a str,
         headers: &'a mut HeaderMap,
-    ) -> BoxFuture<'a, Result<(), String>>;
+    ) -> BoxFuture<'a, Result<(), Unauthorized>>;
 
     /// Takes the status and headers of the answer, whatever they are; true if the request is to be sent
     /// again.
@@ -34,7 +34,40 @@ pub trait Attempt: Send + Sync {
         &'a mut self,
         status: StatusCode,
         headers: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<bool, String>>;
+    ) -> BoxFuture<'a, Result<bool, Unauthorized>>;
+}
+
+/// Reason why a request is not authorized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unauthorized {
+    /// Somebody has to do something: sign in, or correct the credentials.
+    Refused(String),
+    /// Whoever gives the proof is out of order: the same may succeed later without anybody doing anything.
+    Unavailable {
+        /// Reason, in words.
+        reason: String,
+        /// Time after which to try again, if that is known.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl From<String> for Unauthorized {
+    fn from(reason: String) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+impl From<AuthorizationError> for Unauthorized {
+    fn from(error: AuthorizationError) -> Self {
+        let reason = with_causes(&error);
+        match error.is_temporary() {
+            true => Self::Unavailable {
+                reason,
+                retry_after: error.retry_after(),
+            },
+            false => Self::Refused(reason),
+        }
+    }
 }
 
 /// Tokens of an authorization server.
@@ -50,24 +83,16 @@ impl Attempt for oauth_client::Attempt {
         method: &'a Method,
         url: &'a str,
         headers: &'a mut HeaderMap,
-    ) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(async {
-            let authorized = Self::authorize(self, method, url, headers).await;
-            authorized.map_err(|error| with_causes(&error))
-        })
+    ) -> BoxFuture<'a, Result<(), Unauthorized>> {
+        Box::pin(async { Ok(Self::authorize(self, method, url, headers).await?) })
     }
 
     fn judge<'a>(
         &'a mut self,
         status: StatusCode,
         headers: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<bool, String>> {
-        Box::pin(async move {
-            match Self::judge(self, status, headers).await {
-                Ok(verdict) => Ok(verdict == Verdict::Repeat),
-                Err(error) => Err(with_causes(&error)),
-            }
-        })
+    ) -> BoxFuture<'a, Result<bool, Unauthorized>> {
+        Box::pin(async move { Ok(Self::judge(self, status, headers).await? == Verdict::Repeat) })
     }
 }
 

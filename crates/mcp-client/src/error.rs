@@ -1,3 +1,4 @@
+use crate::Unauthorized;
 use http_client::SendError;
 use jsonrpc_core::ErrorObject;
 use mcp_protocol::client::{EncodeError, ResultError, ServerError};
@@ -92,6 +93,15 @@ pub enum Error {
         /// Reason why.
         reason: String,
     },
+    /// What would authorize the request cannot be had at the moment, such as a token of an authorization server that is out
+    /// of order.
+    #[error("the request cannot be authorized at the moment: {reason}")]
+    AuthorizationUnavailable {
+        /// Reason why.
+        reason: String,
+        /// Time after which to try again, if that is known.
+        retry_after: Option<Duration>,
+    },
     /// The server and we have no revision in common.
     #[error("the server speaks {theirs}, which this client does not")]
     NoCommonVersion {
@@ -185,6 +195,7 @@ impl Error {
             | Self::Address { .. }
             | Self::SessionLost
             | Self::Unauthorized { .. }
+            | Self::AuthorizationUnavailable { .. }
             | Self::NoCommonVersion { .. }
             | Self::Encode(_) => false,
             Self::Http(error) | Self::Broken { cause: error, .. } => error.was_sent(),
@@ -231,6 +242,20 @@ impl Error {
                 body: format!("{body}; HTTP+SSE is refused, too (HTTP {old})"),
             },
             (_, of_old) => of_old,
+        }
+    }
+
+    /// The error of a request that was answered with this status, and is not authorized.
+    pub(crate) fn unauthorized(status: u16, why: Unauthorized) -> Self {
+        match why {
+            Unauthorized::Refused(reason) => Self::Unauthorized { status, reason },
+            Unauthorized::Unavailable {
+                reason,
+                retry_after,
+            } => Self::AuthorizationUnavailable {
+                reason,
+                retry_after,
+            },
         }
     }
 

@@ -47,7 +47,7 @@ mod toolbox;
 mod wire;
 
 pub use crate::{
-    authorize::{Attempt, Authorize},
+    authorize::{Attempt, Authorize, Unauthorized},
     bounds::Bounds,
     connection::{Connection, subscription::Subscription},
     dial::{Dial, HttpTransport, Pair, UrlDial, is_of_transport},

@@ -60,7 +60,8 @@ struct Live {
 struct State {
     credentials: Option<Credentials>,
     prover: Option<Arc<Prover>>,
-    failed: Option<AuthorizationError>,
+    /// The last attempt, if it has failed, and when.
+    failed: Option<(AuthorizationError, Instant)>,
     not_before: Option<Instant>,
     serial: u64,
 }

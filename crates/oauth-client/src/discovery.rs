@@ -114,6 +114,7 @@ pub(crate) async fn resource(
             Document::Found(document) => read::<ResourceDocument>(&document),
             Document::Absent(why) if named.is_some() => return Err(no_metadata(why)),
             Document::Absent(_) => continue,
+            Document::Out(error) => return Err(error),
             Document::Broken(why) => return Err(no_metadata(why)),
         };
         let document = match document {
@@ -154,6 +155,7 @@ pub(crate) async fn authorization_server(
     web.check(issuer, "the server's metadata")?;
     let first = issuer.to_owned();
     let mut failure = (first, "it can have none".to_owned(), 0);
+    let mut out = None;
     for place in places(issuer).unwrap_or_default() {
         let Some(address) = Address::parse(&place) else {
             continue;
@@ -171,13 +173,21 @@ pub(crate) async fn authorization_server(
             },
             Document::Broken(why) => (why, 2),
             Document::Absent(why) => (why, 1),
+            // Some servers have nothing better to say of places that they do not know.
+            Document::Out(error) => {
+                out.get_or_insert(error);
+                continue;
+            }
         };
         if failure.2 < tells {
             failure = (place, why, tells);
         }
     }
-    let (address, why, _) = failure;
-    Err(AuthorizationError::Metadata { address, why })
+    let (address, why, tells) = failure;
+    match out.filter(|_| tells < 3) {
+        Some(out) => Err(out),
+        None => Err(AuthorizationError::Metadata { address, why }),
+    }
 }
 
 /// The authorization server of a server of 2025-03-26, which is the server itself.
@@ -205,6 +215,7 @@ pub(crate) async fn old_authorization_server(
                 });
             }
             Document::Absent(_) => {}
+            Document::Out(error) => return Err(error),
             Document::Broken(why) => {
                 return Err(AuthorizationError::Metadata {
                     address: place,

@@ -1,7 +1,7 @@
 //! Reasons for having no token.
 
 use http_client::SendError;
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 /// More characters of what a server says are not repeated.
 const MAX_TEXT: usize = 300;
@@ -31,6 +31,16 @@ pub enum AuthorizationError {
         /// [`AuthorizationError`], the reason why there is none.
         #[source]
         source: Arc<SendError>,
+    },
+    /// A document or an endpoint is out of order, or something in front of it is.
+    #[error("{address} is out of order: {why}")]
+    OutOfOrder {
+        /// The address that the request was sent to.
+        address: String,
+        /// The answer, in words.
+        why: String,
+        /// Time after which it wants to be asked again, if it tells.
+        retry_after: Option<Duration>,
     },
     /// There is no usable metadata where it should be.
     #[error("there is no metadata at {address}: {why}")]
@@ -91,7 +101,7 @@ pub enum AuthorizationError {
     Token {
         /// The endpoint.
         address: String,
-        /// The error's code, as RFC 6749 has it; empty for an answer that is none of a token endpoint.
+        /// The error's code, as RFC 6749 has it; empty for a token that cannot be used.
         code: String,
         /// Error of the server, in words.
         why: String,
@@ -136,9 +146,30 @@ impl AuthorizationError {
                     | SendError::Broken(_)
                     | SendError::TimedOut
             ),
-            Self::Held(_) => true,
-            Self::Token { code, .. } => code == "temporarily_unavailable" || code == "server_error",
+            // Where there was metadata once, it says nothing about a grant that there is none now.
+            Self::OutOfOrder { .. } | Self::Metadata { .. } | Self::Held(_) => true,
             _ => false,
+        }
+    }
+
+    /// Time after which whoever is out of order wants to be asked again, if that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::OutOfOrder { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// The same with another time after which to ask again.
+    pub(crate) fn after(self, rest: Duration) -> Self {
+        match self {
+            Self::OutOfOrder { address, why, .. } => Self::OutOfOrder {
+                address,
+                why,
+                retry_after: Some(rest),
+            },
+            error => error,
         }
     }
 

@@ -284,9 +284,8 @@ impl ExchangedTokens {
         if let Some(held) = state.held.as_ref().filter(|it| now() < it.renew_at) {
             return Ok((held.header.clone(), state.serial));
         }
-        let refused = state.refused.as_ref().filter(|(_, at)| at.elapsed() < REST);
-        let given = match refused {
-            Some((refused, _)) => Err(refused.clone()),
+        let given = match rests(&state.refused) {
+            Some(refused) => Err(refused),
             None => self.0.exchanger.0.exchange(&self.0.subject).await,
         };
         match given.and_then(|it| held(&it)) {
@@ -298,11 +297,7 @@ impl ExchangedTokens {
                 Ok((header, state.serial))
             }
             Err(error) => {
-                if state
-                    .refused
-                    .as_ref()
-                    .is_none_or(|(_, at)| REST <= at.elapsed())
-                {
+                if rests(&state.refused).is_none() {
                     state.refused = Some((error.clone(), Instant::now()));
                 }
                 match &state.held {
@@ -315,6 +310,17 @@ impl ExchangedTokens {
             }
         }
     }
+}
+
+/// A refusal that is still told to all who ask, or the error of a server that has said when it wants to be asked again.
+fn rests(refused: &Option<(AuthorizationError, Instant)>) -> Option<AuthorizationError> {
+    let (error, at) = refused.as_ref()?;
+    let wanted = error.retry_after();
+    let rest = wanted.unwrap_or(REST).max(REST).checked_sub(at.elapsed())?;
+    (!rest.is_zero()).then(|| match wanted {
+        Some(_) => error.clone().after(rest),
+        None => error.clone(),
+    })
 }
 
 fn held(given: &Given) -> Result<Held, AuthorizationError> {

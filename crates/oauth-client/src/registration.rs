@@ -5,7 +5,7 @@ use crate::{
     address::Address,
     discovery::AuthorizationServer,
     token::{Refusal, explain},
-    web::Web,
+    web::{Web, is_outage, out_of_order},
 };
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
@@ -58,9 +58,11 @@ pub(crate) async fn register(
         let refusal = serde_json::from_slice::<Refusal>(response.body()).ok();
         let why =
             refusal.and_then(|it| Some(explain(&it.error?, it.error_description.as_deref(), &[])));
-        return Err(refused(
-            why.unwrap_or_else(|| format!("the answer is {status}")),
-        ));
+        let why = why.unwrap_or_else(|| format!("the answer is {status}"));
+        return Err(match is_outage(status) {
+            true => out_of_order(endpoint, why, response.headers()),
+            false => refused(why),
+        });
     }
     let registered: Registered = serde_json::from_slice(response.body())
         .map_err(|_| refused("the answer has no client identifier".to_owned()))?;

@@ -7,11 +7,11 @@ use crate::{
     dpop::{DPOP, Prover},
     error::said,
     key,
-    web::Web,
+    web::{Web, is_outage, out_of_order},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -241,28 +241,27 @@ fn read(
         why,
     };
     let status = response.status();
-    if !status.is_success() {
-        let refusal: Option<Refusal> = serde_json::from_slice(response.body()).ok();
-        let refusal = refusal.filter(|it| it.error.is_some());
-        let Some(Refusal {
-            error: Some(code),
-            error_description,
-        }) = refusal
-        else {
-            let code = if status.is_server_error() {
-                "server_error"
-            } else {
-                ""
+    let given = match serde_json::from_slice::<Given>(response.body()) {
+        Ok(given) if status.is_success() => given,
+        _ => {
+            let refusal: Option<Refusal> = serde_json::from_slice(response.body()).ok();
+            let said = refusal.and_then(|it| Some((it.error?, it.error_description)));
+            let Some((code, description)) = said else {
+                let why = match status.is_success() {
+                    true => "the answer has no access token".to_owned(),
+                    false => format!("the answer is {status}"),
+                };
+                return Err(out_of_order(endpoint, why, response.headers()));
             };
-            return Err(refused(code.to_owned(), format!("the answer is {status}")));
-        };
-        let sent = fields.iter().map(|(_, value)| *value);
-        let sent: Vec<_> = sent.chain(secrets.iter().map(String::as_str)).collect();
-        let why = explain(&code, error_description.as_deref(), &sent);
-        return Err(refused(without(&code, &sent), why));
-    }
-    let given: Given = serde_json::from_slice(response.body())
-        .map_err(|_| refused(String::new(), "the answer has no access token".to_owned()))?;
+            let sent = fields.iter().map(|(_, value)| *value);
+            let sent: Vec<_> = sent.chain(secrets.iter().map(String::as_str)).collect();
+            let why = explain(&code, description.as_deref(), &sent);
+            return Err(match is_refusal(status, &code) {
+                true => refused(without(&code, &sent), why),
+                false => out_of_order(endpoint, why, response.headers()),
+            });
+        }
+    };
     let token = given.access_token.reveal();
     if token.is_empty()
         || MAX_TOKEN_BYTES < token.len()
@@ -272,6 +271,17 @@ fn read(
         return Err(refused(String::new(), why.to_owned()));
     }
     Ok(given)
+}
+
+/// True if an error is the decision of a token endpoint on what was asked. It is none if the endpoint or something in front
+/// of it is out of order, whose errors are the phrases of HTTP, such as `Not Found`, or codes of their own.
+fn is_refusal(status: StatusCode, code: &str) -> bool {
+    let is_code = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"_-.".contains(&it);
+    match code {
+        "invalid_grant" => true,
+        "temporarily_unavailable" | "server_error" | "slow_down" => false,
+        _ => !is_outage(status) && !code.is_empty() && code.bytes().all(is_code),
+    }
 }
 
 /// An error's code and its description, as far as they do not repeat what was sent.

@@ -2,14 +2,19 @@
 
 use crate::{AuthorizationError, address::Address};
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_client::{AllowPrivate, Client, ClientOptions, Reach, SendError};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 /// Most bytes of a document or an answer.
 pub(crate) const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
 /// Time for one exchange.
 const TIMEOUT: Duration = Duration::from_secs(15);
+/// A server that is out of order is asked again after so long at the latest, whatever it wants.
+const LONGEST_REST: Duration = Duration::from_secs(300);
 
 const PRIVATE: &str =
     "it is in a network that is not public, and `Options::allow_private` does not name it";
@@ -27,6 +32,8 @@ pub(crate) enum Document {
     Found(Bytes),
     /// The server says that there is none.
     Absent(String),
+    /// The server is out of order.
+    Out(AuthorizationError),
     /// Another answer.
     Broken(String),
 }
@@ -86,6 +93,9 @@ impl Web {
         let status = response.status();
         Ok(if status.is_success() {
             Document::Found(response.into_body())
+        } else if is_outage(status) {
+            let why = format!("the answer is {status}");
+            Document::Out(out_of_order(address, why, response.headers()))
         } else if status.is_client_error() {
             Document::Absent(format!("the answer is {status}"))
         } else if status.is_redirection() {
@@ -119,5 +129,27 @@ impl Web {
                 source: Arc::new(error),
             },
         })
+    }
+}
+
+/// True for an answer that says how its server is, and nothing about what was asked.
+pub(crate) fn is_outage(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
+        )
+}
+
+/// Error for a server at `address` that is out of order, with these headers of its answer.
+pub(crate) fn out_of_order(
+    address: &Address,
+    why: String,
+    headers: &HeaderMap,
+) -> AuthorizationError {
+    AuthorizationError::OutOfOrder {
+        address: address.without_query(),
+        why,
+        retry_after: http_client::retry_after(headers, SystemTime::now(), LONGEST_REST),
     }
 }

@@ -192,6 +192,121 @@ async fn a_token_is_renewed_before_it_ends_and_used_while_that_fails() {
     );
 }
 
+/// The same, where nobody can be asked to sign in again.
+async fn signed_in_before(issuer: &Issuer, server: &Protected, seconds: u64) -> Authorizer {
+    issuer.set(|it| it.expires_in = Some(3_600));
+    let options = Options {
+        store: Arc::new(MemoryStore::default()),
+        ..headless()
+    };
+    server
+        .call(&server.authorizer(options.clone()))
+        .await
+        .unwrap();
+    age(&*options.store, &server.url(), seconds).await;
+    server.authorizer(Options {
+        grant: Grant::Stored,
+        ..options
+    })
+}
+
+#[tokio::test]
+async fn an_authorization_server_that_is_out_of_order_takes_no_login_away() {
+    let (issuer, server) = world().await;
+    let error = |code: &str| json!({"error": code}).to_string();
+    for (status, body) in [
+        (503, String::new()),
+        (503, error("Service Unavailable")),
+        (500, error("internal_error")),
+        (502, "<html>".to_owned()),
+        (429, error("too_many_requests")),
+        (408, String::new()),
+        (404, error("Not Found")),
+        (403, "<html>".to_owned()),
+        (302, String::new()),
+        (200, "<html>".to_owned()),
+        (400, error("temporarily_unavailable")),
+    ] {
+        let out = |it: &mut support::Books| it.token_answer = Some((status, body.clone()));
+        // A token that lasts is used.
+        issuer.set(|it| it.token_answer = None);
+        let authorizer = signed_in_before(&issuer, &server, 3_550).await;
+        issuer.set(out);
+        for _ in 0..2 {
+            assert_eq!(server.call(&authorizer).await.unwrap(), 200, "{body}");
+        }
+        issuer.set(|it| it.token_answer = None);
+        // One that has ended, or that the server refuses, is renewed as soon as that can be done.
+        for seconds in [4_000, 0] {
+            let authorizer = signed_in_before(&issuer, &server, seconds).await;
+            if seconds == 0 {
+                issuer.set(|it| it.tokens.clear());
+            }
+            issuer.set(out);
+            for _ in 0..2 {
+                let error = server.call(&authorizer).await.unwrap_err();
+                assert!(error.is_temporary(), "{status} {body}: {error}");
+            }
+            issuer.set(|it| it.token_answer = None);
+            assert_eq!(server.call(&authorizer).await.unwrap(), 200, "{body}");
+        }
+    }
+    // Metadata that is not there.
+    for seconds in [4_000, 0] {
+        let authorizer = signed_in_before(&issuer, &server, seconds).await;
+        issuer.set(|it| {
+            it.tokens.clear();
+            it.is_down = true;
+        });
+        let error = server.call(&authorizer).await.unwrap_err();
+        assert!(error.is_temporary(), "{error}");
+        issuer.set(|it| it.is_down = false);
+        assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    }
+    assert_eq!(issuer.books.lock().unwrap().reused, 0);
+    // What is a decision on the grant.
+    for (status, body) in [
+        (400, error("invalid_grant")),
+        (403, error("invalid_grant")),
+        (401, error("invalid_client")),
+        (400, error("unauthorized_client")),
+        (200, error("bad_refresh_token")),
+    ] {
+        let authorizer = signed_in_before(&issuer, &server, 4_000).await;
+        issuer.set(|it| it.token_answer = Some((status, body.clone())));
+        let error = server.call(&authorizer).await.unwrap_err();
+        assert!(
+            matches!(error, AuthorizationError::LoginNeeded(_)) && !error.is_temporary(),
+            "{status} {body}: {error}"
+        );
+        issuer.set(|it| it.token_answer = None);
+    }
+}
+
+#[tokio::test]
+async fn an_authorization_server_is_not_asked_before_it_wants_to_be() {
+    let (issuer, server) = world().await;
+    let renewals = || {
+        let grants = issuer.grants();
+        grants.iter().filter(|it| *it == "refresh_token").count()
+    };
+    let authorizer = signed_in_before(&issuer, &server, 4_000).await;
+    issuer.set(|it| {
+        it.token_answer = Some((429, String::new()));
+        it.retry_after = Some(2);
+    });
+    for _ in 0..5 {
+        let error = server.call(&authorizer).await.unwrap_err();
+        let rest = error.retry_after().unwrap();
+        assert!(rest <= Duration::from_secs(2), "{error}: {rest:?}");
+    }
+    assert_eq!(renewals(), 1);
+    issuer.set(|it| it.token_answer = None);
+    tokio::time::sleep(Duration::from_millis(2_050)).await;
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(renewals(), 2);
+}
+
 #[tokio::test]
 async fn a_call_that_is_dropped_loses_no_refresh_token() {
     let (issuer, server) = world().await;

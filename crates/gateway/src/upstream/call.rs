@@ -52,6 +52,8 @@ const RESOURCE_META: &str = "io.owlclaw/resource";
 const GRACE: Duration = Duration::from_secs(1);
 /// The shortest pause between two attempts to reach the upstream that carries out a task.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
+/// Time after which to try again an upstream that says nothing of it.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Most calls of one upstream that wait for answers.
 const MAX_PARKED: usize = 1024;
 
@@ -574,6 +576,19 @@ impl Item<'_> {
                     sleep(SHORTEST_PAUSE).await;
                     flight = self.rejoin(task, cx).await?;
                 }
+                // The task may run on, and is asked for as soon as there is a token again.
+                (
+                    Err(Error::AuthorizationUnavailable {
+                        reason,
+                        retry_after,
+                    }),
+                    Some(task),
+                ) => {
+                    let task = task.clone();
+                    self.upstream.failed(&reason, false);
+                    sleep(retry_after.unwrap_or(RETRY_AFTER)).await;
+                    flight = self.rejoin(task, cx).await?;
+                }
                 // It has begun, whatever became of the question for it.
                 (Err(error), Some(_)) if !is_outcome(&error) => {
                     self.upstream.failed(&with_causes(&error), false);
@@ -729,6 +744,14 @@ impl Item<'_> {
                     wants: Wants::Login,
                 })
             }
+            Error::AuthorizationUnavailable { retry_after, .. } => {
+                upstream.failed(&text, false);
+                self.unavailable(&Down {
+                    reason: text,
+                    retry_after: Some(retry_after.unwrap_or(RETRY_AFTER)),
+                    wants: Wants::Authority,
+                })
+            }
             error if error.has_reached("max_message") => {
                 let most = upstream.spec.max_message;
                 upstream.failed(&text, false);
@@ -742,7 +765,7 @@ impl Item<'_> {
                 upstream.failed(&text, false);
                 ToolError::Unavailable {
                     message: format!("upstream `{name}` cannot be reached; the call was not begun"),
-                    retry_after: Some(Duration::from_secs(1)),
+                    retry_after: Some(RETRY_AFTER),
                     detail: text,
                 }
             }
@@ -786,6 +809,9 @@ pub(crate) fn unavailable(name: &str, down: &Down) -> ToolError {
     let why = match &down.wants {
         Wants::Login => "needs a login: its operator has to sign in",
         Wants::Own(why) => why,
+        Wants::Authority => {
+            "cannot be used at the moment: its authorization server is out of order"
+        }
         Wants::Nothing => "cannot be reached",
     };
     ToolError::Unavailable {
@@ -801,6 +827,7 @@ fn kind_of(error: &Error) -> &'static str {
         Error::Server { .. } => "server_error",
         Error::TimedOut { .. } => "timed_out",
         Error::Unauthorized { .. } => "unauthorized",
+        Error::AuthorizationUnavailable { .. } => "authorization_unavailable",
         Error::Closed { .. } => "closed",
         _ => "failed",
     }

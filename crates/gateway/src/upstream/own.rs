@@ -441,7 +441,7 @@ pub(crate) async fn find_lists(upstream: Weak<Upstream>) {
         pause = match upstream.look_as_client().await {
             Ok(_) => return,
             // Whoever sets the first credential waits for the tools.
-            Err(down) if matches!(down.wants, Wants::Nothing) => LOOKS.0,
+            Err(down) if matches!(down.wants, Wants::Nothing | Wants::Authority) => LOOKS.0,
             Err(_) => (pause * 2).min(LOOKS.1),
         };
         drop(upstream);

@@ -97,6 +97,8 @@ pub(crate) struct Down {
 pub(crate) enum Wants {
     /// None that is known.
     Nothing,
+    /// None: its authorization server, which is out of order, has to be back.
+    Authority,
     /// A login by the operator, for all clients.
     Login,
     /// A credential of the client's own: the predicate for the message to it.
@@ -692,9 +694,16 @@ fn down_of(error: &Error, failures: u32, took: Duration) -> Down {
     };
     Down {
         reason: with_causes(error),
-        retry_after: (!is_lasting).then(|| jittered(pause)),
+        retry_after: match error {
+            Error::AuthorizationUnavailable {
+                retry_after: Some(wanted),
+                ..
+            } => Some(*wanted),
+            _ => (!is_lasting).then(|| jittered(pause)),
+        },
         wants: match error {
             Error::Unauthorized { .. } => Wants::Login,
+            Error::AuthorizationUnavailable { .. } => Wants::Authority,
             _ => Wants::Nothing,
         },
     }

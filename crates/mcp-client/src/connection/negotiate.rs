@@ -55,9 +55,10 @@ impl Connection {
     /// True if the server cannot be spoken to at all after this answer to the probe, or not without authorization.
     fn is_hopeless(&self, error: &Error) -> bool {
         match error {
-            Error::NotSent { .. } | Error::Unauthorized { .. } | Error::NoCommonVersion { .. } => {
-                true
-            }
+            Error::NotSent { .. }
+            | Error::Unauthorized { .. }
+            | Error::AuthorizationUnavailable { .. }
+            | Error::NoCommonVersion { .. } => true,
             Error::Http(error) | Error::Broken { cause: error, .. } => !error.was_sent(),
             // Over HTTP an answer that ends early or is too long ends its own request alone.
             Error::Closed { .. } => self.is_closed(),

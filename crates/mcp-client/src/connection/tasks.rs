@@ -134,7 +134,10 @@ impl Connection {
             error => error,
         });
         // Whoever follows the task can ask for it on another connection.
-        let is_followed = |error: &Error| options.on_task.is_some() && error.is_loss();
+        let is_away = |error: &Error| {
+            error.is_loss() || matches!(error, Error::AuthorizationUnavailable { .. })
+        };
+        let is_followed = |error: &Error| options.on_task.is_some() && is_away(error);
         let is_over = match &waiting {
             Ok(_) | Err(Error::Server { .. } | Error::TaskCancelled { .. }) => true,
             Err(error) => is_followed(error),

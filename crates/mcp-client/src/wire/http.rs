@@ -455,10 +455,7 @@ impl HttpLink {
     ) -> Result<Response<BodyStream>, Error> {
         let bounds = &shared.bounds;
         let mut attempt = self.authorize.as_ref().map(|it| it.attempt());
-        let refused = |reason| Error::Unauthorized {
-            status: 401,
-            reason,
-        };
+        let refused = |why| Error::unauthorized(401, why);
         let mut url = self.url.clone();
         let (mut redirects, mut repeated) = (0, 0);
         let mut is_again = false;
@@ -492,10 +489,7 @@ impl HttpLink {
             let status = response.status();
             if let Some(attempt) = &mut attempt {
                 let again = attempt.judge(status, response.headers()).await;
-                if again.map_err(|reason| Error::Unauthorized {
-                    status: status.as_u16(),
-                    reason,
-                })? {
+                if again.map_err(|why| Error::unauthorized(status.as_u16(), why))? {
                     repeated += 1;
                     if bounds.max_authorizations < repeated {
                         let most = bounds.max_authorizations as u64;

@@ -223,10 +223,7 @@ async fn handshake(
         if let Some(attempt) = &mut attempt {
             let url = as_http.to_string();
             let authorized = attempt.authorize(&Method::GET, &url, all).await;
-            authorized.map_err(|reason| Error::Unauthorized {
-                status: 401,
-                reason,
-            })?;
+            authorized.map_err(|why| Error::unauthorized(401, why))?;
             shared.keep_secrets(all);
         }
         let written = Arc::<AtomicU64>::default();
@@ -246,7 +243,7 @@ async fn handshake(
         let status = response.status().as_u16();
         if let Some(attempt) = &mut attempt {
             let again = attempt.judge(response.status(), response.headers()).await;
-            let again = again.map_err(|reason| Error::Unauthorized { status, reason })?;
+            let again = again.map_err(|why| Error::unauthorized(status, why))?;
             repeated += 1;
             if again && repeated <= shared.bounds.max_authorizations {
                 continue;

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode};
 use mcp_client::{
     Attempt, Authorize, Bounds, CallOptions, Connection, Dial, Error, HttpTransport, Options,
-    Progress, RawJson, UrlDial,
+    Progress, RawJson, Unauthorized, UrlDial,
 };
 use serde_json::{Value, json};
 use std::{
@@ -749,7 +749,7 @@ impl Attempt for Hopeful {
         _: &'a Method,
         _: &'a str,
         _: &'a mut HeaderMap,
-    ) -> BoxFuture<'a, Result<(), String>> {
+    ) -> BoxFuture<'a, Result<(), Unauthorized>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -757,7 +757,7 @@ impl Attempt for Hopeful {
         &'a mut self,
         status: StatusCode,
         _: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<bool, String>> {
+    ) -> BoxFuture<'a, Result<bool, Unauthorized>> {
         Box::pin(async move { Ok(status == StatusCode::UNAUTHORIZED) })
     }
 }

@@ -61,10 +61,13 @@ impl Inner {
                 return Ok(None);
             }
             // Those who have waited for an attempt that failed do not each make another.
-            if let Some(failed) = &state.failed
+            if let Some((failed, _)) = &state.failed
                 && inner.asked.load(Ordering::Acquire) != before
             {
                 return Err(failed.clone());
+            }
+            if let Some(rests) = inner.resting(&state) {
+                return Err(rests);
             }
             let obtained = match wanted {
                 Wanted::Ready => inner.prepare(&mut state).await,
@@ -78,7 +81,8 @@ impl Inner {
                     obtained.await.map(Some)
                 }
             };
-            state.failed = obtained.as_ref().err().cloned();
+            let failed = obtained.as_ref().err().cloned();
+            state.failed = failed.map(|error| (error, Instant::now()));
             inner.asked.fetch_add(1, Ordering::AcqRel);
             obtained
         });
@@ -91,6 +95,15 @@ impl Inner {
                 )),
             },
         }
+    }
+
+    /// The error of an authorization server that is out of order and has said when it wants to be asked again, until then.
+    /// A person who signs in does not wait for that.
+    fn resting(&self, state: &State) -> Option<AuthorizationError> {
+        let (failed, at) = state.failed.as_ref()?;
+        let rest = failed.retry_after()?.checked_sub(at.elapsed())?;
+        let is_asked_by_person = matches!(self.options.grant, Grant::Login(_));
+        (!is_asked_by_person && !rest.is_zero()).then(|| failed.clone().after(rest))
     }
 
     /// True if a person has given the grant, so that the store may have it and lose it.
@@ -157,7 +170,10 @@ impl Inner {
         if self.known().is_some_and(|known| usable(known.as_deref())) {
             return Ok(None);
         }
-        if state.not_before.is_some_and(|at| Instant::now() < at) {
+        let lasts = |live: Arc<Live>| now() < live.ends_at;
+        if state.not_before.is_some_and(|at| Instant::now() < at)
+            && self.known().flatten().is_some_and(lasts)
+        {
             return Ok(None);
         }
         let renewed = match self.renew(state).await {
@@ -167,12 +183,12 @@ impl Inner {
         };
         match renewed {
             Err(error) if error.is_temporary() => {
-                let live = self.known().flatten();
-                if live.is_none_or(|live| live.ends_at <= now()) {
+                if !self.known().flatten().is_some_and(lasts) {
                     return Err(error);
                 }
                 tracing::warn!(%error, server = self.key, "the token cannot be renewed yet");
-                state.not_before = Some(Instant::now() + RETRY);
+                let rest = error.retry_after().unwrap_or_default().max(RETRY);
+                state.not_before = Some(Instant::now() + rest);
                 self.publish(state);
                 Ok(None)
             }
@@ -228,13 +244,14 @@ impl Inner {
             let lasts = tokens.expires_in.unwrap_or(u64::MAX);
             let margin = MARGIN_SECONDS.min(lasts / 5);
             let ends_at = tokens.issued_at.saturating_add(lasts);
-            let waits = state.not_before.filter(|at| Instant::now() < *at);
+            let waits = state.not_before;
+            let waits = waits.and_then(|at| at.checked_duration_since(Instant::now()));
             let renew_at = ends_at.saturating_sub(margin);
             Some(Arc::new(Live {
                 serial: state.serial,
                 header,
                 renew_at: match waits {
-                    Some(_) => (now() + RETRY.as_secs()).min(ends_at),
+                    Some(waits) => (now() + waits.as_secs()).min(ends_at),
                     None => renew_at,
                 },
                 ends_at,

@@ -209,6 +209,8 @@ pub(crate) struct Books {
     pub(crate) delay: Duration,
     /// Answer of the token endpoint instead of its own.
     pub(crate) token_answer: Option<(u16, String)>,
+    /// `Retry-After` of that answer.
+    pub(crate) retry_after: Option<u32>,
     pub(crate) nonce: Option<String>,
     pub(crate) is_unbound: bool,
     codes: HashMap<String, BTreeMap<String, String>>,
@@ -321,7 +323,11 @@ impl Books {
 
     fn token(&mut self, asked: &Asked) -> Answer {
         if let Some((status, body)) = &self.token_answer {
-            return Answer::new(*status, body.clone());
+            let answer = Answer::new(*status, body.clone());
+            return match self.retry_after {
+                Some(seconds) => answer.with("retry-after", &seconds.to_string()),
+                None => answer,
+            };
         }
         let proof = asked.header("dpop").map(claims);
         if let (Some(nonce), Some(proof)) = (&self.nonce, &proof)

@@ -180,6 +180,9 @@ impl Contact {
         let why = quoted(&server::with_causes(error), "  ");
         let advice = match error {
             Error::Unauthorized { .. } => self.credentials.as_str(),
+            Error::AuthorizationUnavailable { .. } => {
+                "the tokens are kept, and used again as soon as the authorization server answers"
+            }
             Error::Status { status: 404, .. } => {
                 "the path of the address may be wrong; most servers answer at /mcp"
             }
