@@ -71,18 +71,7 @@ impl World {
     }
 
     pub(crate) async fn start_accounts(&mut self) {
-        let accounts = tokio::process::Command::new("python3")
-            .args([ACCOUNTS, "http", &self.port.to_string()])
-            .current_dir(self.site.path(""))
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn();
-        self.accounts = Some(accounts.unwrap());
-        let port = self.port;
-        wait_until("the upstream listens", GENEROUS, || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        })
-        .await;
+        self.accounts = Some(accounts(&self.site, self.port).await);
     }
 
     pub(crate) fn client(&self, server: &HttpServer, name: &str) -> HttpClient {
@@ -118,44 +107,12 @@ impl World {
     /// Signs a client in as the account of a person, by the browser of that person.
     pub(crate) async fn sign_in(&self, client: &str, person: &str) {
         self.site.write("browser", person);
-        let words = [
-            "upstream",
-            "login",
-            "sign",
-            "--client",
-            client,
-            "--no-browser",
-        ];
-        let mut login = self.site.command(&words);
-        login
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut login = login.kill_on_drop(true).spawn().unwrap();
-        let mut lines = BufReader::new(login.stderr.take().unwrap()).lines();
-        let url = loop {
-            let line = lines.next_line().await.unwrap().expect("it has ended");
-            if let Some((_, url)) = line.split_once("sign in at ") {
-                break url.to_owned();
-            }
-        };
-        let visit = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()";
-        let mut browser = tokio::process::Command::new("python3");
-        assert!(
-            browser
-                .args(["-c", visit, &url])
-                .status()
-                .await
-                .unwrap()
-                .success()
-        );
-        let said = login.wait_with_output().await.unwrap();
-        let told = String::from_utf8(said.stdout).unwrap();
-        assert!(
-            said.status.success() && told.contains("is signed in at `sign`"),
-            "{told}"
-        );
-        assert!(!told.contains("7c4n4ry"), "{told}");
+        signed_in(
+            &self.site,
+            &["sign", "--client", client],
+            "is signed in at `sign`",
+        )
+        .await;
     }
 
     /// Grants that the authorization server has noted of this kind.
@@ -171,6 +128,54 @@ impl World {
         let lines = seen.lines();
         lines.map(|it| serde_json::from_str(it).unwrap()).collect()
     }
+}
+
+/// Starts the upstream on this port, in the directory of `site`.
+pub(crate) async fn accounts(site: &Site, port: u16) -> tokio::process::Child {
+    let accounts = tokio::process::Command::new("python3")
+        .args([ACCOUNTS, "http", &port.to_string()])
+        .current_dir(site.path(""))
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn();
+    wait_until("the upstream listens", GENEROUS, || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    })
+    .await;
+    accounts.unwrap()
+}
+
+/// Runs `upstream login` with these words, whose browser is sent where it wants, until it has told `expected`.
+pub(crate) async fn signed_in(site: &Site, words: &[&str], expected: &str) {
+    let words = [&["upstream", "login"], words, &["--no-browser"]].concat();
+    let mut login = site.command(&words);
+    login
+        .env("HOME", site.path(""))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut login = login.kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(login.stderr.take().unwrap()).lines();
+    let url = loop {
+        let line = lines.next_line().await.unwrap().expect("it has ended");
+        if let Some((_, url)) = line.split_once("sign in at ") {
+            break url.to_owned();
+        }
+    };
+    let visit = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()";
+    let mut browser = tokio::process::Command::new("python3");
+    assert!(
+        browser
+            .args(["-c", visit, &url])
+            .status()
+            .await
+            .unwrap()
+            .success()
+    );
+    let said = login.wait_with_output().await.unwrap();
+    let told = String::from_utf8(said.stdout).unwrap();
+    assert!(said.status.success() && told.contains(expected), "{told}");
+    assert!(!told.contains("7c4n4ry"), "{told}");
 }
 
 pub(crate) async fn whoami(client: &mut HttpClient, tool: &str) -> Value {

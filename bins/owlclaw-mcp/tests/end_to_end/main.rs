@@ -46,6 +46,7 @@ mod late_costs;
 mod ledger_commands;
 mod ledger_faults;
 mod listings;
+mod logins;
 mod logs;
 mod metrics;
 mod nodes;

@@ -4,8 +4,11 @@ The file `accounts.json` has the name of each token; a token that it does not ha
 file `seen`, a line for each: the account, the headers, and the method.
 
 Over HTTP it is an authorization server, too, which signs everybody in as the account in the file `browser`. Tokens last as
-many seconds as the file `lifetime` says; each renewal has a new refresh token, the one before is taken no more, and that of
-an account in the file `revoked` neither. What it gives is noted in the file `given`.
+many seconds as the file `lifetime` says, refresh tokens as many as the file `patience` says; each renewal has a new refresh
+token, the one before is taken no more, and that of an account in the file `revoked` neither. One that is shown again takes all
+tokens of its account back (RFC 9700, section 4.14.2). What it gives is noted in the file `given`, with the time. Its answers
+come so many seconds late as the file `late` says, and its clock is ahead by as many as the file `ahead` says. Paths in the file
+`outage` are out of order: each has a status, or 0 for a connection that is closed, headers, and a text.
 
 It knows callers of the gateway by the file `callers.json`, from a token to a name: it answers questions about such tokens
 (RFC 7662), and exchanges them (RFC 8693) for a token of the account `NAME.exchanged`, or for an assertion (ID-JAG) that it takes
@@ -22,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 lock = threading.Lock()
-codes, access, refresh, assertions = {}, {}, {}, {}
+codes, access, refresh, assertions, spent = {}, {}, {}, {}, {}
 TYPES = "urn:ietf:params:oauth:token-type:"
 GRANTS = "urn:ietf:params:oauth:grant-type:"
 
@@ -40,8 +43,13 @@ def note(name, value):
         file.write(json.dumps(value) + "\n")
 
 
+def clock():
+    return time.time() + float(read("ahead", "0"))
+
+
 def account(token):
-    return json.loads(read("accounts.json")).get(token) or access.get(token)
+    name, ends_at = access.get(token, (None, 0))
+    return json.loads(read("accounts.json", "{}")).get(token) or (name if clock() < ends_at else None)
 
 
 def exchange(fields, authorization):
@@ -68,8 +76,9 @@ def exchange(fields, authorization):
         if issued == "id-jag":
             assertions[token] = name
             return 200, {"access_token": token, "issued_token_type": TYPES + issued, "token_type": "N_A"}
-        access[token] = name + end
-        answer = {"access_token": token, "token_type": "Bearer", "expires_in": int(read("lifetime", "3600"))}
+        lifetime = int(read("lifetime", "3600"))
+        access[token] = name + end, clock() + lifetime
+        answer = {"access_token": token, "token_type": "Bearer", "expires_in": lifetime}
         return 200, {**answer, **({"issued_token_type": TYPES + issued} if issued else {})}
 
 
@@ -88,15 +97,24 @@ def grant(fields):
         if kind == "authorization_code":
             name = codes.pop(fields["code"], None)
         else:
-            name = refresh.pop(fields.get("refresh_token"), None)
+            shown = fields.get("refresh_token")
+            name, ends_at = refresh.pop(shown, (None, 0))
+            if shown in spent:
+                for tokens in (access, refresh):
+                    for token in [token for token, it in tokens.items() if it[0] == spent[shown]]:
+                        del tokens[token]
+                note("given", ["reuse", spent[shown]])
+            name = name if clock() < ends_at else None
+            spent[shown] = name
         if name is None or name in read("revoked").split():
             note("given", [kind, name, "invalid_grant"])
             return 400, {"error": "invalid_grant"}
         one, other = [kind + name + "-7c4n4ry-" + os.urandom(40).hex() for kind in ("access-", "refresh-")]
-        access[one], refresh[other] = name, name
-        note("given", [kind, name, fields.get("client_id")])
-        return 200, {"access_token": one, "token_type": "Bearer", "refresh_token": other,
-                     "expires_in": int(read("lifetime", "3600"))}
+        lifetime = int(read("lifetime", "3600"))
+        access[one] = name, clock() + lifetime
+        refresh[other] = name, clock() + int(read("patience", "31536000"))
+        note("given", [kind, name, fields.get("client_id"), clock()])
+        return 200, {"access_token": one, "token_type": "Bearer", "refresh_token": other, "expires_in": lifetime}
 
 
 def answer(message, name, token):
@@ -142,6 +160,7 @@ def stdio():
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, *_):
         pass
@@ -157,7 +176,21 @@ class Handler(BaseHTTPRequestHandler):
     def said(self, status, value):
         self.plain(status, json.dumps(value).encode(), [("Content-Type", "application/json")])
 
+    def is_out(self):
+        """Answers for a path that is out of order."""
+        for path, (status, headers, text) in json.loads(read("outage", "{}")).items():
+            if self.path.startswith(path):
+                note("given", ["outage", path])
+                if status == 0:
+                    self.close_connection = True
+                else:
+                    self.plain(status, text.encode(), list(headers.items()))
+                return True
+        return False
+
     def do_GET(self):
+        if self.is_out():
+            return
         base = "http://127.0.0.1:" + str(self.server.server_port)
         path, _, query = self.path.partition("?")
         if path.startswith("/.well-known/oauth-protected-resource"):
@@ -183,6 +216,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.is_out():
+            return
         if self.path in ("/token", "/introspect"):
             fields = dict(urllib.parse.parse_qsl(body.decode()))
             if self.path == "/introspect":
@@ -190,7 +225,9 @@ class Handler(BaseHTTPRequestHandler):
             elif fields.get("grant_type", "").startswith(GRANTS):
                 self.said(*exchange(fields, self.headers.get("Authorization")))
             else:
-                self.said(*grant(fields))
+                answer = grant(fields)
+                time.sleep(float(read("late", "0")))
+                self.said(*answer)
             return
         message = json.loads(body)
         if self.path == "/register":
@@ -210,7 +247,11 @@ class Handler(BaseHTTPRequestHandler):
             self.plain(200, out.encode(), [("Content-Type", "application/json")])
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 1024
+
+
 if sys.argv[1] == "stdio":
     stdio()
 else:
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+    Server(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
