@@ -40,9 +40,9 @@ pub trait Attempt: Send + Sync {
 /// Reason why a request is not authorized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unauthorized {
-    /// Somebody has to do something: sign in, or correct the credentials.
+    /// A refusal: somebody has to sign in, or to correct the credentials.
     Refused(String),
-    /// Whoever gives the proof is out of order: the same may succeed later without anybody doing anything.
+    /// An outage of whoever gives the proof: the same may succeed later without anybody doing anything.
     Unavailable {
         /// Reason, in words.
         reason: String,

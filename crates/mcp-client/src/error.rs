@@ -93,8 +93,7 @@ pub enum Error {
         /// Reason why.
         reason: String,
     },
-    /// What would authorize the request cannot be had at the moment, such as a token of an authorization server that is out
-    /// of order.
+    /// A proof for the request cannot be had at the moment, such as a token of an authorization server that is out of order.
     #[error("the request cannot be authorized at the moment: {reason}")]
     AuthorizationUnavailable {
         /// Reason why.

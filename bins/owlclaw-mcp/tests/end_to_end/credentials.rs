@@ -634,8 +634,10 @@ async fn what_commands_do_with_credentials_is_on_record_whether_a_server_runs_or
         changes(&world.site) == expected
     })
     .await;
+    // And the server has let go of the file, which it would hold on to while it hangs.
     wait_until("nothing waits any more", GENEROUS, || {
-        world.site.read("ledger.db.notes").is_empty()
+        let notes = std::fs::File::open(world.site.path("ledger.db.notes")).unwrap();
+        notes.try_lock().is_ok() && world.site.read("ledger.db.notes").is_empty()
     })
     .await;
     // One that hangs and is killed has not taken it: the next one does.

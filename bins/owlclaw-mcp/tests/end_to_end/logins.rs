@@ -51,7 +51,7 @@ impl World {
         put(&self.site, "outage", &paths.to_string());
     }
 
-    /// What the authorization server has noted of this kind.
+    /// Notes of the authorization server of this kind.
     fn given(&self, kind: &str) -> Vec<Value> {
         let given = self.site.read("given");
         let whole = given.lines().filter(|it| it.ends_with(']'));
@@ -59,7 +59,7 @@ impl World {
         lines.filter(|it: &Value| it[0] == kind).collect()
     }
 
-    /// Nobody was asked to sign in again, and no refresh token was shown twice or refused.
+    /// Asserts that nobody was asked to sign in again, and no refresh token was shown twice or refused.
     fn has_kept_its_login(&self) {
         assert_eq!(self.given("authorization_code").len(), 1);
         assert_eq!(self.given("reuse"), [Value::Null; 0]);
