@@ -93,6 +93,8 @@ function Desk({ me, onSignOut }) {
 function SignIn({ onSignedIn, why }) {
   const [key, setKey] = useState("");
   const [state, setState] = useState({ busy: false, error: why });
+  // The reason may come after the page, with the answer that says that nobody is signed in.
+  useEffect(() => setState({ busy: false, error: why }), [why]);
   const sign = async (event) => {
     event.preventDefault();
     setState({ busy: true, error: null });
