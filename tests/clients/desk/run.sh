@@ -24,9 +24,6 @@ screenshots=${2:+$(realpath -s "$2")}
 . "$here/../install.sh"
 install_npm_package "$cache/clients/desk" "$here"
 install_npm_package "$cache/clients/provider" "$here/../provider"
-# On request, until it has passed on a quiet machine: end_to_end/open_id.rs signs in without a browser.
-if [ -n "${OWLCLAW_DESK_SIGN_IN:-}" ]; then
-    node "$cache/clients/desk/sign_in.mjs" "$binary" "$cache/clients/provider/provider.mjs"
-fi
+node "$cache/clients/desk/sign_in.mjs" "$binary" "$cache/clients/provider/provider.mjs"
 node "$cache/clients/desk/live.mjs" "$binary" "$repository"
 exec node "$cache/clients/desk/drive.mjs" "$binary" "$repository" ${screenshots:+"$screenshots"}

@@ -13,6 +13,8 @@ const [binary, provider] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const work = mkdtempSync(join(tmpdir(), "sign-in-"));
 const begun = Date.now();
+// How long an ID token lasts, which says nothing of the session.
+const SECONDS = 5;
 let failures = 0;
 
 function demand(condition, what) {
@@ -41,7 +43,7 @@ let log = "";
 let browser;
 const problems = [];
 try {
-  const issuing = begin(process.execPath, [provider], { stdio: ["pipe", "pipe", "inherit"] });
+  const issuing = begin(process.execPath, [provider], { stdio: ["pipe", "pipe", "inherit"], env: { ...process.env, SECONDS: String(SECONDS) } });
   let told = "";
   issuing.stdout.setEncoding("utf8").on("data", (text) => { told += text; });
   const issuer = await until("the issuer is there", () => /^http\S+/.exec(told)?.[0]);
@@ -129,7 +131,10 @@ try {
   await page.getByText("ID token of corp:ana by corp").waitFor();
   await page.reload();
   await page.getByText("corp:ana (approver)").waitFor();
-  step("signed in, and the session stays");
+  await sleep((SECONDS + 1) * 1_000);
+  await page.reload();
+  await page.getByText("corp:ana (approver)").waitFor();
+  step("signed in, and the session outlives the ID token");
   // Nobody goes back to a code.
   await page.goBack();
   demand(!page.url().includes("code="), `the history has no code: ${page.url()}`);

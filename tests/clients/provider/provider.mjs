@@ -2,10 +2,10 @@
 // Everybody signs in as `ana`, and whoever asks is registered. Tokens are JWTs (RFC 9068) for the
 // resource that was asked for (RFC 8707), but for the resource OPAQUE, whose tokens this issuer alone can read (RFC 7662).
 //
-// ROBOT is the public key, a JWK, of a client `robot` that proves itself with it; SECONDS is how long a token lasts.
+// ROBOT is the public key, a JWK, of a client `robot` that proves itself with it; SECONDS is how long an access or ID token lasts.
 //
 // Prints its address, then a line for each line that it reads: `rotate` has it sign with a new key
-// from then on and forget the one before.
+// from then on and forget the one before, but none of its clients.
 
 import { generateKeyPairSync, randomUUID } from "node:crypto";
 import { createServer } from "node:http";
@@ -43,12 +43,16 @@ function newKey() {
   return { ...privateKey.export({ format: "jwk" }), kid: randomUUID(), use: "sig", alg: "RS256" };
 }
 
+// Metadata of clients that have registered. Each provider has a store of its own, and forgets what others were told.
+const registered = [];
+
 function provide(key) {
   const provider = new Provider(issuer, {
     jwks: { keys: [key] },
     // What clients may register for, besides what resources have.
     scopes: ["openid", "offline_access", SCOPES],
     cookies: { keys: [randomUUID()] },
+    ttl: { IdToken: SECONDS },
     // One that is known beforehand, for programs.
     clients: [
       {
@@ -59,6 +63,7 @@ function provide(key) {
         response_types: [],
       },
       ...ROBOTS,
+      ...registered,
     ],
     findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
     features: {
@@ -95,6 +100,7 @@ function provide(key) {
       return grant;
     },
   });
+  provider.on("registration_create.success", (_, client) => registered.push(client.metadata()));
   const answer = provider.callback();
   return async (request, response) => {
     request.originalUrl = request.url;
