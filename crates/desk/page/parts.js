@@ -45,23 +45,31 @@ export function Known({ of, empty, isEmpty, children }) {
       <button class="quiet" onClick=${of.reload} disabled=${of.busy}>Ask again</button></p>`;
 }
 
-/** Pages of a list, one after another by their cursors. */
-export function usePages(path, list, cursor) {
+/** Pages of a list, one after another by their cursors. The first is read again every so many seconds while it is the only one. */
+export function usePages(path, list, cursor, every = 0) {
   const [pages, setPages] = useState({ path: null, items: [], next: null, first: null, error: null, busy: true });
   const asked = useRef(0);
-  const more = async (from, before) => {
+  const isLonger = useRef(false);
+  const more = async (from, before, background) => {
     const turn = ++asked.current;
-    setPages((it) => ({ ...it, busy: true, error: null }));
+    setPages((it) => ({ ...it, busy: true, error: background ? it.error : null }));
     try {
       const joint = path.includes("?") ? "&" : "?";
-      const data = await ask(path + (from ? `${joint}${cursor}=${encodeURIComponent(from)}` : ""));
+      const data = await ask(path + (from ? `${joint}${cursor}=${encodeURIComponent(from)}` : ""), { background });
       if (turn !== asked.current) return;
+      if (data[list] === undefined) throw new Error("the answer has no such list");
+      isLonger.current = from !== null;
       setPages({ path, items: [...before, ...(data[list] ?? [])], next: data.next, first: data, read: Date.now(), error: null, busy: false });
     } catch (error) {
-      if (turn === asked.current) setPages((it) => ({ ...it, path, items: before, error, busy: false }));
+      if (turn === asked.current) setPages((it) => ({ ...it, path, items: background ? it.items : before, error, busy: false }));
     }
   };
   useEffect(() => { more(null, []); return () => { asked.current++; }; }, [path]);
+  useEffect(() => {
+    if (!every) return undefined;
+    const timer = setInterval(() => { if (!isLonger.current) more(null, [], true); }, every * 1000);
+    return () => clearInterval(timer);
+  }, [path, every]);
   const own = pages.path === path;
   return {
     ...pages, items: own ? pages.items : [], isKnown: own && pages.first !== null && (!pages.error || pages.items.length > 0),

@@ -29,7 +29,7 @@ function Nodes() {
 export function Tasks({ view, go, me }) {
   const { client } = view;
   const state = view.state ?? "running";
-  const pages = usePages(`/tasks${query({ client, state: state === "all" ? "" : state, limit: 100 })}`, "tasks", "before");
+  const pages = usePages(`/tasks${query({ client, state: state === "all" ? "" : state, limit: 100 })}`, "tasks", "before", 10);
   const cancel = (id) => async () => { await ask(`/tasks/${encodeURIComponent(id)}/cancel`, { method: "POST" }); pages.reload(); };
   const of = { data: pages.isKnown ? pages.first : null, read: pages.read, error: pages.error, busy: pages.busy, reload: pages.reload };
   return html`<section aria-label="Tasks and servers"><form class="filters" onSubmit=${(event) => event.preventDefault()}>
@@ -40,7 +40,7 @@ export function Tasks({ view, go, me }) {
       ${first.nodes_unknown ? html`<p class="notice held" role="alert">Which server carries what out is unknown: <${Text} of=${first.nodes_unknown} /></p>` : null}
       <div class="wide" tabindex="0" role="region" aria-label="List of tasks"><table><thead><tr>${["client", "tool", "state", "age", "begun", "carried out by", "message", "task", ""].map((head) => html`<th scope="col">${head || html`<span class="hidden">cancel</span>`}</th>`)}</tr></thead><tbody>
         ${pages.items.map((row) => html`<tr key=${row.id}><th scope="row"><${Text} of=${row.client} cut=${40} /></th><td><${Text} of=${row.capability} cut=${60} /></td><td><span class=${`mark ${row.is_error ? "bad" : marks[row.state]}`}>${row.is_error ? "completed with an error" : row.state.replaceAll("_", " ")}</span></td>
-          <td class="number" title=${row.created}>${span(row.age_seconds)}</td><td class="number">${row.attempt === null ? "" : row.attempt === 1 ? "once" : `${row.attempt} times`}</td><td><${Owner} of=${row.owner} /></td><td><${Text} of=${row.message ?? ""} cut=${80} /></td><td><code><${Text} of=${row.id} cut=${40} /></code></td>
+          <td class="number" title=${row.created}>${span(row.age_seconds)}</td><td class="number">${row.attempt === null ? "" : row.attempt === 1 ? "once" : `${row.attempt} times`}</td><td><${Owner} of=${row.owner} /></td><td><${Text} of=${row.message ?? ""} cut=${80} /></td><td><code><${Text} of=${row.id} /></code></td>
           <td>${row.owner ? html`<${Act} label="Cancel" confirm="Really cancel" kind="bad" needs="operator" role=${me.role} does=${cancel(row.id)} />` : html`<span class="known">changed <${When} at=${row.updated} /></span>`}</td></tr>`)}</tbody></table></div>
       ${pages.next ? html`<p><button onClick=${pages.more} disabled=${pages.busy}>More</button></p>` : null}`}</${Known}>
     <${Nodes} /></section>`;

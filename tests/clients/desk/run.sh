@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Uses the desk in a real browser (Debian's Chromium): every view with the shop's data and an upstream that means
-# no good, approvals, both themes, a narrow window, and a server that goes away. Signs people in at oidc-provider, and
-# leaves the live view open for an hour, sixty times as fast.
+# no good, approvals, both themes, a narrow window, and a server that goes away. Signs people in at oidc-provider, looks
+# at tasks of two servers over one PostgreSQL, and leaves the live view open for an hour, sixty times as fast.
 #
 #   tests/clients/desk/run.sh BINARY [SCREENSHOTS]
 #
@@ -25,5 +25,6 @@ screenshots=${2:+$(realpath -s "$2")}
 install_npm_package "$cache/clients/desk" "$here"
 install_npm_package "$cache/clients/provider" "$here/../provider"
 node "$cache/clients/desk/sign_in.mjs" "$binary" "$cache/clients/provider/provider.mjs"
+node "$cache/clients/desk/tasks.mjs" "$binary" "$repository" ${screenshots:+"$screenshots"}
 node "$cache/clients/desk/live.mjs" "$binary" "$repository"
 exec node "$cache/clients/desk/drive.mjs" "$binary" "$repository" ${screenshots:+"$screenshots"}

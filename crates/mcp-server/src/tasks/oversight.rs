@@ -34,7 +34,26 @@ impl Tasks {
         after: Option<(u64, TaskId)>,
         most: usize,
     ) -> Result<Vec<Overseen>, StoreError> {
-        self.store.oversee((self.clock)(), after, most).await
+        let mut page = self.store.oversee((self.clock)(), after, most).await?;
+        // How a task of this process stands between its steps is in the store only where others read it.
+        for Overseen { record, run } in &mut page {
+            let Some(live) = run.as_ref().and_then(|_| self.live(&record.id)) else {
+                continue;
+            };
+            let (_, task) = live.seen();
+            record.state = match task.state {
+                TaskState::Working => Stored::Working,
+                TaskState::InputRequired { .. } => Stored::InputRequired {
+                    requests: String::new(),
+                },
+                // Its end counts once it is stored.
+                _ => continue,
+            };
+            record.updated_us = live.updated_us();
+            let message = task.status_message.as_deref();
+            record.message = message.map(|it| redaction::without_known(it).into_owned());
+        }
+        Ok(page)
     }
 
     /// The task of this name, whoever its client is.

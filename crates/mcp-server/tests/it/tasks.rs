@@ -13,7 +13,7 @@ use ledger::Outcome;
 use mcp_server::TaskOptions;
 use serde_json::{Value, json};
 use std::time::Duration;
-use task_store::TaskLimits;
+use task_store::{TaskLimits, TaskState};
 use testkit::{GENEROUS, MODERN, failure_of, wait_until};
 
 /// `-32021`, for want of the extension.
@@ -185,6 +185,29 @@ async fn questions_before_the_task_are_asked_by_a_result() {
     let task = reaches(&mut client, &id, "completed").await;
     assert_eq!(text(&task["result"]), "worked for \"Bo\"");
     assert_eq!(calls(&house).await.len(), 2);
+}
+
+#[tokio::test]
+async fn an_operator_sees_that_a_task_waits_for_answers_and_not_what_it_asks() {
+    let house = house().await;
+    let mut client = modern(&house, "anna").await;
+    let id = begin(&mut client, "both").await;
+    reaches(&mut client, &id, "input_required").await;
+    let tasks = house.mcp_server.tasks().unwrap();
+    let seen = async || {
+        let mut all = tasks.oversee(None, 10).await.unwrap();
+        assert_eq!(all.len(), 1, "{all:?}");
+        let task = all.remove(0);
+        (task.record.state.clone(), task.run.is_some())
+    };
+    let requests = String::new();
+    assert_eq!(seen().await, (TaskState::InputRequired { requests }, true));
+    let answers = json!({ "one": accept("a"), "two": accept("b") });
+    update(&mut client, &id, answers).await;
+    reaches(&mut client, &id, "completed").await;
+    idle(&house).await;
+    let (state, is_carried_out) = seen().await;
+    assert_eq!((state.name(), is_carried_out), ("completed", false));
 }
 
 #[tokio::test]
