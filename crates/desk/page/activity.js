@@ -81,7 +81,7 @@ function Notes() {
   const pages = usePages("/notes?limit=100", "notes", "before");
   const [open, setOpen] = useState(null);
   return html`<h3>Events</h3><${Rows} of=${pages} label="Events in the ledger" empty="No event in the ledger." onOpen=${setOpen}
-    row=${(it) => html`<strong>${it.kind}</strong> <${Text} of=${it.subject} cut=${40} /><br /><${Text} of=${it.actor} cut=${40} /> · <${When} at=${it.time} /> · entry ${it.sequence}`} />
+    row=${(it) => html`<strong><${Text} of=${it.kind} /></strong> <${Text} of=${it.subject} cut=${40} /><br /><${Text} of=${it.actor} cut=${40} /> · <${When} at=${it.time} /> · entry ${it.sequence}`} />
     ${open ? html`<${Json} of=${open} label=${`Event ${open.sequence}`} />` : null}`;
 }
 

@@ -1,7 +1,7 @@
 // The desk: signing in, the views and the way between them, keys.
 import { html, render, useEffect, useRef, useState } from "./preact.js";
 import { ask, onSignedOut, setToken } from "./api.js";
-import { Text } from "./shown.js";
+import { Text, plain } from "./shown.js";
 import { useData } from "./parts.js";
 import { Approvals } from "./approvals.js";
 import { Activity } from "./activity.js";
@@ -46,7 +46,7 @@ function Desk({ me, onSignOut }) {
     for (const it of waiting.data?.approvals ?? []) {
       if (told.current.has(it.id)) continue;
       told.current.add(it.id);
-      if (notify && document.hidden && globalThis.Notification?.permission === "granted") new Notification("OwlClaw: a call waits for you", { body: `${it.client} wants ${it.capability}`, tag: it.id });
+      if (notify && document.hidden && globalThis.Notification?.permission === "granted") new Notification("OwlClaw: a call waits for you", { body: plain(`${it.client} wants ${it.capability}`), tag: it.id });
     }
   }, [waiting.data, notify]);
   const go = (changes, name = at.name) => {

@@ -1,7 +1,7 @@
 // Use, health, keys, skills and prompts, sessions.
 import { html, useState } from "./preact.js";
 import { ask, query } from "./api.js";
-import { Text, When, milliseconds, number } from "./shown.js";
+import { Text, When, milliseconds, number, plain } from "./shown.js";
 import { Act, Choice, Copy, Facts, Filter, Known, useData } from "./parts.js";
 
 /** A bar of what is used; beside it the numbers, since a picture alone says too little. */
@@ -24,7 +24,7 @@ export function Usage({ view, go }) {
       return html`<div class="wide" tabindex="0" role="region" aria-label="Use"><table><thead><tr>${["client", "capability", "calls", "", "failed", "refused", "unknown", "open", `cost, ${currency}`, "half within", "95 % within"].map((it) => html`<th scope="col">${it}</th>`)}</tr></thead>
         <tbody>${usage.map((it) => html`<tr key=${it.client + it.capability}><th scope="row"><a href=${`#/activity?client=${encodeURIComponent(it.client)}`}><${Text} of=${it.client} cut=${40} /></a></th><td><${Text} of=${it.capability} cut=${60} /></td>
           <td class="number">${number(it.calls)}</td><td><${Bar} part=${it.calls} whole=${most} /></td><td class="number">${number(it.failed + it.invalid + it.timed_out)}</td>
-          <td class="number" title=${Object.entries(it.refused_by_reason).map(([reason, count]) => `${reason}: ${count}`).join(", ")}>${number(it.refused)}</td><td class="number">${number(it.unknown)}</td><td class="number">${number(it.open)}</td>
+          <td class="number" title=${plain(Object.entries(it.refused_by_reason).map(([reason, count]) => `${reason}: ${count}`).join(", "))}>${number(it.refused)}</td><td class="number">${number(it.unknown)}</td><td class="number">${number(it.open)}</td>
           <td class="number"><${Text} of=${it.cost} /></td><td class="number">${milliseconds(it.p50_ms)}</td><td class="number">${milliseconds(it.p95_ms)}</td></tr>`)}</tbody></table></div>`;
     }}</${Known}>
     <h2>Limits now</h2>
@@ -47,7 +47,7 @@ export function Health() {
   const data = useData("/health", 5);
   return html`<section aria-label="Health"><${Known} of=${data}>${(it) => html`
     <h2>${it.status === "ok" ? html`<span class="mark good">every part says that it works</span>` : html`<span class="mark bad">${it.status}</span>`}</h2>
-    <ul class="cards">${it.parts.map((part) => html`<li key=${part.name} class="card"><strong>${part.name.replaceAll("_", " ")}</strong> <span class=${`mark ${part.ok ? "good" : "bad"}`}>${part.ok ? "works" : "does not work"}</span>
+    <ul class="cards">${it.parts.map((part) => html`<li key=${part.name} class="card"><strong><${Text} of=${part.name.replaceAll("_", " ")} /></strong> <span class=${`mark ${part.ok ? "good" : "bad"}`}>${part.ok ? "works" : "does not work"}</span>
       ${part.detail ? html`<p><${Text} of=${part.detail} /></p>` : null}${part.remedy ? html`<p><strong>Remedy:</strong> <${Text} of=${part.remedy} /></p>` : null}</li>`)}</ul>
     <${Facts} of=${[["Version", it.version], ["Metrics, for Prometheus and Grafana", it.metrics ? `at ${it.metrics} of the HTTP transport` : "only with transport: http"]]} />
     <p><${Copy} text="owlclaw-mcp doctor" label="Copy the command that examines more" /></p>`}</${Known}></section>`;

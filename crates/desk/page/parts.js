@@ -1,7 +1,7 @@
 // Parts that several views have: data that says how it is known, lists that stay small, forms.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./preact.js";
 import { ask, write } from "./api.js";
-import { Text, When, apart } from "./shown.js";
+import { Text, When, apart, plain } from "./shown.js";
 
 /** Data at a path of the API, read again every so many seconds, and how it is known. */
 export function useData(path, every = 0) {
@@ -156,7 +156,7 @@ export function Copy({ text, label = "Copy" }) {
     try { await navigator.clipboard.writeText(text); setDone("Copied"); } catch { setDone("Not copied"); }
     setTimeout(() => setDone(null), 1500);
   };
-  return html`<button class="quiet" title=${text} onClick=${copy}><span aria-live="polite">${done ?? label}</span></button>`;
+  return html`<button class="quiet" title=${plain(text)} onClick=${copy}><span aria-live="polite">${done ?? label}</span></button>`;
 }
 
 /** Names and values. */

@@ -39,7 +39,7 @@ export function Pins({ view, go, me }) {
       <${Choice} label="Show" value=${view.pins} options=${[["held", "held"], ["all", "all"]]} onChange=${(value) => go({ pins: value, pin: undefined })} />
       <${Filter} name="of" label="Upstream" value=${view.of} onChange=${(value) => go({ of: value, pin: undefined })} /></form>
     <${Rows} of=${pages} label="Definitions" total=${pages.first?.count} empty=${held ? "Nothing is held." : "Nothing is pinned."} onOpen=${(it) => go({ pin: `${it.upstream}/${it.kind}/${it.name}` })}
-      row=${(it) => html`<strong><${Text} of=${it.name} cut=${60} /></strong> <${Mark} of=${it} /><br /><span class="known">${it.kind} of <${Text} of=${it.upstream} cut=${40} /></span>`} /></section>
+      row=${(it) => html`<strong><${Text} of=${it.name} cut=${60} /></strong> <${Mark} of=${it} /><br /><span class="known"><${Text} of=${it.kind} /> of <${Text} of=${it.upstream} cut=${40} /></span>`} /></section>
   <section class="detail" aria-label="Definition">${chosen ? html`<h2 tabindex="-1"><${Text} of=${chosen.name} /></h2><${Pin} key=${view.pin} of=${chosen} me=${me} onDecided=${pages.reload} />`
     : html`<p class="empty">${view.pin ? "It is not in this list." : "Open a definition to see how it differs, and to decide."}</p>`}</section></div>`;
 }

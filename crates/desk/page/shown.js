@@ -5,6 +5,11 @@ import { Exact, write } from "./api.js";
 // What nobody sees, or what turns the order of what is seen; line ends and tabs are left.
 const odd = /(?![\n\t])[\p{C}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u3164\uffa0\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/gu;
 
+const numbered = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+/** The same for what shows text and no markup: hints of the browser, and notifications. */
+export const plain = (text) => String(text).replace(odd, numbered);
+
 /** A text in which every character is seen, apart from the texts around it. */
 export function Text({ of, cut }) {
   if (of === null || of === undefined || of === "") return html`<span class="none" title="nothing">–</span>`;
@@ -15,8 +20,8 @@ export function Text({ of, cut }) {
   let from = 0;
   for (const found of text.matchAll(odd)) {
     pieces.push(text.slice(from, found.index));
-    const code = found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    pieces.push(html`<span class="odd" title=${`invisible or turning character U+${code}`}>U+${code}</span>`);
+    const code = numbered(found[0]);
+    pieces.push(html`<span class="odd" title=${`invisible or turning character ${code}`}>${code}</span>`);
     from = found.index + found[0].length;
   }
   pieces.push(text.slice(from));

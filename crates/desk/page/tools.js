@@ -1,7 +1,7 @@
 // Tools: what they are, who could call them and why, and a call of one.
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { ask, parse, query } from "./api.js";
-import { Json, Text } from "./shown.js";
+import { Json, Text, plain } from "./shown.js";
 import { Pin } from "./pins.js";
 import { Act, Choice, Copy, Facts, Filter, Known, Rows, useData, usePages } from "./parts.js";
 
@@ -16,7 +16,7 @@ export function Tools({ view, go, me }) {
     </form>
     <${Rows} of=${pages} label="Tools" total=${pages.first?.count} empty="No tool on offer meets this." onOpen=${(it) => go({ name: it.name })}
       row=${(it) => html`<strong><${Text} of=${it.name} cut=${60} /></strong> ${it.held ? html`<span class="mark bad">held</span>` : null} ${it.confirmation ? html`<span class="mark held">asks ${it.confirmation}</span>` : null}<br />
-        <span class="known"><${Text} of=${it.origin ? `${it.origin[0]} · ${it.kind}` : it.kind} cut=${40} /> · risk ${it.risk ?? "unknown"} · <${Text} of=${it.description} cut=${90} /></span>`} />
+        <span class="known"><${Text} of=${it.origin ? `${it.origin[0]} · ${it.kind}` : it.kind} cut=${40} /> · risk <${Text} of=${it.risk ?? "unknown"} cut=${40} /> · <${Text} of=${it.description} cut=${90} /></span>`} />
   </section>
   <section class="detail" aria-label="Tool">${name ? html`<${Tool} key=${name} name=${name} me=${me} go=${go} />` : html`<p class="empty">Open a tool to see its schema, its rules and its pin.</p>`}</section></div>`;
 }
@@ -70,7 +70,7 @@ function Explain({ path, schema, name }) {
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
       <label class="filter"><span>Client</span><input name="explain-client" value=${client} onInput=${(event) => setClient(event.currentTarget.value)} /></label>
       <label class="filter"><span>Roles of its credentials</span><input value=${roles} onInput=${(event) => setRoles(event.currentTarget.value)} /></label>
-      <label class="filter wide"><span>Arguments (JSON; without, conditions stay open)</span><textarea rows="3" spellcheck="false" value=${text} placeholder=${blank(schema)} onInput=${(event) => setText(event.currentTarget.value)}></textarea></label>
+      <label class="filter wide"><span>Arguments (JSON; without, conditions stay open)</span><textarea rows="3" spellcheck="false" value=${text} placeholder=${plain(blank(schema))} onInput=${(event) => setText(event.currentTarget.value)}></textarea></label>
       <${Act} label="Explain" needs="viewer" role="viewer" does=${explain} />
       <${Copy} text=${`owlclaw-mcp governance explain --as '${client}' --tool '${name}'`} label="Copy as command" />
     </form>
@@ -88,7 +88,7 @@ function Try({ path, name, schema, me, go }) {
     if (wrong(text)) throw new Error(`Arguments: ${wrong(text)}`);
     setTold(await ask(`${path}/call`, { method: "POST", body: `{"arguments": ${text}}` }));
   };
-  return html`<details><summary>Try it: a real call, as ${me.name}</summary>
+  return html`<details><summary>Try it: a real call, as <${Text} of=${me.name} /></summary>
     <p class="known">It passes every rule, costs what it costs, and is on record like any call.</p>
     <label class="filter wide"><span>Arguments (JSON)</span><textarea rows="6" name="try" spellcheck="false" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea></label>
     <${Act} label="Call" confirm="Really call" needs="operator" role=${me.role} does=${call} />

@@ -43,7 +43,7 @@ function Upstream({ name, me }) {
     <p><${Act} label="Recheck" needs="operator" role=${me.role} does=${recheck} /> <${Copy} text=${`owlclaw-mcp upstream recheck ${it.name}`} label="Copy as command" />
       ${it.state === "login_needed" ? html`<${Copy} text=${`owlclaw-mcp upstream login ${it.name}`} label="Copy the command that signs in" />` : null}</p>
     <p role="status">${said ? html`<${Text} of=${said} />` : null}</p>
-    ${held.map((item) => html`<h3>Held: ${item.kind} <${Text} of=${item.name} /></h3><${Pin} key=${`${item.kind}/${item.name}`} of=${item} me=${me} onDecided=${data.reload} />`)}
+    ${held.map((item) => html`<h3>Held: <${Text} of=${item.kind} /> <${Text} of=${item.name} /></h3><${Pin} key=${`${item.kind}/${item.name}`} of=${item} me=${me} onDecided=${data.reload} />`)}
     <${Facts} of=${[["Place", it.place], ["Server", it.server ?? "unknown"], ["Revision", it.revision ?? "unknown"], ["Resources", it.resources], ["Prompts", it.prompts],
       ["Calls since the start", number(it.calls)], ["Calls whose outcome is unknown", number(it.calls_lost)], ["Calls under way", it.calls_under_way], ["Connecting took", milliseconds(it.connect_ms)],
       ["Last fault", it.last_error ? html`<${When} at=${it.last_error_at} />: <${Text} of=${it.last_error} />` : "none since the start"]]} />
