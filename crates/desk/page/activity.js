@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { address, ask, parse, query, stream } from "./api.js";
 import { Json, Outcome, Text, When, milliseconds } from "./shown.js";
-import { Act, Choice, Copy, Facts, Filter, Known, Rows, useData, usePages } from "./parts.js";
+import { Act, Choice, Copy, Facts, Filter, Known, Rows, useData, usePages, word } from "./parts.js";
 
 const outcomes = ["", "succeeded", "failed", "denied", "invalid", "timed_out", "cancelled", "abandoned", "unknown", "open"].map((it) => [it, it || "any"]);
 const live = 200;
@@ -88,7 +88,7 @@ function Notes() {
 function Ledger({ me, filter, client, tool, outcome, since }) {
   const data = useData("/ledger", 15);
   const [verified, setVerified] = useState(null);
-  const flags = [["--client", client], ["--tool", tool], ["--outcome", outcome], ["--since", since]].filter(([, it]) => it).map(([flag, it]) => `${flag} '${String(it).replaceAll("'", "'\\''")}'`);
+  const flags = [["--client", client], ["--tool", tool], ["--outcome", outcome], ["--since", since]].filter(([, it]) => it).map(([flag, it]) => `${flag} ${word(it)}`);
   return html`<details class="ledger"><summary>The ledger itself</summary><${Known} of=${data}>${(it) => html`
     <${Facts} of=${[["Entries", it.entries], ["Calls", it.calls], ["Open calls", it.open_calls], ["Sealed through entry", it.sealed_through || "none: no checkpoint yet"],
       ["Checkpoints are signed", it.signs_checkpoints ? "yes" : "no key is configured"]]} />

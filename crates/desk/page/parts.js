@@ -147,6 +147,9 @@ export function Act({ label, does, kind = "", needs, role, confirm }) {
     ${state.error ? html` <span role="alert" class="mark bad"><${Text} of=${state.error.message} /></span>` : null}</span>`;
 }
 
+/** A word of a command for a POSIX shell: texts of others end no quotes. */
+export const word = (text) => (/^[\w.\/][\w.,:\/@%+=-]*$/.test(text) ? text : `'${String(text).replaceAll("'", "'\\''")}'`);
+
 export const rank = { viewer: 1, approver: 2, operator: 3 };
 
 /** Copies a text, such as the command that does the same. */

@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "./preact.js";
 import { ask, parse, query } from "./api.js";
 import { Json, Text, plain } from "./shown.js";
 import { Pin } from "./pins.js";
-import { Act, Choice, Copy, Facts, Filter, Known, Rows, useData, usePages } from "./parts.js";
+import { Act, Choice, Copy, Facts, Filter, Known, Rows, useData, usePages, word } from "./parts.js";
 
 export function Tools({ view, go, me }) {
   const { name, q, upstream, held } = view;
@@ -72,7 +72,7 @@ function Explain({ path, schema, name }) {
       <label class="filter"><span>Roles of its credentials</span><input value=${roles} onInput=${(event) => setRoles(event.currentTarget.value)} /></label>
       <label class="filter wide"><span>Arguments (JSON; without, conditions stay open)</span><textarea rows="3" spellcheck="false" value=${text} placeholder=${plain(blank(schema))} onInput=${(event) => setText(event.currentTarget.value)}></textarea></label>
       <${Act} label="Explain" needs="viewer" role="viewer" does=${explain} />
-      <${Copy} text=${`owlclaw-mcp governance explain --as '${client}' --tool '${name}'`} label="Copy as command" />
+      <${Copy} text=${`owlclaw-mcp governance explain --as ${word(client)} --tool ${word(name)}`} label="Copy as command" />
     </form>
     <div role="status">${told ? html`<p><span class=${`mark ${kind[told.verdict] ?? "unknown"}`}>${told.verdict.replaceAll("_", " ")}</span> ${told.reason ? html`<${Text} of=${told.reason} />` : null} ${told.confirmation ? `by ${told.confirmation}` : null}</p>
       ${told.steps ? html`<table><caption>Checks in their order</caption><thead><tr><th scope="col">check</th><th scope="col">outcome</th><th scope="col">rule</th></tr></thead>

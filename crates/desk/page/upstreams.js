@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { ask } from "./api.js";
 import { Text, When, milliseconds, number } from "./shown.js";
-import { Act, Copy, Facts, Known, useData } from "./parts.js";
+import { Act, Copy, Facts, Known, useData, word } from "./parts.js";
 import { Pin, Pins } from "./pins.js";
 
 /** A state; what was never asked is not good, and not bad either. */
@@ -40,8 +40,8 @@ function Upstream({ name, me }) {
     <p><${State} of=${it} /> since <${When} at=${it.since} />: <${Text} of=${it.reason} /></p>
     <p class="known">Known from ${it.connections ? `${it.connections} open connections` : "no open connection"}${it.lists_age_seconds === null ? "; its lists were never read" : ` and from lists that are ${it.lists_age_seconds} s old`}.</p>
     ${it.error ? html`<div class="notice bad"><${Text} of=${it.error} />${it.cure ? html`<br /><strong>Remedy:</strong> <${Text} of=${it.cure} />` : null}</div>` : null}
-    <p><${Act} label="Recheck" needs="operator" role=${me.role} does=${recheck} /> <${Copy} text=${`owlclaw-mcp upstream recheck ${it.name}`} label="Copy as command" />
-      ${it.state === "login_needed" ? html`<${Copy} text=${`owlclaw-mcp upstream login ${it.name}`} label="Copy the command that signs in" />` : null}</p>
+    <p><${Act} label="Recheck" needs="operator" role=${me.role} does=${recheck} /> <${Copy} text=${`owlclaw-mcp upstream recheck ${word(it.name)}`} label="Copy as command" />
+      ${it.state === "login_needed" ? html`<${Copy} text=${`owlclaw-mcp upstream login ${word(it.name)}`} label="Copy the command that signs in" />` : null}</p>
     <p role="status">${said ? html`<${Text} of=${said} />` : null}</p>
     ${held.map((item) => html`<h3>Held: <${Text} of=${item.kind} /> <${Text} of=${item.name} /></h3><${Pin} key=${`${item.kind}/${item.name}`} of=${item} me=${me} onDecided=${data.reload} />`)}
     <${Facts} of=${[["Place", it.place], ["Server", it.server ?? "unknown"], ["Revision", it.revision ?? "unknown"], ["Resources", it.resources], ["Prompts", it.prompts],
