@@ -132,7 +132,8 @@ function All() {
     const back = location.pathname.startsWith("/sign-in/") ? location.pathname + location.search : null;
     if (back) { history.replaceState(null, "", `/${sessionStorage.getItem("view") ?? ""}`); sessionStorage.removeItem("view"); }
     const begin = back ? ask("/session", { method: "POST", body: { came_back: back } }) : once ? ask("/session", { method: "POST", body: { ticket: once } }) : ask("/session");
-    begin.then(signedIn, (error) => { setWhy(once || back || error.status !== 401 ? error.message : null); setMe(null); });
+    // Whom a certificate of the browser proves has no session yet, which alone ends, and is on record.
+    begin.then((it) => (it.csrf ? signedIn(it) : setMe(null)), (error) => { setWhy(once || back || error.status !== 401 ? error.message : null); setMe(null); });
     return out;
   }, []);
   const signOut = async (everywhere) => {
