@@ -145,6 +145,8 @@ function All() {
   return me ? html`<${Desk} me=${me} onSignOut=${signOut} />` : html`<${SignIn} onSignedIn=${signedIn} why=${why} />`;
 }
 
+// A page that the browser has kept shows what may be nobody's to see any more.
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 const whole = document.getElementById("desk");
 whole.replaceChildren();
 render(html`<${All} />`, whole);
