@@ -11,8 +11,8 @@ export function Approvals({ view, go, me, keys }) {
   const path = `/approvals${query({ state, client, limit: 100 })}`;
   const pages = usePages(path, "approvals", "before");
   const waiting = useData("/approvals?limit=100", 5);
-  const newest = waiting.data?.approvals[0]?.id;
-  useEffect(() => { if (newest && !state) pages.reload(); }, [newest, waiting.data?.approvals.length]);
+  const newest = waiting.data?.approvals?.[0]?.id;
+  useEffect(() => { if (newest && !state) pages.reload(); }, [newest, waiting.data?.approvals?.length]);
   return html`<div class="split"><section class="list" aria-label="Approvals">
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
       <${Choice} label="State" value=${state} options=${states} onChange=${(value) => go({ state: value, id: undefined })} />

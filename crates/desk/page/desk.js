@@ -1,5 +1,5 @@
 // The desk: signing in, the views and the way between them, keys.
-import { html, render, useEffect, useRef, useState } from "./preact.js";
+import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./preact.js";
 import { ask, onSignedOut, setToken } from "./api.js";
 import { Text, plain } from "./shown.js";
 import { useData } from "./parts.js";
@@ -26,6 +26,15 @@ function setting(name, value) {
   return value ?? null;
 }
 
+/** A view, or that the answer for it is none that can be shown. */
+function Guarded({ at, children }) {
+  const [error, again] = useErrorBoundary();
+  useEffect(() => { if (error) again(); }, [at]);
+  if (!error) return children;
+  return html`<div class="notice bad" role="alert"><strong>Unknown.</strong> The server's answer cannot be shown: <${Text} of=${error.message} />
+    <button onClick=${again}>Try again</button></div>`;
+}
+
 function Desk({ me, onSignOut }) {
   const [at, setAt] = useState(place());
   const [theme, setTheme] = useState(setting("theme") ?? "");
@@ -39,7 +48,7 @@ function Desk({ me, onSignOut }) {
   useEffect(() => { const look = () => { own.current = {}; setAt(place()); }; addEventListener("hashchange", look); return () => removeEventListener("hashchange", look); }, []);
   useEffect(() => { document.documentElement.dataset.theme = theme; setting("theme", theme); }, [theme]);
   useEffect(() => { addEventListener("decided", waiting.reload); return () => removeEventListener("decided", waiting.reload); }, []);
-  const count = waiting.error ? null : waiting.data?.approvals.length;
+  const count = waiting.error ? null : waiting.data?.approvals?.length;
   const title = views.find(([it]) => it === at.name)[1];
   useEffect(() => { document.title = `${count ? `(${count}) ` : ""}${title} · OwlClaw desk`; }, [count, title]);
   useEffect(() => {
@@ -73,7 +82,7 @@ function Desk({ me, onSignOut }) {
     setNotify(may);
   };
   const [, , View] = views.find(([it]) => it === at.name);
-  const state = health.data === null || health.error ? ["unknown", "health is unknown"] : health.data.status === "ok" ? ["good", "ok"] : ["bad", health.data.status];
+  const state = health.error || typeof health.data?.status !== "string" ? ["unknown", "health is unknown"] : health.data.status === "ok" ? ["good", "ok"] : ["bad", health.data.status];
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
     <header><strong class="name">OwlClaw desk</strong>
       <nav aria-label="Views">${views.map(([name, text], index) => html`<a href=${`#/${name}`} aria-current=${name === at.name ? "page" : undefined} title=${single && index < 10 ? `key ${(index + 1) % 10}` : undefined}>${text}${name === "approvals" ? html` <span class=${`count ${count ? "held" : ""}`} aria-label=${count === null || count === undefined ? "unknown" : `${count} wait`}>${count ?? "?"}${waiting.data?.next ? "+" : ""}</span>` : name === "health" ? html` <span class=${`mark ${state[0]}`}>${state[1]}</span>` : null}</a>`)}</nav>
@@ -84,7 +93,7 @@ function Desk({ me, onSignOut }) {
         <label><input type="checkbox" checked=${notify} onChange=${askToNotify} /> notify me of approvals</label>
         <p><button onClick=${() => help.current.showModal()}>Keys (?)</button></p>
         <p><button onClick=${() => onSignOut(false)}>Sign out</button> <button onClick=${() => onSignOut(true)}>Sign out everywhere</button></p></div></details></header>
-    <main id="main" tabindex="-1"><h1 class="hidden">${title}</h1><${View} key=${at.name} view=${at.view} go=${go} me=${me} keys=${(all) => { own.current = all; }} /></main>
+    <main id="main" tabindex="-1"><h1 class="hidden">${title}</h1><${Guarded} key=${at.name} at=${at}><${View} view=${at.view} go=${go} me=${me} keys=${(all) => { own.current = all; }} /></${Guarded}></main>
     <footer class="known"><${Text} of=${me.server} /></footer>
     <dialog ref=${help} aria-labelledby="keys-title"><h2 id="keys-title">Keys</h2><dl class="facts">${[["1 … 9, 0", "the views in their order"], ["/", "to the filters"], ["j, k, arrows", "up and down in a list"], ["Enter", "opens what is chosen"], ["a", "approves the open approval"], ["d", "denies it"], ["n", "to the next approval"], ["?", "this help"]].map(([key, what]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
       <form method="dialog"><button>Close</button></form></dialog>`;

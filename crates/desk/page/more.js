@@ -68,7 +68,7 @@ export function Keys({ me }) {
   const revoke = (id) => async () => { await ask(`/keys/${encodeURIComponent(id)}`, { method: "DELETE" }); data.reload(); };
   const field = (label, name, value, set) => html`<label class="filter"><span>${label}</span><input name=${name} value=${value} onInput=${(event) => set(event.currentTarget.value)} /></label>`;
   return html`<section aria-label="Keys"><h2>Keys of clients</h2>
-    <${Known} of=${data} isEmpty=${(it) => !it.takes_keys} empty="The server takes no keys: add identity: {api_keys: {}} to its configuration.">${({ keys }) => html`
+    <${Known} of=${data} isEmpty=${(it) => it.takes_keys === false} empty="The server takes no keys: add identity: {api_keys: {}} to its configuration.">${({ keys }) => html`
       <form class="filters" onSubmit=${(event) => event.preventDefault()}>${field("Client", "principal", principal, setPrincipal)}${field("Roles", "roles", roles, setRoles)}${field("Good for (90d, 12h; empty: until revoked)", "expires", expires, setExpires)}
         <${Act} label="Make a key" kind="good" needs="operator" role=${me.role} does=${create} /></form>
       ${made ? html`<div class="notice held" role="status"><strong>The key of <${Text} of=${made.record.principal} />, which is not shown again:</strong> <code class="key">${made.key}</code> <${Copy} text=${made.key} /> <button class="quiet" onClick=${() => setMade(null)}>I have it</button></div>` : null}

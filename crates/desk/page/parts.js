@@ -30,7 +30,7 @@ export function useData(path, every = 0) {
 }
 
 /** What is known, or why it is not: loading, failed, stale and empty are different things. */
-export function Known({ of, empty, isEmpty, children }) {
+export function Known({ of, empty, isEmpty, needs, children }) {
   const [, tick] = useState(0);
   useEffect(() => { const timer = setInterval(() => tick((it) => it + 1), 5000); return () => clearInterval(timer); }, []);
   if (of.data === null && of.error) {
@@ -38,6 +38,7 @@ export function Known({ of, empty, isEmpty, children }) {
       <button onClick=${of.reload}>Try again</button></div>`;
   }
   if (of.data === null) return html`<p class="loading" role="status" aria-busy="true">Loading…</p>`;
+  if (needs && of.data[needs] === undefined) throw new Error(`the answer has no ${needs}`);
   const age = (Date.now() - of.read) / 1000;
   return html`${of.error ? html`<div class="notice held" role="alert"><strong>Stale.</strong> This is how it was ${apart(age)}; since then: <${Text} of=${of.error.message} /> <button onClick=${of.reload}>Try again</button></div>` : null}
     ${isEmpty?.(of.data) ? html`<p class="empty">${empty}</p>` : children(of.data)}

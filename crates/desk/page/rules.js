@@ -88,7 +88,7 @@ function Editor({ file, me, onSaved }) {
 
 export function Rules({ me }) {
   const data = useData("/rules", 15);
-  return html`<section aria-label="Rules"><h2>Rules in force</h2><${Known} of=${data}>${(it) => html`<p>Version <code>${it.version}</code>. <a href="#/activity?notes=1">Events</a> tell of each change.</p>
+  return html`<section aria-label="Rules"><h2>Rules in force</h2><${Known} of=${data} needs="governance">${(it) => html`<p>Version <code>${it.version}</code>. <a href="#/activity?notes=1">Events</a> tell of each change.</p>
     <details open=${!it.file}><summary>All of them, with their defaults</summary><${Json} of=${it.governance} label="Rules" /></details>
     <h2>In the configuration file</h2>${it.file ? html`<${Editor} file=${it.file} me=${me} onSaved=${data.reload} />` : html`<p class="notice held">They cannot be changed here: <${Text} of=${it.unchangeable} /></p>`}
     <p><${Copy} text="owlclaw-mcp config validate" label="Copy the command that checks the file" /></p>`}</${Known}></section>`;
