@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use config::{Config, DeskRole};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts, uri::Authority};
 use identity::FailedAttempts;
 use server::{BrowserSignIns, Principal, Server};
 use sha2::{Digest, Sha256};
@@ -128,7 +128,7 @@ impl SignIn {
             self.is_own_page(request, &who)?;
             return Ok(who);
         }
-        self.check_origin(headers)?;
+        self.check_origin(request.parts())?;
         self.proved(request).await
     }
 
@@ -171,7 +171,7 @@ impl SignIn {
 
     /// The same for a page that signs in with it.
     pub(crate) async fn proved_by_page(&self, request: SideRequest<'_>) -> Result<Who, Problem> {
-        self.check_origin(&request.parts().headers)?;
+        self.check_origin(request.parts())?;
         self.proved(request).await
     }
 
@@ -187,7 +187,7 @@ impl SignIn {
 
     /// A one-time sign-in, for who shows the secret of the server's files.
     pub(crate) fn ticket(&self, request: SideRequest<'_>) -> Result<String, Problem> {
-        self.check_origin(&request.parts().headers)?;
+        self.check_origin(request.parts())?;
         self.may_try(request)?;
         let value = request.parts().headers.get(header::AUTHORIZATION);
         let shown = value
@@ -214,7 +214,7 @@ impl SignIn {
 
     /// The person whom a one-time sign-in is for: the user of the system that the server runs as.
     pub(crate) fn redeem(&self, request: SideRequest<'_>, ticket: &str) -> Result<Who, Problem> {
-        self.check_origin(&request.parts().headers)?;
+        self.check_origin(request.parts())?;
         self.may_try(request)?;
         let made = self.state().tickets.remove(&digest(ticket));
         if made.is_none_or(|made| TICKET <= made.elapsed()) {
@@ -236,15 +236,18 @@ impl SignIn {
 
     /// Refuses a request of a page of others.
     pub(crate) fn is_own_or_no_page(&self, request: SideRequest<'_>) -> Result<(), Problem> {
-        self.check_origin(&request.parts().headers)
+        self.check_origin(request.parts())
     }
 
     /// Origin of the page that a request is from.
     pub(crate) fn own_origin(&self, request: SideRequest<'_>) -> Result<String, Problem> {
-        let headers = &request.parts().headers;
-        self.check_origin(headers)?;
+        let parts = request.parts();
+        self.check_origin(parts)?;
         self.may_try(request)?;
-        let origin = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok());
+        let origin = parts
+            .headers
+            .get(header::ORIGIN)
+            .and_then(|it| it.to_str().ok());
         origin.map(str::to_ascii_lowercase).ok_or_else(|| {
             let why = "a page says in `Origin` where it is from";
             Problem::new(StatusCode::FORBIDDEN, why)
@@ -417,7 +420,7 @@ impl SignIn {
     /// Refuses what a page of others has the browser of a person send.
     fn is_own_page(&self, request: SideRequest<'_>, who: &Who) -> Result<(), Problem> {
         let parts = request.parts();
-        self.check_origin(&parts.headers)?;
+        self.check_origin(parts)?;
         if parts.method.is_safe() {
             return Ok(());
         }
@@ -435,8 +438,12 @@ impl SignIn {
     }
 
     /// Refuses requests of pages of others. The transport lets all pages of this machine through.
-    fn check_origin(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let own = headers.get(header::HOST).and_then(|it| it.to_str().ok());
+    fn check_origin(&self, Parts { uri, headers, .. }: &Parts) -> Result<(), Problem> {
+        // In HTTP/2 it is in the target alone.
+        let own = match headers.get(header::HOST) {
+            Some(host) => host.to_str().ok(),
+            None => uri.authority().map(Authority::as_str),
+        };
         let scheme = if self.is_encrypted { "https" } else { "http" };
         let is_own = |origin: &HeaderValue| {
             let origin = origin.to_str().unwrap_or_default();
@@ -527,5 +534,36 @@ fn from(request: SideRequest<'_>) -> String {
     match request.peer().address() {
         Some(address) => format!("from {}", address.ip().to_canonical()),
         None => "from a Unix socket".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_name_is_in_the_header_or_in_the_target() {
+        let sign_in = Arc::new(SignIn::new(&Config::default(), "secret", 8091, true));
+        let own = "https://desk.example:8091";
+        for (target, host, origin, is_own) in [
+            ("/", Some("desk.example:8091"), own, true),
+            (own, None, own, true),
+            (own, Some("desk.example:8091"), own, true),
+            (own, None, "https://DESK.example:8091", true),
+            (own, None, "https://desk.example:8092", false),
+            (own, None, "https://other.example:8091", false),
+            (own, None, "http://desk.example:8091", false),
+            (own, None, "null", false),
+            (own, Some("other.example:8091"), own, false),
+            ("/", None, own, false),
+        ] {
+            let mut request = http::Request::post(target).header(header::ORIGIN, origin);
+            if let Some(host) = host {
+                request = request.header(header::HOST, host);
+            }
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            let checked = sign_in.check_origin(&parts);
+            assert_eq!(checked.is_ok(), is_own, "{target} {host:?} {origin}");
+        }
     }
 }
