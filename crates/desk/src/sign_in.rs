@@ -541,6 +541,88 @@ fn from(request: SideRequest<'_>) -> String {
 mod tests {
     use super::*;
 
+    /// A session that has just begun, and the text of its cookie.
+    fn begun(sign_in: &Arc<SignIn>, principal: Principal) -> String {
+        let who = Who {
+            name: Arc::clone(principal.name()),
+            role: DeskRole::Viewer,
+            proof: "a key".to_owned(),
+            principal,
+            session: None,
+        };
+        let (_, cookie) = sign_in.begin(who, &HeaderMap::new());
+        let cookie = cookie.to_str().unwrap().split(';').next().unwrap();
+        cookie.split_once('=').unwrap().1.to_owned()
+    }
+
+    fn sign_in() -> Arc<SignIn> {
+        let mut config = Config::default();
+        (config.desk.idle_minutes, config.desk.session_hours) = (30, 12);
+        Arc::new(SignIn::new(&config, "secret", 8091, false))
+    }
+
+    /// As if this much time had gone by, of which so much without a person.
+    fn later(sign_in: &SignIn, minutes: u64, without_a_person: u64) {
+        let minutes_ago = |minutes| Instant::now() - Duration::from_secs(60 * minutes);
+        for session in sign_in.state().sessions.values_mut() {
+            session.begun = minutes_ago(minutes);
+            session.used = minutes_ago(without_a_person);
+        }
+    }
+
+    #[test]
+    fn a_session_ends_after_a_time_without_a_person_and_in_any_case() {
+        for (minutes, without_a_person, goes_on) in [
+            (29, 29, true),
+            (30, 30, false),
+            (12 * 60 - 1, 0, true),
+            (12 * 60, 0, false),
+        ] {
+            let sign_in = sign_in();
+            let cookie = begun(&sign_in, Principal::new("vera"));
+            let who = sign_in.session(&cookie, false).unwrap();
+            later(&sign_in, minutes, without_a_person);
+            assert_eq!(sign_in.is_good(&who), goes_on, "{minutes}");
+            let seen = sign_in.session(&cookie, true);
+            assert_eq!(seen.is_ok(), goes_on, "{minutes}");
+            // What has ended is forgotten, and does not come back.
+            assert_eq!(sign_in.state().sessions.len(), usize::from(goes_on));
+            let status = sign_in.session(&cookie, true).err().map(|it| it.status);
+            let expected = (!goes_on).then_some(StatusCode::UNAUTHORIZED);
+            assert_eq!(status, expected, "{minutes}");
+        }
+    }
+
+    #[test]
+    fn what_a_page_asks_by_itself_shows_no_person_and_no_request_prolongs_the_whole() {
+        let sign_in = sign_in();
+        let cookie = begun(&sign_in, Principal::new("vera"));
+        later(&sign_in, 60, 29);
+        assert!(sign_in.session(&cookie, false).is_ok());
+        let used = |sign_in: &SignIn| {
+            let state = sign_in.state();
+            state.sessions.values().next().unwrap().used.elapsed()
+        };
+        assert!(Duration::from_secs(60 * 29) <= used(&sign_in));
+        let who = sign_in.session(&cookie, true).unwrap();
+        assert!(used(&sign_in) < Duration::from_secs(60));
+        let left = who.session.unwrap().left;
+        assert!(left <= Duration::from_secs(11 * 3_600), "{left:?}");
+    }
+
+    #[test]
+    fn a_session_ends_with_a_proof_that_expires() {
+        let sign_in = sign_in();
+        let expired = SystemTime::now() - Duration::from_secs(1);
+        let cookie = begun(&sign_in, Principal::new("vera"));
+        sign_in
+            .state()
+            .sessions
+            .values_mut()
+            .for_each(|it| it.ends = Some(expired));
+        assert!(sign_in.session(&cookie, true).is_err());
+    }
+
     #[test]
     fn the_own_name_is_in_the_header_or_in_the_target() {
         let sign_in = Arc::new(SignIn::new(&Config::default(), "secret", 8091, true));
