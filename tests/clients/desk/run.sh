@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Uses the desk in a real browser (Debian's Chromium): every view with the shop's data and an upstream that means
 # no good, approvals, both themes, a narrow window, and a server that goes away. Signs people in at oidc-provider, looks
-# at tasks of two servers over one PostgreSQL, and leaves the live view open for an hour, sixty times as fast.
+# at tasks of two servers over one PostgreSQL, has the API hang, fail and answer by halves, sessions end and pages of
+# others try, signs in with a certificate over TLS, and leaves the live view open for an hour, sixty times as fast.
 #
 #   tests/clients/desk/run.sh BINARY [SCREENSHOTS]
 #
@@ -14,7 +15,7 @@ repository=$(cd "$here/../../.." && pwd)
 cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
 binary=$(realpath -s "$1")
@@ -26,5 +27,6 @@ install_npm_package "$cache/clients/desk" "$here"
 install_npm_package "$cache/clients/provider" "$here/../provider"
 node "$cache/clients/desk/sign_in.mjs" "$binary" "$cache/clients/provider/provider.mjs"
 node "$cache/clients/desk/tasks.mjs" "$binary" "$repository" ${screenshots:+"$screenshots"}
+node "$cache/clients/desk/edges.mjs" "$binary" "$repository"
 node "$cache/clients/desk/live.mjs" "$binary" "$repository"
 exec node "$cache/clients/desk/drive.mjs" "$binary" "$repository" ${screenshots:+"$screenshots"}
