@@ -31,6 +31,9 @@ __all__ = [
     "Caller",
     "CancelledElicitation",
     "CannotAsk",
+    "Completion",
+    "CompletionArgument",
+    "CompletionContext",
     "Context",
     "DeclinedElicitation",
     "Depends",
@@ -41,8 +44,10 @@ __all__ = [
     "Middleware",
     "MiddlewareContext",
     "PromptError",
+    "PromptReference",
     "ResourceContent",
     "ResourceError",
+    "ResourceTemplateReference",
     "Root",
     "Tool",
     "ToolError",
@@ -221,4 +226,14 @@ from .asking import (  # noqa: E402
 from .context import Context, current as get_context, headers as get_http_headers  # noqa: E402
 from .content import Audio, File, Image, ToolResult  # noqa: E402
 from .fastmcp import FastMCP  # noqa: E402
-from .offers import AssistantMessage, Message, Tool, UserMessage  # noqa: E402
+from .offers import (  # noqa: E402
+    AssistantMessage,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    Message,
+    PromptReference,
+    ResourceTemplateReference,
+    Tool,
+    UserMessage,
+)

@@ -14,7 +14,17 @@ from .asking import (
 from .context import Context as Context, current as get_context, headers as get_http_headers
 from .content import Audio as Audio, File as File, Image as Image, ToolResult as ToolResult
 from .fastmcp import FastMCP as FastMCP
-from .offers import AssistantMessage as AssistantMessage, Message as Message, Tool as Tool, UserMessage as UserMessage
+from .offers import (
+    AssistantMessage as AssistantMessage,
+    Completion as Completion,
+    CompletionArgument as CompletionArgument,
+    CompletionContext as CompletionContext,
+    Message as Message,
+    PromptReference as PromptReference,
+    ResourceTemplateReference as ResourceTemplateReference,
+    Tool as Tool,
+    UserMessage as UserMessage,
+)
 
 __all__ = [
     "AcceptedElicitation",
@@ -25,6 +35,9 @@ __all__ = [
     "Caller",
     "CancelledElicitation",
     "CannotAsk",
+    "Completion",
+    "CompletionArgument",
+    "CompletionContext",
     "Context",
     "DeclinedElicitation",
     "Depends",
@@ -35,8 +48,10 @@ __all__ = [
     "Middleware",
     "MiddlewareContext",
     "PromptError",
+    "PromptReference",
     "ResourceContent",
     "ResourceError",
+    "ResourceTemplateReference",
     "Root",
     "Tool",
     "ToolError",

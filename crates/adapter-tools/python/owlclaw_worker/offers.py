@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import json
+import sys
 import typing
 
 from . import around, constraints, content, hints, judge, protocol, schema, streams, templates
@@ -525,7 +526,11 @@ class CompletionHandler(Handler):
             takes = len(self.signature.parameters)
             given = [arguments["argument"]["value"], arguments["context"]["arguments"]][: max(takes, 1)]
             return given, {}
-        given = [_Plain(arguments["ref"]), _Plain(arguments["argument"]), _Plain(arguments["context"])]
+        given = [
+            _asked(_REFERENCES.get(arguments["ref"].get("type"), _Plain), arguments["ref"]),
+            _asked(CompletionArgument, arguments["argument"]),
+            _asked(CompletionContext, arguments["context"]),
+        ]
         return given[: len(self.signature.parameters)], {}
 
     def encode(self, call_id, value):
@@ -546,11 +551,72 @@ class CompletionHandler(Handler):
 class _Plain:
     """Members of a dictionary as attributes."""
 
-    def __init__(self, members):
+    def __init__(self, **members: typing.Any) -> None:
         self.__dict__.update(members)
 
-    def __getattr__(self, _name):
+    def __getattr__(self, name: str) -> typing.Any:
+        # Copying and pickling ask for what is not there.
+        if name.startswith("__"):
+            raise AttributeError(name)
         return None
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None
+
+    def __repr__(self):
+        return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % one for one in self.__dict__.items()))
+
+
+class PromptReference(_Plain):
+    """What an argument belongs to that is completed: a prompt, by its `name`."""
+
+    type: str
+    name: str
+
+
+class ResourceTemplateReference(_Plain):
+    """What a variable belongs to that is completed: a template of resources, by its `uri`."""
+
+    type: str
+    uri: str
+
+
+class CompletionArgument(_Plain):
+    """What is completed: the `name` of the argument, and the `value` typed so far."""
+
+    name: str
+    value: str
+
+
+class CompletionContext(_Plain):
+    """What is known of other `arguments`."""
+
+    arguments: typing.Dict[str, str]
+
+
+class Completion:
+    """Suggested values, and how many there are."""
+
+    def __init__(self, values: typing.Sequence[str], total: typing.Optional[int] = None, has_more: typing.Optional[bool] = None) -> None:
+        self.values = values
+        self.total = total
+        self.has_more = has_more
+
+
+_REFERENCES = {"ref/prompt": PromptReference, "ref/resource": ResourceTemplateReference}
+
+
+def _asked(kind, members):
+    """What a request has, as an object of the SDK's class of this name if the application has imported those: it tells
+    prompts from templates by them. Otherwise it is one of ours.
+    """
+    for module in ("mcp.types", "mcp_types"):
+        theirs = getattr(sys.modules.get(module), kind.__name__, None)
+        if isinstance(theirs, type) and callable(getattr(theirs, "model_validate", None)):
+            return theirs.model_validate(members)
+    return kind(**members)
 
 
 def _note(hint):

@@ -1,6 +1,8 @@
 """Resources, prompts, completions, lifespan, and applications written for FastMCP."""
 
+import sys
 import unittest
+from unittest import mock
 
 from support import WorkerProcess
 
@@ -236,6 +238,25 @@ class Offers(unittest.TestCase):
         name = "users://{user}/orders{?limit}\nuser"
         value = self.ask("completion", 2, name, asked("user", "u"))["value"]
         self.assertEqual((len(value["values"]), value["total"], value["has_more"]), (100, 150, True))
+
+    def test_completions_tell_prompts_from_templates_without_the_sdk(self):
+        from owlclaw_worker import CompletionArgument, CompletionContext, PromptReference, ResourceTemplateReference
+        from owlclaw_worker.offers import CompletionHandler
+
+        def complete(ref, argument, context):
+            return ref, argument, context
+
+        asked = {"argument": {"name": "lang", "value": "p"}, "context": {"arguments": {"a": "b"}}}
+        handler = CompletionHandler("", complete)
+        with mock.patch.dict(sys.modules):
+            for name in ("mcp.types", "mcp_types"):
+                sys.modules.pop(name, None)
+            (ref, argument, context), _ = handler.bind({"ref": {"type": "ref/prompt", "name": "p"}, **asked}, {})
+            other = handler.bind({"ref": {"type": "ref/resource", "uri": "x://{a}"}, **asked}, {})[0][0]
+        self.assertEqual((type(ref), ref.name, ref.title), (PromptReference, "p", None))
+        self.assertEqual((type(argument), argument.name, argument.value), (CompletionArgument, "lang", "p"))
+        self.assertEqual((type(context), context.arguments), (CompletionContext, {"a": "b"}))
+        self.assertEqual((type(other), other.uri), (ResourceTemplateReference, "x://{a}"))
 
 
 class Failures(unittest.TestCase):

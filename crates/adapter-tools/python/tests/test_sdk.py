@@ -127,6 +127,26 @@ def several():
             ],
         )
 
+    def test_completions_tell_prompts_from_templates_by_the_classes_of_the_sdk(self):
+        self.start("""
+from mcp.types import Completion, CompletionArgument, CompletionContext, PromptReference, ResourceTemplateReference
+@mcp.completion()
+async def complete(ref, argument, context):
+    assert isinstance(argument, CompletionArgument) and isinstance(context, CompletionContext)
+    if isinstance(ref, PromptReference):
+        return Completion(values=[ref.name, argument.name, argument.value, str(context.arguments)])
+    if isinstance(ref, ResourceTemplateReference):
+        return Completion(values=[ref.uri])
+""")
+        asked = {"argument": {"name": "lang", "value": "p"}, "context": {"arguments": {"a": "b"}}}
+        for call_id, (ref, expected) in enumerate((
+            ({"type": "ref/prompt", "name": "p"}, ["p", "lang", "p", "{'a': 'b'}"]),
+            ({"type": "ref/resource", "uri": "gh://{a}"}, ["gh://{a}"]),
+        )):
+            self.worker.send({**call_frame(call_id, ""), "type": "completion", "arguments": {"ref": ref, **asked}})
+            frame = self.worker.frame()
+            self.assertEqual(frame.get("value", {}).get("values"), expected, frame)
+
 
 if __name__ == "__main__":
     unittest.main()
