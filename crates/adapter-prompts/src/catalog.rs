@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     front::{self, MAX_FILE_BYTES},
+    lines,
     problem::Problem,
     template::{PromptVersion, Section, environment, included, what},
     version::{MAX_NAME_BYTES, compare, is_name, is_version},
@@ -639,7 +640,7 @@ impl Scan<'_> {
         };
         for (included, text) in &includes {
             environment
-                .add_template_owned(included.clone(), text.to_string())
+                .add_template_owned(included.clone(), lines::kept(text, &includes))
                 .map_err(|error| broken(&self.root.join(included), &error, 1))?;
         }
         let mut sections = Vec::new();
@@ -647,7 +648,7 @@ impl Scan<'_> {
             // No include can have this name, which is no path.
             let template = format!("message {}", index + 1);
             environment
-                .add_template_owned(template.clone(), text)
+                .add_template_owned(template.clone(), lines::kept(&text, &includes))
                 .map_err(|error| broken(&path, &error, line))?;
             sections.push(Section {
                 role,

@@ -45,6 +45,7 @@ mod argument;
 mod catalog;
 mod front;
 mod history;
+mod lines;
 mod problem;
 mod template;
 mod version;

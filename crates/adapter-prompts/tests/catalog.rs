@@ -77,6 +77,16 @@ fn one_file_yields_messages_of_both_roles() {
 }
 
 #[test]
+fn a_line_keeps_its_end_where_it_holds_more_than_tags() {
+    let file = "---\narguments:\n- {name: n, type: integer, default: 5}\n---\n\
+                Total: {% if n %}{{ n }}{% endif %}\nPay now.{# note #}\n{# note #}\nOr {% include \"_later.md\" %}\nEnd.";
+    let later = "later {# c #}\n{% if n %}\nfor {% if n %}{{ n }}{% endif %}\nmore.\n{% endif %}\n";
+    let directory = directory(&[("bill.md", file), ("_later.md", later)]);
+    let expected = "Total: 5\nPay now.\nOr later \nfor 5\nmore.\nEnd.";
+    assert_eq!(text(&scan(&directory), "bill", &[]), expected);
+}
+
+#[test]
 fn versions_are_addressable_and_the_highest_is_in_force() {
     let directory = directory(&[
         ("greet/1.2.md", "---\n---\ntwo"),
