@@ -253,6 +253,8 @@ pub(crate) fn environment() -> Environment<'static> {
     if let Ok(syntax) = syntax.build() {
         environment.set_syntax(syntax);
     }
+    // It writes all that the environment has, which is nothing to tell a model.
+    environment.remove_global("debug");
     environment.add_filter("tojson", |value: TemplateValue| {
         to_json(&value, 0).map(|it| it.to_string())
     });

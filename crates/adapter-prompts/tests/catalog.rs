@@ -170,6 +170,7 @@ fn files_that_cannot_be_used_hold_their_prompt_and_say_where_and_what_helps() {
             "p.md:2: `titel` is not known (did you mean `title`?)",
         ),
         ("---\nname: q\n---\nx", "p.md:2: `name` is `q`"),
+        ("---\n---\n{{ debug() }}", "p.md:3: `debug` is no argument"),
         ("---\na: [\n---\nx", "p.md:2"),
         ("---\ntags: x\n---\nx", "`tags` is no list"),
         ("---\nversion: a b\n---\nx", "`version` cannot be `a b`"),
