@@ -68,6 +68,8 @@ pub struct CallFacts {
     pub tracestate: Option<Arc<str>>,
     /// Id of the client's session, where there is one.
     pub session: Option<Arc<str>>,
+    /// The transport of the request: `stdio`, `http` or `websocket`.
+    pub transport: Option<&'static str>,
     /// Headers of its request over HTTP that handlers are told, names in lower case. They prove
     /// nothing.
     pub headers: Option<Headers>,
@@ -130,6 +132,7 @@ impl ToolCx {
             traceparent: None,
             tracestate: None,
             session: None,
+            transport: None,
             headers: None,
             request_meta: None,
             subject_token: None,
@@ -257,6 +260,13 @@ impl ToolCx {
     #[must_use]
     pub fn with_session(mut self, session: Option<Arc<str>>) -> Self {
         self.0.session = session;
+        self
+    }
+
+    /// Sets the transport of the request.
+    #[must_use]
+    pub fn with_transport(mut self, transport: &'static str) -> Self {
+        self.0.transport = Some(transport);
         self
     }
 

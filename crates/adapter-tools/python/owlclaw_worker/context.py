@@ -6,7 +6,12 @@ handlers use them, too. Those that ask something are awaited; a synchronous hand
 for that.
 """
 
+import collections
 import decimal
+import opcode
+import sys
+import threading
+import time
 import typing
 
 import owlclaw_worker
@@ -19,9 +24,59 @@ _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "
 class _Done:
     """What awaiting gives at once."""
 
-    def __await__(self) -> typing.Generator[None, None, None]:
-        return None
+    def __init__(self, value: typing.Any = None) -> None:
+        self._value = value
+
+    def __await__(self) -> typing.Generator[None, None, typing.Any]:
+        return self._value
         yield  # which makes it a generator
+
+
+_GET_AWAITABLE = opcode.opmap.get("GET_AWAITABLE", -1)
+# What may stand between a call and that.
+_BETWEEN = {opcode.opmap["EXTENDED_ARG"], opcode.opmap.get("CACHE", opcode.opmap["EXTENDED_ARG"])}
+
+
+def _is_awaited(frame: typing.Any) -> bool:
+    """Whether the code that `frame` runs awaits what its present call returns.
+
+    FastMCP awaits what it reads since version 3, and did not before. A value cannot be both: `None` cannot be awaited.
+    """
+    code, at = frame.f_code.co_code, frame.f_lasti + 2
+    while at < len(code) and code[at] in _BETWEEN:
+        at += 2
+    return at < len(code) and bool(code[at] == _GET_AWAITABLE)
+
+
+# Sessions whose state is kept, those that were used last, and for how long after their last use.
+_MAX_SESSIONS = 1000
+_SESSION_SECONDS = 24 * 60 * 60
+
+
+class Sessions:
+    """What handlers keep for the sessions of their clients."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: typing.Any = collections.OrderedDict()
+
+    def of(self, key: typing.Tuple[str, str]) -> typing.Dict[str, typing.Any]:
+        """What is kept for a session."""
+        now = time.monotonic()
+        with self._lock:
+            kept, used = self._found.pop(key, ({}, now))
+            if now - used > _SESSION_SECONDS:
+                kept = {}
+            self._found[key] = kept, now
+            while len(self._found) > _MAX_SESSIONS:
+                self._found.popitem(last=False)
+        return typing.cast(typing.Dict[str, typing.Any], kept)
+
+
+_sessions = Sessions()
+
+# Names that FastMCP has for transports.
+_TRANSPORTS = {"http": "streamable-http"}
 
 
 _T = typing.TypeVar("_T")
@@ -109,15 +164,54 @@ class Context:
         sent = self._call.context.get("meta")
         return Meta(sent) if isinstance(sent, dict) else None
 
-    def get_state(self, key: str) -> typing.Any:
-        """What `set_state` has kept for this call."""
-        return (self._call.kept or {}).get(key)
+    @property
+    def transport(self) -> typing.Optional[str]:
+        """How the request has come: `stdio`, `streamable-http` or `websocket`; `None` where that is not known."""
+        name = self._call.context.get("transport")
+        return _TRANSPORTS.get(name, name)
 
-    def set_state(self, key: str, value: typing.Any) -> None:
-        """Keep something until the call ends, for whatever else runs in it."""
-        if self._call.kept is None:
-            self._call.kept = {}
-        self._call.kept[key] = value
+    @property
+    def fastmcp(self) -> typing.Any:
+        """The application."""
+        return self._call.application
+
+    def get_state(self, key: str) -> typing.Any:
+        """What `set_state` has kept, else `None`: the value itself, and with `await` as well."""
+        kept = self._call.kept or {}
+        value = kept[key] if key in kept else self._of_session().get(key)
+        return _Done(value) if _is_awaited(sys._getframe(1)) else value
+
+    def set_state(self, key: str, value: typing.Any, *, serializable: bool = True) -> _Done:
+        """Keep something for the client's session; for the call where there is none, or with `serializable=False`.
+
+        A session is one of HTTP before 2026-07-28, or a connection over stdio. It is kept in the memory of this process.
+        """
+        if serializable and self._session() is not None:
+            (self._call.kept or {}).pop(key, None)
+            self._of_session()[key] = value
+        else:
+            if self._call.kept is None:
+                self._call.kept = {}
+            self._call.kept[key] = value
+        return _Done()
+
+    def delete_state(self, key: str) -> _Done:
+        """Forget what `set_state` has kept."""
+        (self._call.kept or {}).pop(key, None)
+        self._of_session().pop(key, None)
+        return _Done()
+
+    def _session(self) -> typing.Optional[typing.Tuple[str, str]]:
+        context = self._call.context
+        session = context.get("session")
+        if session is None:
+            # One client, for as long as the server runs.
+            return (self.client_id, "") if context.get("transport") == "stdio" else None
+        return self.client_id, str(session)
+
+    def _of_session(self) -> typing.Dict[str, typing.Any]:
+        session = self._session()
+        return {} if session is None else getattr(self._call, "sessions", _sessions).of(session)
 
     def cancelled(self) -> bool:
         """Whether the caller has given up."""

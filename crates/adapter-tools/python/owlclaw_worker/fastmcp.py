@@ -20,6 +20,8 @@ import shutil
 import sys
 import typing
 
+import owlclaw_worker
+
 from . import offers
 
 __all__ = ["FastMCP"]
@@ -37,6 +39,13 @@ _REFUSED = {
     "tool_transformations": "write the tool as it is to be offered",
     "transforms": "write the tools as they are to be offered",
 }
+
+# What may be said where something is registered.
+_KNOWN_OF_ONE = {
+    "name", "title", "description", "tags", "icons", "annotations", "meta", "output_schema", "enabled", "mime_type", "version",
+}
+
+_KINDS = {"tool", "resource", "template", "prompt"}
 
 
 class FastMCP:
@@ -59,6 +68,10 @@ class FastMCP:
             raise NotImplementedError(
                 "; ".join("FastMCP(%s=...) is not in force here: %s" % one for one in refused.items())
             )
+        self.version: typing.Optional[str] = settings.get("version")
+        # What `enable` and `disable` have said, in this order, and what is off by it.
+        self._switches: typing.List[typing.Any] = []
+        self._off: typing.Dict[typing.Any, typing.Any] = {}
         self._include = None if include_tags is None else set(include_tags)
         self._exclude = set(exclude_tags or ())
         self.name = name or "FastMCP"
@@ -90,15 +103,26 @@ class FastMCP:
 
     def _wanted(self, about):
         """What is said about something, which is off where its tags are not those that are wanted."""
+        offers.refuse(about)
+        # Synchronous functions have threads in any case.
+        passed_over = [
+            key for key, one in about.items() if key not in _KNOWN_OF_ONE and one is not None and (key, one) != ("run_in_thread", True)
+        ]
+        if passed_over:
+            self._note("what is said about tools, resources and prompts and passed over: %s" % ", ".join(sorted(passed_over)))
+        about = {key: one for key, one in about.items() if key in _KNOWN_OF_ONE}
+        if about.get("version") is not None:
+            about["meta"] = {**(about.get("meta") or {}), "io.owlclaw/version": str(about.pop("version"))}
         tags = set(about.get("tags") or ())
         if tags & self._exclude or (self._include is not None and not tags & self._include):
             return {**about, "enabled": False}
         return about
 
     def _register(self, name, function):
-        if name in self._handlers:
+        if name in self._handlers or ("tool", name) in self._off:
             raise ValueError("the tool %r is already registered" % name)
         self._handlers[name] = function
+        self._switch()
 
     def add_tool(self, function: typing.Any, **about: typing.Any) -> typing.Any:
         """Register a function, or a `Tool`."""
@@ -108,12 +132,12 @@ class FastMCP:
 
     def remove_tool(self, name: str) -> None:
         """Take a tool away again."""
-        del self._handlers[name]
+        if self._off.pop(("tool", name), None) is None:
+            del self._handlers[name]
 
     def resource(self, uri: str, **about: typing.Any) -> typing.Callable[[_F], _F]:
         """Register a resource, or a family of them: `@mcp.resource("users://{user}")`."""
-        decorate: typing.Callable[[_F], _F] = offers.resource(self, uri, **self._wanted(about))
-        return decorate
+        return self._switched(offers.resource(self, uri, **self._wanted(about)))
 
     @typing.overload
     def prompt(self, name_or_function: _F, **about: typing.Any) -> _F: ...
@@ -123,7 +147,88 @@ class FastMCP:
 
     def prompt(self, name_or_function: typing.Any = None, **about: typing.Any) -> typing.Any:
         """Register a prompt: `@mcp.prompt`, `@mcp.prompt()` or `@mcp.prompt("name", title=...)`."""
-        return offers.prompt(self, name_or_function, **self._wanted(about))
+        wanted = self._wanted(about)
+        if callable(name_or_function):
+            return self._switched(offers.prompt(self, **wanted))(name_or_function)
+        return self._switched(offers.prompt(self, name_or_function, **wanted))
+
+    def _switched(self, decorate):
+        """A decorator, after which what it has registered is on or off."""
+
+        def register(function):
+            function = decorate(function)
+            self._switch()
+            return function
+
+        return register
+
+    def disable(
+        self,
+        *,
+        names: typing.Optional[typing.Collection[str]] = None,
+        keys: typing.Optional[typing.Collection[str]] = None,
+        tags: typing.Optional[typing.Collection[str]] = None,
+        components: typing.Optional[typing.Collection[str]] = None
+    ) -> "FastMCP":
+        """Offer nothing that all of these say, now and when it is registered later, until `enable` says otherwise.
+
+        A key is the kind and the name: `tool:add`, `resource:data://config`.
+        """
+        return self._say(False, names, keys, tags, components)
+
+    def enable(
+        self,
+        *,
+        names: typing.Optional[typing.Collection[str]] = None,
+        keys: typing.Optional[typing.Collection[str]] = None,
+        tags: typing.Optional[typing.Collection[str]] = None,
+        components: typing.Optional[typing.Collection[str]] = None,
+        only: bool = False
+    ) -> "FastMCP":
+        """Offer again what all of these say; with `only`, nothing else."""
+        if only:
+            self._say(False, None, None, None, None)
+        return self._say(True, names, keys, tags, components)
+
+    def _say(self, is_on, names, keys, tags, components):
+        if owlclaw_worker._worker is not None:
+            raise NotImplementedError("what is offered is said when the application is loaded: enable() and disable() are for then")
+        unknown = set(components or ()) - _KINDS
+        if unknown:
+            raise ValueError("there are no components %s; there are %s" % (", ".join(sorted(unknown)), ", ".join(sorted(_KINDS))))
+        wanted = [None if one is None else set(one) for one in (names, keys, tags, components)]
+        self._switches.append((is_on, *wanted))
+        self._switch()
+        return self
+
+    def _switch(self):
+        """Take away what is off, and put back what is on again."""
+        if not self._switches:
+            return
+        offered = offers.of(self)
+        places = {"tool": self._handlers, "resource": offered.resources, "prompt": offered.prompts}
+        for (kind, name), one in list(self._off.items()):
+            places[kind][name] = one
+        self._off.clear()
+        for kind, found in places.items():
+            for name, one in list(found.items()):
+                if not self._is_on(kind, name, one):
+                    self._off[kind, name] = found.pop(name)
+
+    def _is_on(self, kind, name, one):
+        about = offers.about_tool(one) if kind == "tool" else one.about
+        tags = set(about.get("tags") or ())
+        kind = "template" if getattr(one, "is_template", False) else kind
+        is_on = True
+        for says, names, keys, wanted_tags, kinds in self._switches:
+            fits = (
+                (names is None or name in names or (kind in ("resource", "template") and about.get("name") in names))
+                and (keys is None or "%s:%s" % (kind, name) in keys or "%s:%s@" % (kind, name) in keys)
+                and (wanted_tags is None or bool(tags & wanted_tags))
+                and (kinds is None or kind in kinds)
+            )
+            is_on = says if fits else is_on
+        return is_on
 
     @typing.overload
     def completion(self, of_what: _F) -> _F: ...
@@ -140,15 +245,29 @@ class FastMCP:
         offers.lifespan(self, function)
         return function
 
-    def mount(self, server: "FastMCP", prefix: typing.Optional[str] = None, **options: typing.Any) -> None:
-        """Take over what another one has now: tools and prompts as `prefix_name`, resources as `scheme://prefix/rest`."""
-        prefix = options.get("namespace", prefix)
+    def mount(
+        self,
+        server: "FastMCP",
+        prefix: typing.Optional[str] = None,
+        *,
+        namespace: typing.Optional[str] = None,
+        tool_names: typing.Optional[typing.Mapping[str, str]] = None,
+        **options: typing.Any
+    ) -> None:
+        """Take over what another one has now: tools and prompts as `prefix_name`, resources as `scheme://prefix/rest`.
+
+        A prefix is also called a namespace. `tool_names` has other names of single tools.
+        """
+        prefix = prefix if namespace is None else namespace
+        if options:
+            self._note("options of mount() that are passed over: %s" % ", ".join(sorted(options)))
         if not isinstance(server, FastMCP):
             raise TypeError("only another FastMCP of this package can be mounted, not a %s" % type(server).__name__)
         if offers.of(server).middleware:
             raise NotImplementedError("middleware of a server that is mounted is not run: add it to the one that mounts it")
         for name, function in server._handlers.items():
-            self._register("%s_%s" % (prefix, name) if prefix else name, function)
+            other = (tool_names or {}).get(name)
+            self._register(other or ("%s_%s" % (prefix, name) if prefix else name), function)
         theirs, ours = offers.of(server), offers.of(self)
         for uri, handler in theirs.resources.items():
             if prefix:
@@ -158,6 +277,7 @@ class FastMCP:
         for name, handler in theirs.prompts.items():
             name = "%s_%s" % (prefix, name) if prefix else name
             offers.prompt(self, **{**handler.about, "name": name})(handler.function)
+        self._switch()
         if theirs.lifespan is not None and ours.lifespan is None:
             ours.lifespan = theirs.lifespan
 

@@ -56,9 +56,23 @@ def about_tool(function):
 
 # Decorators
 
+# What would protect something: passed over, it would leave it unprotected.
+_REFUSED = {
+    "auth": "who may use what is the configuration's (`governance`); take the argument away",
+    "security": "addresses that would lead elsewhere are none here; take the argument away",
+}
+
+
+def refuse(about):
+    """Raise for what is said about something and not in force here, though it would protect it."""
+    refused = ["%s= is not in force here: %s" % (key, cure) for key, cure in _REFUSED.items() if about.get(key)]
+    if refused:
+        raise NotImplementedError("; ".join(refused))
+
 
 def tool(app, register, name_or_function=None, **about):
     """`@app.tool`, `@app.tool()`, `@app.tool("name")` and `app.tool(function, name="name")`."""
+    refuse(about)
     if name_or_function is not None and not isinstance(name_or_function, str):
         return _tool(app, register, name_or_function, about)
     if name_or_function is not None:
@@ -118,6 +132,7 @@ def resource(app, uri, **about):
     """`@app.resource("config://main")` and `@app.resource("users://{user}/profile")`."""
     if not isinstance(uri, str):
         raise TypeError("a resource is named by its URI: @app.resource('data://config')")
+    refuse(about)
     if "://" not in uri:
         raise ValueError("%r is no URI of a resource: it has no scheme, such as data://" % uri)
 
@@ -135,6 +150,7 @@ def resource(app, uri, **about):
 
 def prompt(app, name_or_function=None, **about):
     """`@app.prompt`, `@app.prompt()` and `@app.prompt("name")`."""
+    refuse(about)
 
     def decorate(function):
         function = getattr(function, "fn", function)

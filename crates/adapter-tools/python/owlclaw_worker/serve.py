@@ -112,6 +112,10 @@ class _Call:
         return self.handler()
 
     @property
+    def application(self):
+        return self._worker.application
+
+    @property
     def is_state(self):
         return not isinstance(self.handler, Handler)
 
@@ -142,6 +146,7 @@ class Worker:
         self._postponed = None  # the call to interrupt once it is not
         self._shutting_down = False
         self._trace_context = None
+        self.application = None
         self.lifespan_state = None  # what the application's lifespan has yielded
         # What waits to be written. The lock orders writers of all threads.
         self._lock = threading.Lock()

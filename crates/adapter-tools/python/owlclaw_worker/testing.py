@@ -22,6 +22,7 @@ import owlclaw_worker
 
 from . import around, constraints, content, describe, judge, load, offers, protocol, streams, templates
 from .call import Handler
+from .context import Sessions
 
 __all__ = ["Client", "Result"]
 
@@ -53,9 +54,14 @@ class _Call:
         self.kept = None
         self.asks = None
         self.client = client
+        self.sessions = None if client is None else client._sessions
         self.frames = []
         self.reading = []
         self.failure = None  # what a callback of the test has raised
+
+    @property
+    def application(self):
+        return None if self.client is None else self.client._app
 
     async def _read(self, frame):
         uri, key = frame["uri"], frame["key"]
@@ -119,6 +125,7 @@ class Client:
         self._elicit, self._sample, self._roots = elicit, sample, roots
         application = load.Application(app, "", [])
         self._app = app
+        self._sessions = Sessions()
         self._handlers = {name: Handler(name, function) for name, function in application.handlers().items()}
         offered = offers.of(app)
         self._resources, self._prompts, self._completions = offered.resources, offered.prompts, offered.completions
@@ -179,7 +186,7 @@ class Client:
         for template, handler in sorted(self._resources.items(), key=lambda one: one[1].is_template):
             arguments = templates.match(template, uri)
             if arguments is not None:
-                said = await self._asked(handler, arguments, {"client_id": principal, "roles": list(roles), "request_id": "test"})
+                said = await self._asked(handler, arguments, {"client_id": principal, "roles": list(roles), "request_id": "test", "transport": "stdio"})
                 return typing.cast(typing.List[typing.Dict[str, typing.Any]], said["contents"])
         raise LookupError("there is no resource at %r; there are %s" % (uri, ", ".join(sorted(self._resources))))
 
@@ -195,7 +202,7 @@ class Client:
         """Fill in a prompt where an event loop runs."""
         if name not in self._prompts:
             raise LookupError("there is no prompt named %r; there are %s" % (name, ", ".join(sorted(self._prompts))))
-        context = {"client_id": principal, "roles": [], "request_id": "test"}
+        context = {"client_id": principal, "roles": [], "request_id": "test", "transport": "stdio"}
         said = await self._asked(self._prompts[name], dict(arguments or {}), context)
         return typing.cast(typing.List[typing.Dict[str, typing.Any]], said["messages"])
 
@@ -220,7 +227,7 @@ class Client:
             "argument": {"name": argument, "value": value},
             "context": {"arguments": dict(known or {})},
         }
-        said = await self._asked(handler, asked, {"client_id": "tester", "roles": [], "request_id": "test"})
+        said = await self._asked(handler, asked, {"client_id": "tester", "roles": [], "request_id": "test", "transport": "stdio"})
         return typing.cast(typing.List[str], said["values"])
 
     async def _asked(self, handler, arguments, context):
@@ -255,7 +262,7 @@ class Client:
             raise LookupError("there is no tool named %r; there are %s" % (name, ", ".join(sorted(self._handlers))))
         if handler.signature.refusals:
             raise ValueError("the tool %r is not offered: %s" % (name, "; ".join(handler.signature.refusals)))
-        context = {"client_id": principal, "roles": list(roles), "request_id": request_id}
+        context = {"client_id": principal, "roles": list(roles), "request_id": request_id, "transport": "stdio"}
         if meta is not None:
             context["meta"] = json.loads(protocol.encode_value(dict(meta)))
         call = _Call(context, self)

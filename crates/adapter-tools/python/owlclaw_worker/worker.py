@@ -83,6 +83,7 @@ def _run(settings, order, loop, loaded):
     except BaseException as error:
         connection.sendall(introduce.fatal(error, settings.root))
         return 1
+    worker.application = loaded[2]
     worker.lifespan_state = lifespan.state
     connection.sendall(serve.SERVING)
     worker.serve(*loaded[:2])

@@ -510,6 +510,7 @@ fn begin_frame<'a>(
             .map(|left| u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)),
         traceparent: cx.traceparent.as_deref(),
         session: cx.session.as_deref(),
+        transport: cx.transport,
         headers: cx.headers.as_deref().map_or(&[], Vec::as_slice),
         tracestate: cx.tracestate.as_deref(),
         meta: cx.request_meta.as_deref().unwrap_or_default(),

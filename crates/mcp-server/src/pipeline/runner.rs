@@ -172,6 +172,7 @@ fn context_of(cx: &RequestCx, admitted: &Admitted<Invocation>) -> ToolCx {
         .with_roles(cx.principal.shared_roles().cloned())
         .with_answers(askable(cx), invocation.answers.clone())
         .with_session(cx.session.clone())
+        .with_transport(cx.transport.as_str())
         .with_headers(cx.principal.shared_headers().cloned())
         .with_subject_token(cx.principal.token().cloned())
         .with_request_meta(cx.meta.whole.clone().map(RawJson::into_bytes));

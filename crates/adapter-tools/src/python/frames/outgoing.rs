@@ -16,6 +16,7 @@ pub(in super::super) struct CallFrame<'a> {
     pub(in super::super) deadline_ms: Option<u64>,
     pub(in super::super) traceparent: Option<&'a str>,
     pub(in super::super) session: Option<&'a str>,
+    pub(in super::super) transport: Option<&'a str>,
     pub(in super::super) headers: &'a [(Arc<str>, Box<str>)],
     pub(in super::super) tracestate: Option<&'a str>,
     /// The text of a JSON object, or nothing.
@@ -96,6 +97,10 @@ fn put_context(out: &mut BytesMut, call: &CallFrame<'_>) {
     if let Some(session) = call.session {
         out.put_slice(b",\"session\":");
         put_json(out, &session);
+    }
+    if let Some(transport) = call.transport {
+        out.put_slice(b",\"transport\":");
+        put_json(out, &transport);
     }
     for (index, (name, value)) in call.headers.iter().enumerate() {
         out.put_slice(if index == 0 { b",\"headers\":{" } else { b"," });
@@ -201,6 +206,7 @@ mod tests {
             deadline_ms: Some(1500),
             traceparent: None,
             session: None,
+            transport: None,
             headers: &[],
             tracestate: None,
             meta: b"",
@@ -224,6 +230,7 @@ mod tests {
             headers: &[("x-a".into(), "1".into()), ("x-b".into(), "\"2".into())],
             traceparent: Some("00-1"),
             tracestate: Some("a=1"),
+            transport: Some("stdio"),
             meta: br#"{"a":1}"#,
             ..call(b"{}")
         };
@@ -232,6 +239,7 @@ mod tests {
         assert_eq!(traced["ctx"]["roles"], json!(["clerk", "\"x"]));
         assert_eq!(traced["ctx"]["traceparent"], "00-1");
         assert_eq!(traced["ctx"]["tracestate"], "a=1");
+        assert_eq!(traced["ctx"]["transport"], "stdio");
         assert_eq!(traced["ctx"]["headers"], json!({"x-a": "1", "x-b": "\"2"}));
         assert_eq!(traced["ctx"]["meta"], json!({"a": 1}));
         let second = cut(&mut out).unwrap().unwrap();
