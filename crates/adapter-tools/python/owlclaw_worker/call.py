@@ -143,6 +143,15 @@ class Handler:
 
         return (around.later if self.is_async else around.at_once)(self.chain, arguments, run)
 
+    def judged(self, arguments):
+        """As `bind`, of arguments that nothing has judged. Raises `InvalidArgument`."""
+        chosen = self._choose(self._under_own_names(arguments), {})
+        self._judge_changed({self.signature.aliases.get(name, name): value for name, value in chosen.items()}, {})
+        for name in self._wanted.get("required", ()):
+            if self._own_names.get(name, name) not in chosen:
+                raise InvalidArgument("/" + name, "is missing")
+        return self.bind(arguments, {})
+
     def _judge_changed(self, given, sent):
         """Judge what middleware has made of arguments, as the server has judged those that were sent."""
         if self._wanted is None:

@@ -507,7 +507,7 @@ class Descriptions(unittest.TestCase):
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 RUNNABLES = """
-import asyncio
+import asyncio, datetime
 from owlclaw import OwlClaw
 app = OwlClaw("chains")
 app.mount_skills("skills")
@@ -545,6 +545,13 @@ async def second_best(session: dict): return {"got": session["text"], "after": s
 register("retried", Fails(), retry_policy={"max_attempts": 3, "initial_delay_ms": 1, "retryable_errors": ["TimeoutError"]})
 register("falls-back", Fails(), fallback="second-best")
 register("slow", Slow(), timeout_seconds=0.05)
+register("too-slow", Slow(), timeout_seconds=0.05, fallback="second-best")
+@app.handler("typed")
+def typed(day: datetime.date, count: int = 1): return [day.year, count]
+@app.handler("all-in-one")
+async def all_in_one(payload: dict): return payload
+register("falls-to-typed", Fails(), fallback="typed")
+register("falls-to-one", Fails(), fallback="all-in-one")
 register("transformed", lambda text: len(text), input_transformer=lambda it: it["text"], output_transformer=lambda it: {"n": it})
 
 @app.handler("short", runnable=Echo(), input_schema=SCHEMA, output_schema=SCHEMA)
@@ -565,6 +572,14 @@ async def described(session): return session
             self.assertEqual(worker.error(4, "slow", {"text": "a"})["exception"], "TimeoutError")
             self.assertEqual(worker.result(5, "transformed", {"text": "abc"}), {"n": 3})
             self.assertEqual(worker.error(6, "fails", {"text": "a"})["message"], "upstream")
+            self.assertEqual(worker.result(7, "too-slow", {"text": "b"})["after"], "TimeoutError")
+            answered = worker.result(8, "falls-to-typed", {"text": "b", "day": "2026-11-28", "count": 2.0})
+            self.assertEqual(answered["result"], [2026, 2])
+            for number, given, expected in ((9, {"day": "soon"}, "/day"), (10, {"text": "b"}, "/day: is missing"), (11, {"day": 1}, "/day")):
+                error = worker.error(number, "falls-to-typed", given)
+                self.assertEqual(error["exception"], "TypeError", error)
+                self.assertIn("the fallback 'typed' does not take what 'falls-to-typed' was given: " + expected, error["message"])
+            self.assertEqual(worker.result(12, "falls-to-one", {"text": "b"})["text"], "b")
 
     def test_schemas_and_failures_are_kept_with_the_package(self):
         # The package's own registration, as far as it matters here: a handler of `session` alone, and failures as results.

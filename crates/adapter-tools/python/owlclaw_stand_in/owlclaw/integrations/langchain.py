@@ -11,6 +11,9 @@ import inspect
 import logging
 import typing
 
+from owlclaw_worker import constraints
+from owlclaw_worker.call import Handler
+
 __all__ = ["LangChainAdapter", "LangChainConfig", "RetryPolicy", "RunnableConfig"]
 
 logger = logging.getLogger(__name__)
@@ -106,10 +109,26 @@ class _Handler:
             if not self._config.fallback:
                 raise
             logger.warning("%r failed (%s: %s); its fallback %r is called", self._config.name, type(error).__name__, error, self._config.fallback)
-            session = {**arguments, "_original_error": str(error)}
-            result = await self._app.registry.invoke_handler(self._config.fallback, session=session)
+            result = await self._fall_back(arguments, error)
             result = result if isinstance(result, dict) else {"result": result}
             return {**result, "_fallback_used": True, "_fallback_name": self._config.fallback}
+
+    async def _fall_back(self, arguments, error):
+        """Call the fallback: with all as its `session` if it has one, as in the package; else with its own arguments,
+        judged and converted as those of a call.
+        """
+        session = {**arguments, "_original_error": str(error) or type(error).__name__}
+        name = self._config.fallback
+        function = self._app.registry.handlers.get(name)
+        handler = None if function is None else Handler(name, function)
+        if handler is None or handler.signature.open or handler.signature.session is not None:
+            return await self._app.registry.invoke_handler(name, session=session)
+        try:
+            positional, keywords = handler.judged(arguments)
+        except constraints.InvalidArgument as refused:
+            raise TypeError("the fallback %r does not take what %r was given: %s" % (name, self._config.name, refused)) from error
+        result = handler.run(*positional, **keywords)
+        return await result if inspect.isawaitable(result) else result
 
     async def _tried(self, arguments):
         given = self._config.input_transformer(arguments) if self._config.input_transformer else arguments
