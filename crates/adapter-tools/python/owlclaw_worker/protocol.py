@@ -244,6 +244,8 @@ def _plain(value, path, depth, open_ids, infinite_is_null=False):
         if value.bit_length() > 996:  # 10**300 has 997 bits.
             raise Unserializable("%s is an integer of %d digits or more" % (_place(path), MAX_INTEGER_DIGITS))
         return value
+    if isinstance(value, decimal.Decimal) and not value.is_finite() and not infinite_is_null:
+        raise Unserializable("%s is %s" % (_place(path), value))
     if isinstance(value, float):
         value = float(value)
         if not math.isfinite(value):
@@ -297,6 +299,8 @@ def _simpler(value):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
         return duration_text(value)
+    if isinstance(value, decimal.Decimal) and not value.is_finite():
+        return None
     if isinstance(value, (decimal.Decimal, fractions.Fraction, uuid.UUID, zoneinfo.ZoneInfo, pathlib.PurePath, *ADDRESSES)):
         return str(value)
     if isinstance(value, re.Pattern):

@@ -254,7 +254,8 @@ class Generator:
         if cls in _SCALARS:
             return self._scalar(cls)
         if issubclass(cls, decimal.Decimal):
-            return {"type": "string"} if self._output else dict(_DECIMAL_INPUT)
+            # Not-a-number and infinities are written as null.
+            return nullable({"type": "string"}) if self._output else dict(_DECIMAL_INPUT)
         if hints.is_pydantic(cls):
             return self._pydantic(cls, cls, cls.model_json_schema)
         if hints.is_old_pydantic(cls):

@@ -997,13 +997,14 @@ class Outputs(Checked):
         @dataclass
         class Statistics:
             mean: float
+            total: decimal.Decimal
             spread: Annotated[float, "In percent."]
             by_day: Dict[str, List[float]]
             count: int = 0
 
         made = schema.output_schema(Statistics)
         self.check(made)
-        value = Statistics(float("nan"), float("inf"), {"a": [float("nan"), 1.5]})
+        value = Statistics(float("nan"), decimal.Decimal("NaN"), float("inf"), {"a": [float("nan"), 1.5]})
         self.admit(made, to_plain(value, infinite_is_null=True))
         self.refuse(made, {**to_plain(value, infinite_is_null=True), "count": None})
         self.refuse(made, {**to_plain(value, infinite_is_null=True), "mean": "high"})

@@ -167,6 +167,8 @@ class Values(unittest.TestCase):
         rows = {"a": float("nan"), "b": [float("inf"), -float("inf")], "c": 1.5}
         self.assertEqual(json.loads(encode_value(rows)), {"a": None, "b": [None, None], "c": 1.5})
         self.assertEqual(encode_value(float("nan")), b"null")
+        for name in ("NaN", "sNaN", "Infinity", "-Infinity"):
+            self.assertEqual(encode_value([decimal.Decimal(name), decimal.Decimal("1.50")]), b'[null,"1.50"]', name)
 
 
 class Frames(unittest.TestCase):
