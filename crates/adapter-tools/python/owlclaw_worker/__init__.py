@@ -16,11 +16,20 @@ Calls from threads count when the thread runs in a copy of the handler's context
 `asyncio.to_thread`.
 """
 
-import math
-import re
-import typing
-from contextvars import ContextVar
-from decimal import Decimal, InvalidOperation
+import sys
+
+# Before anything that older ones do not have.
+if sys.version_info < (3, 9):
+    sys.exit(
+        "OwlClaw MCP needs Python 3.9 or later, and %s is Python %d.%d.%d; name another interpreter: `python:` in the configuration"
+        % (sys.executable, *sys.version_info[:3])
+    )
+
+import math  # noqa: E402
+import re  # noqa: E402
+import typing  # noqa: E402
+from contextvars import ContextVar  # noqa: E402
+from decimal import Decimal, InvalidOperation  # noqa: E402
 
 __all__ = [
     "AcceptedElicitation",

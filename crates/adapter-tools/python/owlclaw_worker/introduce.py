@@ -88,9 +88,13 @@ def _states(providers):
 
 def fatal(error, root=None):
     """The `fatal` frame. Its files are what to change to mend it."""
-    message = str(error) if isinstance(error, (load.LoadError, offers.LifespanError)) else "%s: %s" % (type(error).__name__, error)
+    is_told = isinstance(error, (load.LoadError, offers.LifespanError))
+    message = str(error) if is_told else "%s: %s" % (type(error).__name__, error)
     if isinstance(error, ImportError):
         message += _where_imports_come_from(error)
+    elif not is_told:
+        # Another one may have what is missing: syntax, and what packages are made of.
+        message += " (Python %d.%d.%d, %s)" % (*sys.version_info[:3], sys.executable)
     return protocol.encode_frame(
         {
             "type": "fatal",

@@ -117,10 +117,20 @@ def load(spec, root, await_it):
 
 def provide():
     """Make the package `owlclaw` as an application finds it that the server runs."""
-    _provide_owlclaw()
+    if _provide_owlclaw() == "bundled" and _Missing not in sys.meta_path:
+        sys.meta_path.append(_Missing)
     app_class = getattr(importlib.import_module("owlclaw"), "OwlClaw", None)
     if isinstance(app_class, type):
         _add_decorators(app_class)
+
+
+class _Missing:
+    """Says of modules that the stand-in has not, after all others have been asked, what is missing. The server says it itself."""
+
+    @staticmethod
+    def find_spec(fullname, path=None, target=None):
+        if fullname.startswith("owlclaw."):
+            raise ModuleNotFoundError(importlib.import_module("owlclaw").missing(fullname), name=fullname)
 
 
 def _registered(app, kind):

@@ -1,10 +1,11 @@
 """Finding applications, in real workers: one process has one sys.path and one set of modules."""
 
 import os
+import subprocess
 import sys
 import unittest
 
-from support import Ended, WorkerProcess
+from support import PYTHON_DIRECTORY, Ended, WorkerProcess
 
 HANDLER = """
 @app.handler("hello")
@@ -370,7 +371,9 @@ def shadows(seen_too, RATES):
                 """,
         }
         frame = self.refusal(files, "app.py")
-        self.assertEqual(frame["message"], "RuntimeError: no database")
+        self.assertEqual(
+                frame["message"], "RuntimeError: no database (Python %d.%d.%d, %s)" % (*sys.version_info[:3], sys.executable)
+            )
         for expected in ("app.py", "helper.py", "in connect", "KeyError: 'url'", "direct cause"):
             self.assertIn(expected, frame["traceback"])
         for unexpected in ("owlclaw_worker", "importlib"):
@@ -629,6 +632,35 @@ class OwlClaw:
 
 
 class Missing(unittest.TestCase):
+    def test_the_interpreter_is_named_whatever_ends_an_import(self):
+        for text, said in (("f(:\n", "SyntaxError"), ("1/0\n", "ZeroDivisionError: division by zero (Python %d." % sys.version_info[0])):
+            with WorkerProcess(text) as worker:
+                message = worker.frame()["message"]
+                self.assertIn(said, message)
+                self.assertIn(sys.executable, message)
+
+    def test_an_older_interpreter_is_told_which_is_needed(self):
+        text = "import sys; sys.version_info = (3, 8, 18, 'final', 0); import owlclaw_worker"
+        environment = {**os.environ, "PYTHONPATH": str(PYTHON_DIRECTORY)}
+        done = subprocess.run([sys.executable, "-B", "-c", text], env=environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("needs Python 3.9 or later, and %s is Python 3.8.18" % sys.executable, done.stderr)
+
+    def test_tests_are_told_what_only_the_package_has(self):
+        text = (
+            "import owlclaw_worker.testing, owlclaw.integrations.langchain\n"
+            "for name in 'owlclaw.agent', 'owlclaw.integrations.llm':\n"
+            "    try: __import__(name)\n"
+            "    except ModuleNotFoundError as error: print(error.name, error)\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(PYTHON_DIRECTORY)}
+        done = subprocess.run([sys.executable, "-B", "-c", text], env=environment, capture_output=True, text=True)
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 2, done)
+        for line, name in zip(lines, ("owlclaw.agent", "owlclaw.integrations.llm")):
+            self.assertTrue(line.startswith("%s %s is not in the stand-in" % (name, name)), line)
+            self.assertIn("install owlclaw for %s" % sys.executable, line)
+
     def test_what_is_missing_is_named_with_the_interpreter_and_the_package(self):
         for module, cure in (("owlclaw.integrations.hatchet", "install owlclaw for this interpreter"), ("no_such_module", "")):
             with WorkerProcess("from owlclaw import OwlClaw\nimport %s\n" % module) as worker:
