@@ -92,6 +92,19 @@ impl InvalidArguments {
         Self::at("", message)
     }
 
+    /// Places and what is wrong there; `None` if there are none. More than are listed are left out.
+    pub(crate) fn several(places: impl IntoIterator<Item = (String, String)>) -> Option<Self> {
+        let mut violations = places
+            .into_iter()
+            .map(|(pointer, message)| Violation::new(pointer, message));
+        let listed: Vec<_> = violations.by_ref().take(Self::MAX_VIOLATIONS).collect();
+        let is_truncated = violations.next().is_some();
+        (!listed.is_empty()).then_some(Self {
+            violations: listed,
+            is_truncated,
+        })
+    }
+
     pub(crate) fn at(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             violations: vec![Violation::new(pointer, message)],

@@ -31,6 +31,8 @@ class InvalidArgument(Exception):
 
     def __init__(self, path, reason):
         super().__init__("%s: %s" % (path or "arguments", reason))
+        # The place of each mistake, as a JSON pointer, and what is wrong there.
+        self.mistakes = [(path, reason)]
 
 
 def refused(error, value, path, by=""):
@@ -72,6 +74,7 @@ def several(mistakes):
     told = InvalidArgument("", "")
     shown = [*map(str, mistakes[:MAX_MISTAKES]), *(["and more"] if len(mistakes) > MAX_MISTAKES else [])]
     told.args = ("; ".join(shown),)
+    told.mistakes = [place for mistake in mistakes for place in mistake.mistakes]
     return told
 
 

@@ -439,8 +439,13 @@ def duration_text(value):
 # Errors
 
 
+# As many mistakes as the server tells of, and one by which it sees that there are more.
+_MAX_MISTAKES = 21
+_MAX_MISTAKE = 1000
+
+
 def error_frame(call_id, kind, error=None, message=None, exception=None):
-    """The `error` frame of a call, from an exception or from words."""
+    """The `error` frame of a call, from an exception or from words. An `InvalidArgument` has places, too."""
     if message is None:
         message = _words(error)
     frame = {
@@ -451,6 +456,11 @@ def error_frame(call_id, kind, error=None, message=None, exception=None):
         "message": shortened(message, MAX_MESSAGE),
         "traceback": user_traceback(error) if error is not None else "",
     }
+    if kind == "invalid_arguments" and error is not None:
+        frame["violations"] = [
+            {"pointer": shortened(place, _MAX_MISTAKE), "message": shortened(reason, _MAX_MISTAKE)}
+            for place, reason in getattr(error, "mistakes", ())[:_MAX_MISTAKES]
+        ]
     return encode_frame(frame)
 
 

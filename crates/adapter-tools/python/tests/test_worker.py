@@ -183,12 +183,17 @@ def give(kind: str): return kinds[kind]()
 import datetime
 @handler("plan")
 def plan(day: datetime.date): return day
+@handler("many")
+def many(days: list[datetime.date], other: datetime.date): return days
 """
         with WorkerProcess(text) as worker:
             worker.ready()
             self.assertEqual(worker.result(1, "plan", {"day": "2026-02-28"}), "2026-02-28")
             frame = worker.error(2, "plan", {"day": "2026-02-30"})
             self.assertEqual((frame["kind"], frame["message"]), ("invalid_arguments", "/day: '2026-02-30' is no date"))
+            self.assertEqual(frame["violations"], [{"pointer": "/day", "message": "'2026-02-30' is no date"}])
+            frame = worker.error(5, "many", {"days": ["x"] * 2, "other": "y"})
+            self.assertEqual([one["pointer"] for one in frame["violations"]], ["/days/0", "/other"])
             deep = "[" * 200000 + "]" * 200000
             worker.send_raw(('{"type":"call","id":3,"name":"plan","arguments":{"day":%s},"ctx":{}}' % deep).encode())
             self.assertEqual(worker.answer(3)["kind"], "invalid_arguments")

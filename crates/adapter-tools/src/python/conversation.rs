@@ -248,6 +248,7 @@ fn failure(error: ErrorFrame) -> Answer {
         exception,
         message,
         traceback,
+        violations,
     } = error;
     match kind.as_str() {
         "no_such_tool" => {
@@ -257,7 +258,10 @@ fn failure(error: ErrorFrame) -> Answer {
         "busy" => return Err(ToolError::Busy { retry_after: BUSY }),
         // Annotations can say more than the schema made from them.
         "invalid_arguments" => {
-            return Err(ToolError::Rejected(InvalidArguments::because(message)));
+            let places = violations.into_iter().map(|it| (it.pointer, it.message));
+            let refused = InvalidArguments::several(places)
+                .unwrap_or_else(|| InvalidArguments::because(message));
+            return Err(ToolError::Rejected(refused));
         }
         _ => {}
     }
@@ -393,5 +397,32 @@ mod tests {
         let frame = r#"{"id":1,"kind":"busy","exception":"","message":"no thread","traceback":""}"#;
         let answer = failure(serde_json::from_str(frame).unwrap());
         assert!(matches!(answer, Err(ToolError::Busy { .. })));
+    }
+
+    #[test]
+    fn places_of_refused_arguments_are_pointers() {
+        let refused = |violations: String| {
+            let frame = format!(
+                r#"{{"id":1,"kind":"invalid_arguments","message":"/day: no date"{violations}}}"#
+            );
+            match failure(serde_json::from_str(&frame).unwrap()) {
+                Err(ToolError::Rejected(refused)) => refused,
+                other => panic!("{other:?}"),
+            }
+        };
+        let told = |refused: &InvalidArguments| -> Vec<_> {
+            let violations = refused.violations().iter();
+            let told = violations.map(|it| (it.pointer().to_owned(), it.message().to_owned()));
+            told.collect()
+        };
+        let one = r#"{"pointer":"/day","message":"no date"}"#;
+        let with_places = refused(format!(r#","violations":[{one}]"#));
+        assert_eq!(told(&with_places), [("/day".into(), "no date".into())]);
+        let many = refused(format!(r#","violations":[{}]"#, [one; 21].join(",")));
+        assert_eq!(many.violations().len(), InvalidArguments::MAX_VIOLATIONS);
+        assert!(many.is_truncated());
+        // What cannot be read at all has no place.
+        let without = refused(String::new());
+        assert_eq!(told(&without), [(String::new(), "/day: no date".into())]);
     }
 }

@@ -366,6 +366,16 @@ pub(super) struct ErrorFrame {
     pub(super) message: String,
     #[serde(default)]
     pub(super) traceback: String,
+    /// Of arguments that are refused: each place and what is wrong there.
+    #[serde(default)]
+    pub(super) violations: Vec<ViolationFrame>,
+}
+
+/// A mistake in arguments.
+#[derive(Debug, Deserialize)]
+pub(super) struct ViolationFrame {
+    pub(super) pointer: String,
+    pub(super) message: String,
 }
 
 /// A result that is blocks of content, as the `value` of its frame.
