@@ -250,6 +250,23 @@ fn start_on_a_terminal_says_that_it_waits_for_a_client() {
 }
 
 #[test]
+fn an_application_that_registers_nothing_is_not_told_to_be_named() {
+    let directory = directory("mcp_server: {app: app.py, ledger: {path: ledger.db}}\n");
+    let app = "from owlclaw import OwlClaw\napp = OwlClaw('empty')\n";
+    std::fs::write(directory.path().join("app.py"), app).expect("writable");
+    for words in ["doctor", "start --transport stdio"] {
+        let said = say(&directory, words);
+        let all = format!("{}{}", said.output, said.messages);
+        assert!(
+            all.contains("register tools on the object that it names"),
+            "{all}"
+        );
+        assert!(!all.contains("set `app`"), "{all}");
+        assert!(!all.contains("name an application (`app:`)"), "{all}");
+    }
+}
+
+#[test]
 fn a_failed_start_prints_the_cure_of_doctor() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port();

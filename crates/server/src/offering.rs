@@ -316,11 +316,16 @@ pub(super) fn offer(
         && catalog.iter().next().is_none()
         && sources.prompts().is_none()
     {
-        tracing::warn!(
-            hint = "set `app`, `commands` or `services`, or --app, and put skills into \
-                    `resources.skills_dir`",
-            "there is nothing on offer: no tool and no skill"
-        );
+        let hint = match &config.app {
+            Some(_) => {
+                "the application that `app` names registers nothing: register tools on the object that it \
+                 names, or set `commands` or `services`, and put skills into `resources.skills_dir`"
+            }
+            None => {
+                "set `app`, `commands` or `services`, or --app, and put skills into `resources.skills_dir`"
+            }
+        };
+        tracing::warn!(hint, "there is nothing on offer: no tool and no skill");
     }
     let ttl_ms = config.resources.cache_ttl_seconds * 1_000;
     let skills = Arc::new(SkillResources::new(Arc::clone(catalog), ttl_ms));

@@ -39,7 +39,13 @@ pub(super) fn findings(loaded: &Loaded, imports: bool) -> Vec<Finding> {
     findings.push(skills(&survey));
     findings.extend(prompts(config));
     let has_upstreams = !config.upstreams.is_empty() || !config.upstreams_files.is_empty();
-    findings.push(tools(&survey, has_upstreams, config.tools.page_size));
+    let has_app = config.app.is_some();
+    findings.push(tools(
+        &survey,
+        has_app,
+        has_upstreams,
+        config.tools.page_size,
+    ));
     let told = |area| move |problem: &Problem| super::of_problem(area, problem);
     findings.extend(survey.problems.tools.iter().map(told("tools")));
     findings.extend(survey.problems.rules.iter().map(told("rules")));
@@ -126,16 +132,21 @@ fn python(config: &Config) -> Finding {
 }
 
 /// The finding about all sources of tools, which are asked as at the start of a server.
-fn tools(survey: &Survey, has_upstreams: bool, page: usize) -> Finding {
+fn tools(survey: &Survey, has_app: bool, has_upstreams: bool, page: usize) -> Finding {
     const AREA: &str = "application";
     let rows = &survey.tools;
     if rows.is_empty() && has_upstreams {
         return Finding::ok(AREA, "there are no tools but those of upstreams");
     }
     if rows.is_empty() {
-        return Finding::warning(AREA, "there are no tools to offer").hint(
-            "name an application (`app:`), programs (`commands:`), services (`services:`) or other servers (`upstreams:`)",
-        );
+        return Finding::warning(AREA, "there are no tools to offer").hint(match has_app {
+            true => {
+                "the application that `app` names registers none: register tools on the object that it names"
+            }
+            false => {
+                "name an application (`app:`), programs (`commands:`), services (`services:`) or other servers (`upstreams:`)"
+            }
+        });
     }
     let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).take(8).collect();
     let more = if names.len() < rows.len() {
