@@ -267,6 +267,26 @@ fn an_application_that_registers_nothing_is_not_told_to_be_named() {
 }
 
 #[test]
+fn doctor_tells_an_interpreter_that_is_too_old() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = directory("");
+    let python = directory.path().join("python");
+    let text = format!(
+        "mcp_server: {{python: {}, ledger: {{path: ledger.db}}}}\n",
+        python.display()
+    );
+    std::fs::write(directory.path().join("mcp-server.yaml"), text).expect("writable");
+    for (version, is_old) in [("3.8.18", true), ("3.9.0", false), ("3.14.1", false)] {
+        std::fs::write(&python, format!("#!/bin/sh\necho {version}\n")).expect("writable");
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        let said = say(&directory, "doctor");
+        let told = format!("is Python {version}, and 3.9 or later is needed");
+        assert_eq!(said.output.contains(&told), is_old, "{}", said.output);
+    }
+}
+
+#[test]
 fn a_failed_start_prints_the_cure_of_doctor() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port();

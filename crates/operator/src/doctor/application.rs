@@ -104,6 +104,9 @@ fn prompts(config: &Config) -> Option<Finding> {
     Some(finding.hint("correct the listed faults; every use of a held prompt is refused"))
 }
 
+/// The oldest version of Python that applications run with, as `owlclaw_worker` has it.
+const OLDEST: [u32; 2] = [3, 9];
+
 fn python(config: &Config) -> Finding {
     const AREA: &str = "python";
     let interpreter = server::interpreter(config.python.as_deref());
@@ -128,6 +131,13 @@ fn python(config: &Config) -> Finding {
         }
     };
     let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let numbers: Vec<u32> = version.split('.').map_while(|it| it.parse().ok()).collect();
+    if numbers.as_slice() < OLDEST.as_slice() {
+        let [major, minor] = OLDEST;
+        let what = format!("{place} is Python {version}, and {major}.{minor} or later is needed");
+        return Finding::error(AREA, what)
+            .hint("name another interpreter: `python:` in the configuration");
+    }
     Finding::ok(AREA, format!("{place} is Python {version}"))
 }
 
