@@ -135,7 +135,7 @@ pub enum AuthorizationError {
 }
 
 impl AuthorizationError {
-    /// Returns true if the same may succeed later without anybody doing anything.
+    /// Returns true if the same may succeed later without another login.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -147,7 +147,9 @@ impl AuthorizationError {
                     | SendError::TimedOut
             ),
             // Where there was metadata once, it says nothing about a grant that there is none now.
-            Self::OutOfOrder { .. } | Self::Metadata { .. } | Self::Held(_) => true,
+            Self::OutOfOrder { .. } | Self::Metadata { .. } | Self::Held(_) | Self::Store(_) => {
+                true
+            }
             _ => false,
         }
     }
