@@ -273,10 +273,11 @@ fn doctor_tells_an_interpreter_that_is_too_old() {
     let directory = directory("");
     let python = directory.path().join("python");
     let text = format!(
-        "mcp_server: {{python: {}, ledger: {{path: ledger.db}}}}\n",
+        "mcp_server: {{app: app.py, python: {}, ledger: {{path: ledger.db}}}}\n",
         python.display()
     );
     std::fs::write(directory.path().join("mcp-server.yaml"), text).expect("writable");
+    std::fs::write(directory.path().join("app.py"), "").expect("writable");
     for (version, is_old) in [("3.8.18", true), ("3.9.0", false), ("3.14.1", false)] {
         std::fs::write(&python, format!("#!/bin/sh\necho {version}\n")).expect("writable");
         std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).expect("ours");

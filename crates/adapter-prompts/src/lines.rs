@@ -54,7 +54,7 @@ impl Piece {
     }
 }
 
-/// What stands between two line breaks that are not inside of a tag.
+/// The pieces between two line breaks that are not inside of a tag.
 #[derive(Default)]
 struct Line {
     pieces: Vec<Piece>,
@@ -66,7 +66,7 @@ impl Line {
         piece.kind == Kind::Text && source[piece.range.clone()].trim().is_empty()
     }
 
-    /// Nothing but tags and comments, and at least one.
+    /// True for nothing but tags and comments, and at least one.
     fn is_bare(&self, source: &str) -> bool {
         let mut pieces = self.pieces.iter();
         self.pieces.iter().any(Piece::is_mark)
@@ -139,7 +139,7 @@ impl Line {
     }
 }
 
-/// Whether what a file puts in ends with a line break of its own.
+/// True if what a file puts in ends with a line break of its own.
 fn ends_with_break(name: &str, includes: &BTreeMap<String, Arc<str>>) -> bool {
     let Some(source) = includes.get(name) else {
         return true;
