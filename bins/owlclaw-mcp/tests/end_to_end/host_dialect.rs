@@ -228,8 +228,30 @@ async fn requests_are_judged_counted_and_recorded_like_those_of_mcp() {
         json!({"method": "read_resource", "target": "up", "params": {"id": "file:///a.txt"}});
     let read = desk.send(read).await;
     assert!(read["result"]["content"].is_string(), "{read}");
-    let elsewhere = json!({"method": "invoke_tool", "target": "no", "params": {"name": "echo"}});
-    assert_eq!(desk.send(elsewhere).await["error"]["code"], -32301);
+    for method in [
+        "invoke_tool",
+        "list_resources",
+        "update_resource",
+        "search_resources",
+    ] {
+        // What an unknown server is asked for is done nowhere.
+        let elsewhere = json!({"method": method, "target": "no", "params": {}});
+        assert_eq!(
+            desk.send(elsewhere).await["error"]["code"],
+            -32602,
+            "{method}"
+        );
+    }
+    for method in [
+        "create_resource",
+        "update_resource",
+        "delete_resource",
+        "watch_resources",
+    ] {
+        let theirs = json!({"method": method, "target": "up", "params": {"id": "files://w/a.txt"}});
+        let refused = desk.send(theirs).await;
+        assert_eq!(refused["error"]["code"], -32203, "{method}: {refused}");
+    }
     assert_eq!(
         desk.code("register_server", json!({"id": "mine"})).await,
         -32402

@@ -48,6 +48,26 @@ impl<S: McpService> Call<'_, S> {
     pub(crate) fn target(&self) -> Option<&str> {
         self.request.target.as_deref().filter(|it| *it != OWN)
     }
+
+    /// Refuses a request for a server that its sender may not know of, and one that this server alone can carry out.
+    async fn reaches_target(&self) -> Result<(), Failure> {
+        let Some(target) = self.target() else {
+            return Ok(());
+        };
+        if !self.knows(target).await? {
+            return Err(unknown_target());
+        }
+        let why = match self.request.method.as_str() {
+            "create_resource" | "update_resource" | "delete_resource" => {
+                "resources of other servers are written by their own tools"
+            }
+            "search_resources" | "watch_resources" => {
+                "this is done for the resources of all servers together: leave `target` out"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::new(UNSUPPORTED, why))
+    }
 }
 
 /// Outcome of a request, and the server that has answered it.
@@ -84,6 +104,9 @@ async fn of_session<S: McpService>(
         request,
     };
     let source = Some(request.target.clone().unwrap_or_else(|| OWN.to_owned()));
+    if let Err(failure) = call.reaches_target().await {
+        return Ok((Err(failure), None));
+    }
     let outcome = match request.method.as_str() {
         "get_session_info" => return Ok((info(&call), None)),
         "discover_servers" => return Ok((call.discover_servers().await, None)),

@@ -57,6 +57,21 @@ fn or_none(listed: Result<Vec<Value>, Failure>) -> Result<Vec<Value>, Failure> {
 }
 
 impl<S: McpService> Call<'_, S> {
+    /// True if the client may use anything of a server.
+    pub(crate) async fn knows(&self, server: &str) -> Result<bool, Failure> {
+        for (method, key) in [
+            ("tools/list", "tools"),
+            ("resources/list", "resources"),
+            ("prompts/list", "prompts"),
+        ] {
+            let listed = or_none(self.list(method, key, json!({})).await)?;
+            if listed.iter().any(|it| source(it) == server) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Servers of which the client may use anything, with what it may use.
     async fn servers(&self) -> Result<BTreeMap<String, Value>, Failure> {
         let mut servers: BTreeMap<String, Server> = BTreeMap::new();
