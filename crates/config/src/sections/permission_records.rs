@@ -95,6 +95,11 @@ enum Operation {
     Delete,
 }
 
+fn quoted(patterns: &[String]) -> String {
+    let quoted: Vec<_> = patterns.iter().map(|it| format!("`{it}`")).collect();
+    quoted.join(", ")
+}
+
 impl Operation {
     /// The method of the document that does it.
     fn method(self) -> &'static [&'static str] {
@@ -319,6 +324,24 @@ fn rules(record: Record, offered: &Offered<'_>) -> Result<Client, String> {
                         it.server
                     ));
                 }
+            }
+            let permitted = granted.operations.iter().flat_map(|it| it.method());
+            let permitted: Vec<_> = permitted.filter(|it| has(it)).collect();
+            let can_be_known = |it: &&&&str| {
+                matches!(
+                    ***it,
+                    "list_resources" | "search_resources" | "watch_resources"
+                )
+            };
+            if let Some(method) = permitted.iter().find(can_be_known)
+                && !permitted.contains(&&"read_resource")
+            {
+                return Err(format!(
+                    "{} of `{}` can be reached by `{method}` only where it can be read: permit `read` as well, or leave \
+                     the other out",
+                    quoted(&granted.patterns),
+                    it.server
+                ));
             }
             for operation in &granted.operations {
                 let methods = operation.method().iter().filter(|it| has(it));
@@ -561,6 +584,16 @@ mod tests {
                 json!({"servers": [{"id": "file-server", "resources": [
                 {"pattern": "file:///a", "operations": ["write"]}]}]}),
                 "permit the tools",
+            ),
+            (
+                json!({"servers": [{"id": "owlclaw", "resources": [
+                {"pattern": "files://a", "operations": ["list"]}]}]}),
+                "only where it can be read",
+            ),
+            (
+                json!({"servers": [{"id": "owlclaw", "methods": ["watch_resources"], "resources": [
+                {"pattern": "files://a", "operations": ["read", "watch"]}]}]}),
+                "only where it can be read",
             ),
         ] {
             let told = translated(record.clone()).unwrap_err();
