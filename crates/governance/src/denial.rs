@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(held.to_string(), Denial::new(Reason::Held).to_string());
         assert!(
             held.for_the_record()
-                .ends_with("`upstream approve`: its pin")
+                .ends_with("with `doctor`: its pin")
         );
         assert!(!Denial::new(Reason::Budget).is_retryable());
         assert!(Denial::new(Reason::LedgerUnavailable).is_retryable());
