@@ -298,10 +298,7 @@ mod tests {
         assert!(denial.is_retryable());
         let held = Denial::held("its pin");
         assert_eq!(held.to_string(), Denial::new(Reason::Held).to_string());
-        assert!(
-            held.for_the_record()
-                .ends_with("with `doctor`: its pin")
-        );
+        assert!(held.for_the_record().ends_with("with `doctor`: its pin"));
         assert!(!Denial::new(Reason::Budget).is_retryable());
         assert!(Denial::new(Reason::LedgerUnavailable).is_retryable());
         assert!(!Denial::new(Reason::Permission).is_retryable());

@@ -391,10 +391,11 @@ impl<Q: QuotaStore> McpServer<Q> {
     }
 
     /// Puts another offer and the policy that goes with it in the place of the present ones; see
-    /// [`McpServer::replace_offer`]. Clients are told once.
+    /// [`McpServer::replace_offer`]. Clients are told once, and of all lists if the policy is another one.
     pub fn replace(&self, offer: Offer, policy: Policy) {
+        let is_another = policy.version() != self.governor.policy().version();
         self.governor.replace_policy(policy);
-        self.replace_offer(offer);
+        self.put_offer(offer, is_another);
     }
 
     /// Puts another policy in force, and tells clients that their lists may be others now.
@@ -406,9 +407,13 @@ impl<Q: QuotaStore> McpServer<Q> {
     }
 
     /// Puts another offer in the place of the present one, and tells clients what has changed for
-    /// them: the lists, and the single resources they listen to. Calls under way go on with what
-    /// they began with.
+    /// them: tools and prompts if these lists are others, resources, and the single resources they listen to. Calls under way
+    /// go on with what they began with.
     pub fn replace_offer(&self, offer: Offer) {
+        self.put_offer(offer, false);
+    }
+
+    fn put_offer(&self, offer: Offer, tells_all: bool) {
         // Before any call can meet the new offer, and still of the old one, with which calls go on.
         declare_secrets(&self.redactor, [&offer, &self.offer.load()]);
         let before = self.offer.swap(Arc::new(offer));
@@ -417,8 +422,12 @@ impl<Q: QuotaStore> McpServer<Q> {
             let settings = now.has_apps().then(|| json!({}));
             self.engine.declare(APPS_EXTENSION, settings);
         }
-        self.announce(&Change::Tools);
-        self.announce(&Change::Prompts);
+        if tells_all || !before.lists_the_same_tools(&now) {
+            self.announce(&Change::Tools);
+        }
+        if tells_all || before.prompts().entries() != now.prompts().entries() {
+            self.announce(&Change::Prompts);
+        }
         let etags: HashMap<_, _> = before
             .resources()
             .entries()

@@ -202,6 +202,12 @@ impl Offer {
         &self.tools
     }
 
+    /// True if the tools of another offer look the same in lists. With a search view, whose lists have tools of their own, that
+    /// is not known.
+    pub(crate) fn lists_the_same_tools(&self, other: &Self) -> bool {
+        self.described == other.described && self.search.is_none() && other.search.is_none()
+    }
+
     /// The part of a tool that hosts put before a model: name, description with the text of its skill, and
     /// schema of its arguments. `None` if there is no such tool.
     pub fn model_text(&self, tool: &str) -> Option<String> {

@@ -39,7 +39,7 @@ impl IncludeSkill {
 }
 
 /// A tool as all clients see it; only the limits on it differ between them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Described {
     tool: model::Tool,
     risk: Option<&'static str>,

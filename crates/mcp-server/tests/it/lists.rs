@@ -273,6 +273,15 @@ async fn another_offer_is_announced_and_listed_at_once() {
         }
         assert_eq!(client.tool_names().await, ["add"]);
         assert_eq!(client.resource_uris().await, ["doc://a", "doc://b"]);
+
+        // Of tools that are the same nobody is told.
+        let tools = house.bench.tools().into_iter().take(1).collect();
+        house
+            .mcp_server
+            .replace_offer(offer(tools, documents(&["a"])));
+        let mut told = client.receive_many(1).await;
+        told.extend(client.settle().await);
+        assert_eq!(methods(&told), [RESOURCES], "{version}");
     }
 }
 
