@@ -222,7 +222,7 @@ impl fmt::Display for Denial {
             },
             Reason::Held => f.write_str(
                 "it is held back, because its rules cannot be applied or its definition has changed; \
-                 an operator can see why, and what releases it, with `doctor`",
+                 an operator can see why with `doctor`, and approve a changed definition of an upstream with `upstream approve`",
             )?,
             Reason::Budget => {
                 f.write_str("the monthly budget does not cover this call")?;
@@ -298,7 +298,10 @@ mod tests {
         assert!(denial.is_retryable());
         let held = Denial::held("its pin");
         assert_eq!(held.to_string(), Denial::new(Reason::Held).to_string());
-        assert!(held.for_the_record().ends_with("with `doctor`: its pin"));
+        assert!(
+            held.for_the_record()
+                .ends_with("`upstream approve`: its pin")
+        );
         assert!(!Denial::new(Reason::Budget).is_retryable());
         assert!(Denial::new(Reason::LedgerUnavailable).is_retryable());
         assert!(!Denial::new(Reason::Permission).is_retryable());

@@ -52,7 +52,10 @@ async fn a_server_that_would_serve_has_nothing_wrong() {
 #[tokio::test]
 async fn validation_refuses_an_engine_that_the_program_was_built_without() {
     let queues = json!({"long": {"tools": ["echo"]}});
-    let site = Site::new(json!({"tasks": {"temporal": {"queues": queues}}}));
+    let site = Site::new(json!({
+        "ledger": {"url": "postgres://nobody@127.0.0.1:9/nothing"},
+        "tasks": {"temporal": {"queues": queues}},
+    }));
     for words in [
         &["config", "validate"][..],
         &["config", "validate", "--import"],
