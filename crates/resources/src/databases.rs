@@ -10,7 +10,7 @@ mod postgres;
 mod sqlite;
 mod watch;
 
-pub use self::address::DATABASE_SCHEME;
+pub use self::{address::DATABASE_SCHEME, database::UnmatchedPattern};
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,7 +52,8 @@ pub enum DatabasePlace {
 pub struct DatabaseOptions {
     /// Place of the database.
     pub place: DatabasePlace,
-    /// Patterns of the tables that are offered. Empty: all.
+    /// Patterns of the tables that are offered. Empty: all. Case counts as in the database: for `SQLite` it does not, of ASCII
+    /// letters.
     pub include: Vec<String>,
     /// Patterns of tables, or of columns as `TABLE.COLUMN`, that are not offered.
     pub exclude: Vec<String>,
@@ -198,6 +199,11 @@ impl Databases {
             news,
             listed,
         })
+    }
+
+    /// Patterns that stand for nothing in their databases now: what they should hide may be offered.
+    pub fn unmatched_patterns(&self) -> impl Iterator<Item = UnmatchedPattern> {
+        self.all.iter().flat_map(|it| it.unmatched())
     }
 
     /// Takes the addresses that somebody listens to, in place of those before. They are compared after each change of

@@ -33,7 +33,7 @@ mod store;
 
 pub use crate::databases::{
     DATABASE_SCHEME, DATABASES_COMPONENT, DatabaseError, DatabaseOptions, DatabasePlace, Databases,
-    NamedQuery,
+    NamedQuery, UnmatchedPattern,
 };
 pub use crate::files::{COMPONENT, Files, FolderError, FolderOptions, OpenError, SCHEME};
 pub use crate::search::{SEARCH_COMPONENT, Search, SearchError};

@@ -181,6 +181,72 @@ async fn tables_rows_and_queries_are_read() {
 }
 
 #[tokio::test]
+async fn patterns_compare_names_as_the_database_does_and_idle_ones_are_told() {
+    let (place, writer, _) = shop();
+    let listed = |databases: &Databases| {
+        let resources = databases.resources().unwrap();
+        let entries = resources.entries().iter();
+        let uris = entries.map(|it| it.resource.uri.clone());
+        let tables = uris.filter(|it| it.contains("/tables/"));
+        tables.collect::<Vec<_>>()
+    };
+    let with = |include: &[&str], exclude: &[&str]| {
+        let texts = |all: &[&str]| all.iter().map(|&it| it.to_owned()).collect();
+        let options = DatabaseOptions {
+            include: texts(include),
+            exclude: texts(exclude),
+            ..DatabaseOptions::new(place.path().join("shop.db"))
+        };
+        Databases::open([("shop".to_owned(), options)].into()).unwrap()
+    };
+    let idle = |databases: &Databases| {
+        let idle = databases.unmatched_patterns();
+        let idle = idle.map(|it| format!("{}.{} {}", it.database, it.list, it.pattern));
+        idle.collect::<Vec<_>>()
+    };
+    let shop = with(
+        &["ITEM", "Sal?", "CHEAP"],
+        &["SALE", "Item.COST", "cheap.Price"],
+    );
+    assert_eq!(
+        listed(&shop),
+        ["db://shop/tables/cheap", "db://shop/tables/item"]
+    );
+    let items = read(&shop, "db://shop/tables/item").await.unwrap();
+    assert!(
+        items["rows"][0].get("name").is_some() && items["rows"][0].get("cost").is_none(),
+        "{items}"
+    );
+    // Columns of a view are excluded by the view's name.
+    let cheap = read(&shop, "db://shop/tables/cheap").await.unwrap();
+    assert_eq!(cheap["rows"], json!([{"sku": "TEA-1"}]));
+    assert_eq!(idle(&shop), [""; 0]);
+
+    let shop = with(
+        &["item", "itme", "item.sku"],
+        &["secrets", "item.cots", "item.*x"],
+    );
+    let expected = [
+        "shop.include itme",
+        "shop.include item.sku",
+        "shop.exclude secrets",
+        "shop.exclude item.cots",
+        "shop.exclude item.*x",
+    ];
+    assert_eq!(idle(&shop), expected);
+    // What comes later is compared as well, and lists are made anew for it.
+    let mut changes = shop.changes().unwrap();
+    writer
+        .execute_batch("CREATE TABLE Secrets (token TEXT)")
+        .unwrap();
+    tokio::time::timeout(PATIENCE, changes.changed())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(!idle(&shop).contains(&"shop.exclude secrets".to_owned()));
+}
+
+#[tokio::test]
 async fn nothing_that_a_caller_sends_is_a_statement() {
     let (_place, writer, shop) = shop();
     let hostile = [

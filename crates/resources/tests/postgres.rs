@@ -115,6 +115,18 @@ async fn read(databases: &Databases, uri: &str) -> Result<Value, ReadFailure> {
     Ok(serde_json::from_str(&raw(databases, uri).await?).unwrap())
 }
 
+#[test]
+fn a_pattern_that_matches_in_another_case_alone_is_told() {
+    let Some(at) = Shop::open() else { return };
+    let exclude = ["SECRET", "Item.Cost", "item.cost", "store.*"];
+    let shop = at.databases(DatabaseOptions {
+        exclude: exclude.map(str::to_owned).into(),
+        ..at.options()
+    });
+    let idle: Vec<_> = shop.unmatched_patterns().map(|it| it.pattern).collect();
+    assert_eq!(idle, ["SECRET", "Item.Cost"]);
+}
+
 #[tokio::test]
 async fn tables_rows_and_queries_of_a_server_are_read() {
     let Some(at) = Shop::open() else { return };

@@ -125,8 +125,8 @@ pub(super) fn on_offer(
             prompts.map(|it| it.name.clone()).collect()
         },
         unmatched_filters: {
-            let of_upstreams = sources.unmatched_of_upstreams();
-            filters.iter().cloned().chain(of_upstreams).collect()
+            let now = sources.unmatched_now();
+            filters.iter().cloned().chain(now).collect()
         },
         idle_skills,
         unheard: sources.gateway().beginnings(false),

@@ -194,9 +194,17 @@ impl Sources {
         &self.unmatched
     }
 
-    /// Patterns of upstreams that match nothing which those list now.
-    pub(super) fn unmatched_of_upstreams(&self) -> impl Iterator<Item = UnmatchedFilter> {
-        unmatched_patterns(&self.gateway)
+    /// Patterns of upstreams that match nothing which those list now, and patterns of databases that match nothing which
+    /// is in those now.
+    pub(super) fn unmatched_now(&self) -> impl Iterator<Item = UnmatchedFilter> {
+        let databases = self.databases.iter();
+        let of_databases = databases.flat_map(|it| it.unmatched_patterns());
+        let of_databases = of_databases.map(|it| UnmatchedFilter {
+            key: format!("resources.databases.{}.{}", it.database, it.list),
+            pattern: it.pattern,
+            names: it.names,
+        });
+        unmatched_patterns(&self.gateway).chain(of_databases)
     }
 
     /// All tools, source by source, and definitions that cannot be offered. Of two tools with one name the

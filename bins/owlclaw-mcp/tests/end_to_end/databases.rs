@@ -83,6 +83,35 @@ async fn tables_and_queries_are_read_and_followed_in_both_eras() {
 }
 
 #[tokio::test]
+async fn a_pattern_that_hides_nothing_is_told_or_keeps_the_server_from_starting() {
+    let settings = |treatment: &str| {
+        json!({
+            "governance": {"unmatched_rules": treatment},
+            "resources": {"databases": {"shop": {"path": "shop.db", "exclude": ["SECRET", "sale.sku_"]}}},
+        })
+    };
+    let strict = site(settings("error"));
+    let key = "`resources.databases.shop.exclude`: `sale.sku_` matches nothing there is";
+    for words in [&["start"][..], &["doctor"]] {
+        let said = run(strict.command(words)).await;
+        assert_ne!(said.code, Some(0), "{words:?}");
+        let all = said.output + &said.messages;
+        assert!(
+            all.contains(key) && all.contains("did you mean `sale.sku`?"),
+            "{words:?}: {all}"
+        );
+        // Case does not count for SQLite.
+        assert!(!all.contains("`SECRET`"), "{words:?}: {all}");
+    }
+    let free = site(settings("warn"));
+    let mut client: StdioServer = free.stdio();
+    client.open("2025-11-25").await;
+    let listed = client.request("resources/list", json!({})).await;
+    let uris = names(listed.result(), "resources", "uri");
+    assert_eq!(uris, ["db://shop/schema", "db://shop/tables/sale"]);
+}
+
+#[tokio::test]
 async fn a_query_that_writes_keeps_the_server_from_starting() {
     let site = site(json!({"resources": {"databases": {"shop": {
         "path": "shop.db", "queries": {"clear": {"sql": "DELETE FROM sale"}},

@@ -43,6 +43,31 @@ pub(crate) struct Database {
     /// Names of the parameters of each query.
     parameters: BTreeMap<String, Vec<String>>,
     tables: RwLock<Arc<Vec<Table>>>,
+    unmatched: RwLock<Vec<UnmatchedPattern>>,
+}
+
+/// A pattern of a database that stands for nothing in it, as far as it can be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnmatchedPattern {
+    /// The database.
+    pub database: String,
+    /// `include` or `exclude`.
+    pub list: &'static str,
+    /// The pattern, as it is written.
+    pub pattern: String,
+    /// The names with which it was compared.
+    pub names: Vec<String>,
+}
+
+/// Patterns that compare as a database of this kind does: `SQLite` knows no case of ASCII letters in names.
+fn patterns(patterns: &[String], place: &DatabasePlace) -> Result<Vec<Glob>, String> {
+    match place {
+        DatabasePlace::File(_) => {
+            let lower: Vec<_> = patterns.iter().map(|it| it.to_ascii_lowercase()).collect();
+            globs(&lower)
+        }
+        DatabasePlace::Postgres(_) => globs(patterns),
+    }
 }
 
 impl fmt::Debug for Database {
@@ -78,11 +103,12 @@ impl Database {
         };
         let database = Self {
             name: name.to_owned(),
-            include: globs(&options.include)?,
-            exclude: globs(&options.exclude)?,
+            include: patterns(&options.include, &options.place)?,
+            exclude: patterns(&options.exclude, &options.place)?,
             source,
             parameters,
             tables: RwLock::default(),
+            unmatched: RwLock::default(),
             options,
         };
         let tables = match &database.source {
@@ -96,30 +122,82 @@ impl Database {
         Ok(database)
     }
 
-    /// Takes the tables that there are now: true if what is offered is something else than before.
+    /// Takes the tables that there are now: true if what is offered is something else than before, or what patterns stand
+    /// for is.
     pub(crate) fn take_tables(&self, tables: Vec<Table>) -> bool {
+        let unmatched = self.compared(&tables);
         let tables: Vec<_> = tables
             .into_iter()
             .filter_map(|it| self.offered(it))
             .collect();
+        let mut known = self
+            .unmatched
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut is_other = *known != unmatched;
+        *known = unmatched;
+        drop(known);
         let mut known = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        let is_other = **known != tables;
+        is_other |= **known != tables;
         *known = Arc::new(tables);
         is_other
     }
 
+    fn matches(&self, glob: &Glob, name: &str) -> bool {
+        match &self.options.place {
+            DatabasePlace::File(_) => glob.matches(&name.to_ascii_lowercase()),
+            DatabasePlace::Postgres(_) => glob.matches(name),
+        }
+    }
+
+    fn any_matches(&self, globs: &[Glob], name: &str) -> bool {
+        globs.iter().any(|it| self.matches(it, name))
+    }
+
+    /// Patterns that stand for nothing among all the tables that there are, offered or not.
+    fn compared(&self, tables: &[Table]) -> Vec<UnmatchedPattern> {
+        let names: Vec<_> = tables.iter().map(|it| it.name.clone()).collect();
+        let columns = tables.iter().flat_map(|table| {
+            let columns = table.columns.iter();
+            columns.map(|it| column_of(&table.name, &it.name))
+        });
+        let with_columns: Vec<_> = names.iter().cloned().chain(columns).collect();
+        let options = &self.options;
+        let mut unmatched = Vec::new();
+        for (list, written, globs, names) in [
+            ("include", &options.include, &self.include, &names),
+            ("exclude", &options.exclude, &self.exclude, &with_columns),
+        ] {
+            for (pattern, glob) in written.iter().zip(globs) {
+                if !names.iter().any(|it| self.matches(glob, it)) {
+                    unmatched.push(UnmatchedPattern {
+                        database: self.name.clone(),
+                        list,
+                        pattern: pattern.clone(),
+                        names: names.clone(),
+                    });
+                }
+            }
+        }
+        unmatched
+    }
+
+    /// Patterns that stand for nothing now.
+    pub(crate) fn unmatched(&self) -> Vec<UnmatchedPattern> {
+        let unmatched = self.unmatched.read();
+        unmatched.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// A table with the columns that are offered, if it is.
     fn offered(&self, mut table: Table) -> Option<Table> {
-        let matches = |globs: &[Glob], text: &str| globs.iter().any(|it| it.matches(text));
         let name = table.name.clone();
-        let is_included = self.include.is_empty() || matches(&self.include, &name);
-        if !is_included || matches(&self.exclude, &name) {
+        let is_included = self.include.is_empty() || self.any_matches(&self.include, &name);
+        if !is_included || self.any_matches(&self.exclude, &name) {
             return None;
         }
-        let column = |it: &str| format!("{name}.{it}");
         table
             .columns
-            .retain(|it| !matches(&self.exclude, &column(&it.name)));
+            .retain(|it| !self.any_matches(&self.exclude, &column_of(&name, &it.name)));
         (!table.columns.is_empty()).then_some(table)
     }
 
@@ -330,6 +408,11 @@ impl Database {
         }));
         templates
     }
+}
+
+/// The name by which patterns know a column.
+fn column_of(table: &str, column: &str) -> String {
+    format!("{table}.{column}")
 }
 
 /// A hash of what was read, also of there being nothing; `None` if it is not known what there is.
