@@ -117,6 +117,10 @@ impl DatabaseOptions {
                 "`queries.{query}` is no name: 1 to 64 of `a-z0-9-_`"
             ));
         }
+        let mut queries = self.queries.iter();
+        if let Some((query, _)) = queries.find(|(_, it)| it.sql.trim().is_empty()) {
+            return Err(format!("`queries.{query}.sql` is empty; write one SELECT"));
+        }
         if let Some(channel) = &self.notify
             && (channel.is_empty() || MAX_CHANNEL < channel.len() || channel.contains('\0'))
         {

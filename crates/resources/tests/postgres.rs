@@ -380,7 +380,7 @@ fn queries_that_write_or_cannot_be_prepared_are_mistakes_at_a_server_too() {
         ("SELECT * FROM absent", "does not exist"),
         ("SELECT * FROM sale WHERE id = $1", "must have names"),
         ("SELEKT", "syntax error"),
-        ("", "syntax error"),
+        ("", "is empty"),
         ("COPY sale TO PROGRAM 'id'", "syntax error"),
         ("SET default_transaction_read_only = off", "syntax error"),
     ] {

@@ -19,7 +19,8 @@ fn site(settings: Value) -> Site {
     let mut all = json!({"app": null, "resources": {"databases": {"shop": {
         "path": "shop.db",
         "exclude": ["secret"],
-        "queries": {"sold": {"sql": "SELECT sum(pieces) AS pieces FROM sale WHERE sku = :sku"}},
+        // As a block of YAML has it.
+        "queries": {"sold": {"sql": "SELECT sum(pieces) AS pieces\n\tFROM sale -- all of it\nWHERE sku = :sku \n"}},
     }}}});
     for (key, value) in settings.as_object().unwrap() {
         all[key] = value.clone();

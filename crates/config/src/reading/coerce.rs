@@ -153,6 +153,16 @@ impl Leaf {
                     Ok(_) => "write `Mon-Fri 09:30-15:00 Asia/Shanghai`".to_owned(),
                 }),
                 Format::Pointer => misfit().hint("each part begins with `/`; `*` is any element"),
+                Format::Name | Format::Pattern | Format::Word | Format::Secret
+                    if text.chars().any(char::is_control) =>
+                {
+                    misfit().hint("it has a line break, a tab or another control character: write it on one line")
+                }
+                Format::Name | Format::Pattern | Format::Program
+                    if text != text.trim() && !text.trim().is_empty() =>
+                {
+                    misfit().hint("leave out the blanks at its ends")
+                }
                 _ => misfit(),
             }),
         }
@@ -338,6 +348,26 @@ mod tests {
                 "{format:?} {given:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_text_that_is_not_empty_is_not_called_empty_alone() {
+        for (given, hint) in [
+            (
+                "SELECT 1\n",
+                "it has a line break, a tab or another control character: write it on one line",
+            ),
+            ("SELECT 1 ", "leave out the blanks at its ends"),
+        ] {
+            for format in [Format::Name, Format::Pattern] {
+                let misfit = Leaf::Text(format)
+                    .coerce(given, Path::new("/"))
+                    .unwrap_err();
+                assert_eq!(misfit.hint.as_deref(), Some(hint), "{given:?}");
+            }
+        }
+        let empty = Leaf::Text(Format::Name).coerce(" ", Path::new("/"));
+        assert_eq!(empty.unwrap_err().hint, None);
     }
 
     #[test]

@@ -53,8 +53,10 @@ pub struct Database {
 #[serde(default, deny_unknown_fields)]
 pub struct Query {
     /// One statement that reads. Its parameters have names, such as `:month`, and are texts.
+    #[schemars(extend("format" = "prose"))]
     pub sql: String,
     /// Description for models.
+    #[schemars(extend("format" = "prose"))]
     pub description: Option<String>,
 }
 
@@ -96,7 +98,7 @@ impl Database {
     fn on(&self, options: DatabaseOptions) -> DatabaseOptions {
         let queries = self.queries.iter().map(|(name, query)| {
             let named = NamedQuery {
-                sql: query.sql.clone(),
+                sql: query.sql.trim().to_owned(),
                 description: query.description.clone(),
             };
             (name.clone(), named)
