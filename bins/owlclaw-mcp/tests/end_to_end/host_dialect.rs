@@ -391,7 +391,14 @@ async fn resources_are_read_listed_searched_written_and_watched() {
     assert_eq!(desk.code("update_resource", stale).await, -32000);
     assert_eq!(site.read("notes/c.txt"), "second words");
     let update = json!({"id": C, "content": "third words"});
-    assert_eq!(desk.result("update_resource", update).await["id"], C);
+    let updated = desk.result("update_resource", update).await;
+    assert_eq!(updated["id"], C);
+    // What is told of the new state is not that of a list from before.
+    let state = desk.result("read_resource", json!({"id": C})).await;
+    for of in ["size", "modified", "etag"] {
+        assert_eq!(updated["metadata"][of], state["metadata"][of], "{of}");
+    }
+    assert_eq!(updated["metadata"]["size"], "third words".len());
     let event = told(&mut events, &["resource_changed"]).await;
     assert_eq!(event["params"]["event"], "updated", "{event}");
     let renamed = json!({"id": C, "metadata": {"name": "d.txt"}});

@@ -280,7 +280,7 @@ impl<S: McpService> Call<'_, S> {
         }))
     }
 
-    /// Description of a resource after a write, as lists have it.
+    /// Description of a resource after a write: as lists have it, but for its state, which is newer than any list.
     async fn written(&self, uri: &str, result: &Value) -> Value {
         let listed = self
             .list("resources/list", "resources", json!({ "uri": uri }))
@@ -290,8 +290,18 @@ impl<S: McpService> Call<'_, S> {
             Some(found) => described(found),
             None => json!({ "id": uri, "type": kind(uri), "metadata": {} }),
         };
-        if let Some(etag) = result.pointer("/structuredContent/etag") {
-            answer["metadata"]["etag"] = etag.clone();
+        if let Some(metadata) = answer["metadata"].as_object_mut() {
+            let state = &result["structuredContent"];
+            for (own, theirs) in [
+                ("etag", "etag"),
+                ("size", "size"),
+                ("modified", "lastModified"),
+            ] {
+                match &state[theirs] {
+                    Value::Null => drop(metadata.remove(own)),
+                    value => drop(metadata.insert(own.to_owned(), value.clone())),
+                }
+            }
         }
         answer
     }

@@ -19,7 +19,7 @@ use crate::{
         address::Relative,
         folder::Folder,
         offered::find,
-        root::{RootError, Writing},
+        root::{Found, RootError, Writing},
     },
     store::Store,
 };
@@ -299,6 +299,9 @@ impl Writers {
                 etag_after.as_deref(),
             );
         }
+        if !is_dry && let Some(at) = last_modified(place) {
+            said["lastModified"] = at.into();
+        }
         said["versions"] = self.versions(place)?;
         answer(&said)
     }
@@ -434,6 +437,14 @@ fn state(place: &Place<'_>) -> Result<State, ToolError> {
         }
         Err(RootError::NotFound) => Ok(None),
         Err(error) => Err(failure(error, &place.uri)),
+    }
+}
+
+/// Time of the last change of a file, as lists have it.
+fn last_modified(place: &Place<'_>) -> Option<String> {
+    match place.folder.root().look(&place.path) {
+        Ok(Some(Found::File(signature))) => mcp_server::rfc3339(signature.last_modified()?),
+        _ => None,
     }
 }
 
