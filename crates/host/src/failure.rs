@@ -69,6 +69,11 @@ impl Failure {
         self
     }
 
+    /// True where MCP has no such method here, and not where a method of that name refuses to be called like this.
+    pub(crate) fn is_missing_method(&self) -> bool {
+        self.code == UNKNOWN_METHOD && self.message.starts_with("method not found")
+    }
+
     /// Failure that MCP has told of as an error.
     pub(crate) fn of_error(error: &ErrorObject) -> Self {
         let data = error.data.as_ref();

@@ -130,6 +130,41 @@ async fn it_is_not_spoken_unless_it_is_wanted() {
 }
 
 #[tokio::test]
+async fn what_a_server_has_none_of_is_an_empty_list_and_no_unknown_method() {
+    let server = site(json!({"tasks": {"enabled": false}})).http().await;
+    let desk = Peer::new(&server, "desk").await;
+    let prompts = desk.result("list_prompts", json!({})).await;
+    assert_eq!(prompts, json!({"prompts": [], "total": 0}));
+    for method in ["get_prompt", "render_prompt", "get_prompt_versions"] {
+        assert_eq!(
+            desk.code(method, json!({"id": "x"})).await,
+            -32602,
+            "{method}"
+        );
+    }
+    for method in ["get_tool_status", "cancel_tool"] {
+        let task = json!({"task_id": "x"});
+        assert_eq!(desk.code(method, task).await, -32303, "{method}");
+    }
+    let server = site(json!({})).http().await;
+    let desk = Peer::new(&server, "desk").await;
+    let call = json!({"name": "search_resources", "parameters": {"query": "first"}, "async": true});
+    let refused = desk.failure("invoke_tool", call).await;
+    assert_eq!(
+        (
+            &refused["code"],
+            &refused["data"]["category"],
+            &refused["message"]
+        ),
+        (
+            &json!(-32302),
+            &json!("tool"),
+            &json!("this tool cannot be called as a task")
+        )
+    );
+}
+
+#[tokio::test]
 async fn requests_are_judged_counted_and_recorded_like_those_of_mcp() {
     let site = site(json!({
         "upstreams": {"up": {"command": "python3", "args": [UPSTREAM, "stdio", "up"]}},

@@ -78,6 +78,10 @@ pub(crate) fn described(prompt: &Value) -> Value {
     })
 }
 
+fn no_prompt() -> Failure {
+    Failure::params("there is no such prompt")
+}
+
 impl<S: McpService> Call<'_, S> {
     async fn prompts(&self) -> Result<Vec<Value>, Failure> {
         let mut prompts = self.list("prompts/list", "prompts", json!({})).await?;
@@ -93,7 +97,7 @@ impl<S: McpService> Call<'_, S> {
             it["name"] == id || (self.target().is_some() && it.pointer(own) == Some(&json!(id)))
         };
         let found = prompts.into_iter().find(is_it);
-        found.ok_or_else(|| Failure::params("there is no such prompt"))
+        found.ok_or_else(no_prompt)
     }
 
     /// `list_prompts`, by category and all of several tags.
@@ -159,7 +163,11 @@ impl<S: McpService> Call<'_, S> {
         });
         let arguments: Map<_, _> = arguments.collect();
         let params = json!({ "name": name, "arguments": arguments });
-        let filled = self.ask("prompts/get", params).await?;
+        let filled = self.ask("prompts/get", params).await;
+        let filled = filled.map_err(|failure| match failure.is_missing_method() {
+            true => no_prompt(),
+            false => failure,
+        })?;
         let messages = filled["messages"].as_array().into_iter().flatten();
         let texts = messages.filter_map(|it| it["content"]["text"].as_str());
         let rendered = texts.collect::<Vec<_>>().join("\n\n");

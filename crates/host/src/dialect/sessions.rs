@@ -297,7 +297,12 @@ impl<S: McpService> Host<S> {
     ) -> Result<Vec<Value>, Failure> {
         let mut items = Vec::new();
         loop {
-            let mut page = self.ask(session, principal, method, params.clone()).await?;
+            let page = self.ask(session, principal, method, params.clone()).await;
+            let mut page = match page {
+                // A server that has nothing of a kind has no list of it either.
+                Err(failure) if failure.is_missing_method() => return Ok(items),
+                page => page?,
+            };
             if let Value::Array(more) = page[key].take() {
                 items.extend(more);
             }

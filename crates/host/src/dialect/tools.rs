@@ -9,7 +9,7 @@ use crate::{
         methods::Call,
         servers::{OWN, upstream},
     },
-    failure::{Failure, INVALID_PARAMS, NO_TASK, NO_TOOL},
+    failure::{BAD_ARGUMENTS, Failure, INVALID_PARAMS, NO_TASK, NO_TOOL, UNKNOWN_METHOD},
 };
 
 /// Tokens of tasks that a session remembers, for their progress alone.
@@ -84,6 +84,14 @@ pub(crate) fn status(status: &Value) -> &'static str {
     }
 }
 
+/// Failure of a call. MCP calls it an unknown method to call a tool as a task that cannot be one, or the other way round.
+fn of_call(failure: Failure) -> Failure {
+    match failure.is_missing_method() {
+        true => Failure::new(NO_TOOL, "there is no such tool"),
+        false => failure.but(UNKNOWN_METHOD, BAD_ARGUMENTS),
+    }
+}
+
 impl<S: McpService> Call<'_, S> {
     /// `discover_tools`.
     pub(crate) async fn discover_tools(&self) -> Result<Value, Failure> {
@@ -129,7 +137,7 @@ impl<S: McpService> Call<'_, S> {
         let name = self.tool(asked.name).await?;
         let mut call = json!({ "name": name, "arguments": asked.parameters });
         if !asked.is_async {
-            let result = self.ask("tools/call", call).await?;
+            let result = self.ask("tools/call", call).await.map_err(of_call)?;
             return match result["isError"] == true {
                 true => Err(Failure::of_result(&result)),
                 false => Ok(json!({ "output": output(&result) })),
@@ -138,7 +146,7 @@ impl<S: McpService> Call<'_, S> {
         let token = format!("task-{}", self.session.next());
         call["task"] = json!({});
         call["_meta"] = json!({ "progressToken": token });
-        let begun = self.ask("tools/call", call).await?;
+        let begun = self.ask("tools/call", call).await.map_err(of_call)?;
         let Some(task) = begun.pointer("/task/taskId").and_then(Value::as_str) else {
             // It was refused before it became a task.
             return Err(Failure::of_result(&begun));
@@ -155,7 +163,10 @@ impl<S: McpService> Call<'_, S> {
     /// A request about a task. An unknown one has a code of its own in the document.
     async fn of_task(&self, method: &str, task: &str) -> Result<Value, Failure> {
         let answer = self.ask(method, json!({ "taskId": task })).await;
-        answer.map_err(|it| it.but(INVALID_PARAMS, NO_TASK))
+        answer.map_err(|it| match it.is_missing_method() {
+            true => Failure::new(NO_TASK, "there are no tasks here"),
+            false => it.but(INVALID_PARAMS, NO_TASK),
+        })
     }
 
     /// `get_tool_status`.
