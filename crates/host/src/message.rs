@@ -62,6 +62,11 @@ impl Request {
         })
     }
 
+    /// True if there is a parameter of this name, whatever its value.
+    pub(crate) fn has(&self, parameter: &str) -> bool {
+        self.params.contains_key(parameter)
+    }
+
     /// The parameters as a type. One that it does not know is refused, since it would be ignored in silence.
     pub(crate) fn params<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         T::deserialize(Value::Object(self.params.clone()))

@@ -308,8 +308,28 @@ async fn requests_are_judged_counted_and_recorded_like_those_of_mcp() {
         (&json!("active"), &json!("desk"))
     );
     assert_eq!(info["connected_servers"], json!(["up"]));
-    let permissions = json!({"permissions": {"servers": [{"id": "up"}]}});
-    assert_eq!(desk.code("create_session", permissions).await, -32602);
+    for permissions in [
+        json!({"servers": [{"id": "up"}]}),
+        json!({}),
+        json!([]),
+        json!(null),
+        json!(7),
+    ] {
+        let params = json!({"permissions": permissions});
+        let code = desk.code("create_session", params).await;
+        assert_eq!(code, -32602, "{permissions}");
+    }
+    // A session by the header and another one by the message are no request that can be meant.
+    for (header, code) in [("session-other", json!(-32600)), (session, json!(null))] {
+        let info =
+            json!({"jsonrpc": "2.0", "id": 1, "method": "get_session_info", "session": session});
+        let request = HttpRequest::post("/host", &info.to_string())
+            .header("x-mcp-client-id", "desk")
+            .header("x-session-id", header);
+        let answer = desk.http.exchange(&request).await;
+        let answer: Value = serde_json::from_str(answer.text()).unwrap();
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+    }
     let closed = desk
         .result("close_session", json!({"session_id": session}))
         .await;

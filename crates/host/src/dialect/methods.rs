@@ -145,30 +145,19 @@ async fn of_session<S: McpService>(
     Ok((outcome, source))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Create {
-    permissions: Value,
-}
-
 /// `create_session` (row 31).
 async fn create<S: McpService>(
     host: &Arc<Host<S>>,
     principal: &Principal,
     request: &Request,
 ) -> Result<Value, Failure> {
-    let asked: Create = request.params()?;
-    let is_empty = match &asked.permissions {
-        Value::Null => true,
-        Value::Object(members) => members.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    };
-    if !is_empty {
+    // Also an empty list, which would have to mean that nothing is permitted.
+    if request.has("permissions") {
         return Err(Failure::params(
             "a client cannot say what it may: leave `permissions` out; the operator's rules hold",
         ));
     }
+    let Nothing {} = request.params()?;
     let session = host.create(principal).await?;
     Ok(json!({
         "session_id": &*session.id,

@@ -80,8 +80,8 @@ impl<S: McpService> Host<S> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a message or a batch of `principal`. `session` is the one that a header names; a message that names one
-    /// itself has that. `None` where nothing is to be answered.
+    /// Answers a message or a batch of `principal`. `session` is the one that a header names; a message that names
+    /// another is refused. `None` where nothing is to be answered.
     ///
     /// # Cancel safety
     ///
@@ -121,11 +121,17 @@ impl<S: McpService> Host<S> {
             Ok(request) => request,
             Err(answer) => return Some(answer),
         };
-        if request.session.is_none() {
-            request.session = header.map(str::to_owned);
-        }
         // The document has no notification that a client sends.
         request.id.as_ref()?;
+        match (&request.session, header) {
+            (Some(named), Some(header)) if named != header => {
+                let why = "`session` and `X-Session-Id` name two sessions: give one of them, or the same twice";
+                let failure = Failure::new(INVALID_REQUEST, why);
+                return Some(answer(request.id, Err(failure), None, None));
+            }
+            (None, Some(header)) => request.session = Some(header.to_owned()),
+            _ => {}
+        }
         let (outcome, source) = match self.is_closing.load(Ordering::Acquire) {
             true => {
                 let stopping = Failure::new(SERVER, "the host stops").with("retryable", true);
