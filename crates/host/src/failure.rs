@@ -69,6 +69,20 @@ impl Failure {
         self
     }
 
+    /// The same failure of a tool of this server by the reason that the tool gives to programs, where the document has a
+    /// code for it.
+    pub(crate) fn by_reason(mut self) -> Self {
+        let details = self.data.get("details");
+        self.code = match details.and_then(|it| it["reason"].as_str()) {
+            Some("not_found") => NO_RESOURCE,
+            Some("read_only" | "exists") => UNSUPPORTED,
+            Some("no_words") => INVALID_PARAMS,
+            _ => return self,
+        };
+        self.category = category(self.code);
+        self
+    }
+
     /// True where MCP has no such method here, and not where a method of that name refuses to be called like this.
     pub(crate) fn is_missing_method(&self) -> bool {
         self.code == UNKNOWN_METHOD && self.message.starts_with("method not found")

@@ -104,7 +104,7 @@ fn site(more: Value) -> Site {
         "http": {"host_dialect": {"enabled": true}},
         "tasks": {"enabled": true},
         "resources": {
-            "files": {"notes": {"path": "notes", "writable": true}},
+            "files": {"notes": {"path": "notes", "writable": true}, "closed": {"path": "closed"}},
             "search": {"enabled": true},
         },
     });
@@ -113,6 +113,7 @@ fn site(more: Value) -> Site {
     }
     let site = Site::new(settings);
     site.write("notes/a.txt", "first words");
+    site.write("closed/a.txt", "closed");
     site.write("notes/deep/b.bin", b"\x00\xff");
     site
 }
@@ -429,9 +430,55 @@ async fn resources_are_read_listed_searched_written_and_watched() {
     assert_eq!(site.read("notes/c.txt"), "second words");
     assert_eq!(
         desk.code("create_resource", create).await,
-        -32000,
+        -32203,
         "it is there"
     );
+    for (method, params, code, category) in [
+        (
+            "update_resource",
+            json!({"id": "files://notes/none.txt", "content": "x"}),
+            -32201,
+            "resource",
+        ),
+        (
+            "update_resource",
+            json!({"id": "files://notes/none.txt", "content": "x", "if_match": "0"}),
+            -32201,
+            "resource",
+        ),
+        (
+            "create_resource",
+            json!({"id": "files://none/a.txt", "content": "x"}),
+            -32201,
+            "resource",
+        ),
+        (
+            "update_resource",
+            json!({"id": "files://closed/a.txt", "content": "x"}),
+            -32203,
+            "resource",
+        ),
+        (
+            "create_resource",
+            json!({"id": "files://closed/b.txt", "content": "x"}),
+            -32203,
+            "resource",
+        ),
+        ("search_resources", json!({"query": ""}), -32602, "protocol"),
+        (
+            "search_resources",
+            json!({"query": "?!"}),
+            -32602,
+            "protocol",
+        ),
+    ] {
+        let failure = desk.failure(method, params).await;
+        assert_eq!(
+            (&failure["code"], &failure["data"]["category"]),
+            (&json!(code), &json!(category)),
+            "{method}: {failure}"
+        );
+    }
     let event = told(&mut events, &["resource_changed"]).await;
     let params = &event["params"];
     assert_eq!(

@@ -238,10 +238,10 @@ impl<S: McpService> Call<'_, S> {
         let result = self.ask("tools/call", call).await;
         let result = result.map_err(|failure| match failure.code {
             NO_TOOL => Failure::new(UNSUPPORTED, "this operation is not offered here"),
-            _ => failure,
+            _ => failure.by_reason(),
         })?;
         match result["isError"] == true {
-            true => Err(Failure::of_result(&result)),
+            true => Err(Failure::of_result(&result).by_reason()),
             false => Ok(result),
         }
     }

@@ -204,10 +204,14 @@ impl Writers {
         check_match(asked.if_match.as_deref(), &before, &place.uri)?;
         let max_bytes = place.folder.options.max_bytes;
         match kind {
-            Kind::Create if before.is_some() => Err(ToolError::failed(format!(
-                "{} is there already; use resource-write to replace it",
-                place.uri
-            ))),
+            Kind::Create if before.is_some() => Err(refused(
+                format!(
+                    "{} is there already; use resource-write to replace it",
+                    place.uri
+                ),
+                "exists",
+                &place.uri,
+            )),
             Kind::Create => {
                 let bytes = content(asked, max_bytes)?;
                 self.change(&place, &None, Some(bytes), asked.dry_run, "created", cx)
@@ -243,10 +247,8 @@ impl Writers {
             )));
         }
         if !folder.options.writable {
-            return Err(ToolError::failed(format!(
-                "the files of `{}` are not to be written to",
-                folder.name
-            )));
+            let why = format!("the files of `{}` are not to be written to", folder.name);
+            return Err(refused(why, "read_only", uri));
         }
         Ok(Place {
             folder,
@@ -320,7 +322,8 @@ impl Writers {
             ));
         }
         if state(&to)?.is_some() {
-            return Err(ToolError::failed(format!("{} is there already", to.uri)));
+            let why = format!("{} is there already", to.uri);
+            return Err(refused(why, "exists", &to.uri));
         }
         let (etag, _) = before.as_ref().ok_or_else(|| not_found(&from.uri))?;
         if !asked.dry_run {
@@ -458,7 +461,11 @@ fn check_match(if_match: Option<&str>, before: &State, uri: &str) -> Result<(), 
     if wanted.any(|it| etag.is_some() && (it == "*" || Some(it) == etag)) {
         return Ok(());
     }
-    let details = json!({ "uri": uri, "etag": etag });
+    let reason = match etag {
+        Some(_) => "changed",
+        None => "not_found",
+    };
+    let details = json!({ "reason": reason, "uri": uri, "etag": etag });
     let why = match etag {
         Some(etag) => format!("{uri} has changed: its etag is {etag} now; nothing was done"),
         None => format!("{uri} is not there; nothing was done"),
@@ -484,16 +491,21 @@ fn content(asked: &Asked, max_bytes: u64) -> Result<Vec<u8>, ToolError> {
 }
 
 fn not_found(uri: &str) -> ToolError {
-    ToolError::failed(format!("there is no resource {uri} that you can write to"))
+    let why = format!("there is no resource {uri} that you can write to");
+    refused(why, "not_found", uri)
+}
+
+/// Failure with its reason and address for programs.
+fn refused(why: String, reason: &str, uri: &str) -> ToolError {
+    ToolError::failed_with(why, json!({ "reason": reason, "uri": uri }))
 }
 
 fn failure(error: RootError, uri: &str) -> ToolError {
     match error {
         RootError::NotFound => not_found(uri),
         RootError::NotAFile => ToolError::failed(format!("at {uri} is something that is no file")),
-        RootError::TooLarge { .. } | RootError::Exists => {
-            ToolError::failed(format!("{uri}: {error}"))
-        }
+        RootError::Exists => refused(format!("{uri}: {error}"), "exists", uri),
+        RootError::TooLarge { .. } => refused(format!("{uri}: {error}"), "too_large", uri),
         error @ RootError::Io(_) => ToolError::broken(error),
     }
 }

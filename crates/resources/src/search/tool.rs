@@ -100,7 +100,10 @@ impl Executor for SearchTool {
 
 fn search(indexer: &Indexer, asked: Asked, cx: &ToolCx) -> Result<ToolOutput, ToolError> {
     let Some((all, any)) = expressions(&asked.query) else {
-        return Err(ToolError::failed("`query` has no word to search for"));
+        return Err(ToolError::failed_with(
+            "`query` has no word to search for",
+            json!({ "reason": "no_words" }),
+        ));
     };
     let conditions = Conditions {
         kind: asked.kind,
