@@ -344,14 +344,10 @@ impl ServiceResources {
         read: &ReadResource,
     ) -> Result<ReadResourceResult, ReadFailure> {
         let (service, asked, values) = find(&self.all, &read.uri).ok_or(ReadFailure::NotFound)?;
-        let url = asked.url(&values).map_err(ReadFailure::Range)?;
+        let url = asked.url(&values).map_err(ReadFailure::Values)?;
         let kind = asked.endpoint.media_type.as_deref();
         let answer = service.fetch.get(&url, kind, cx).await;
-        let answer = answer.map_err(|error| match error {
-            FetchError::NotFound => ReadFailure::NotFound,
-            FetchError::Refused(_) => ReadFailure::Range(error.to_string()),
-            error => ReadFailure::Unreadable(error.into()),
-        })?;
+        let answer = answer.map_err(FetchError::told)?;
         let fresh = answer.fresh_until.saturating_duration_since(Instant::now());
         let cache = CacheHint {
             ttl_ms: u64::try_from(fresh.as_millis()).unwrap_or(0),

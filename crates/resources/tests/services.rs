@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use adapter_tools::ToolCx;
+use adapter_tools::{ToolCx, ToolError};
 use http_client::{AllowPrivate, Client, ClientOptions, Reach};
 use mcp_protocol::model::{Complete, CompletionReference, ReadResource, ReadResourceResult};
 use mcp_server::{ReadFailure, ToolSource};
@@ -120,7 +120,7 @@ async fn text(services: &Services, uri: &str) -> String {
 fn why(failure: ReadFailure) -> String {
     match failure {
         ReadFailure::Unreadable(error) => error.to_string(),
-        ReadFailure::Range(why) => format!("values: {why}"),
+        ReadFailure::Values(why) => format!("values: {why}"),
         other => other.to_string(),
     }
 }
@@ -425,7 +425,7 @@ async fn no_value_of_a_caller_leads_elsewhere() {
                 let expected = format!("host: 127.0.0.1:{}", site.port);
                 assert_eq!(hosts.collect::<Vec<_>>(), [expected], "{head}");
             }
-            Err(ReadFailure::Range(_) | ReadFailure::NotFound) => {
+            Err(ReadFailure::Values(_) | ReadFailure::NotFound) => {
                 assert!(seen.is_empty(), "{text}: {seen:?}")
             }
             Err(error) => panic!("{text}: {error:?}"),
@@ -514,7 +514,11 @@ async fn no_service_is_where_it_may_not_be() {
                     .await
                     .unwrap();
                 assert!(
-                    matches!(said, Err(ReadFailure::Unreadable(_))),
+                    matches!(
+                        said,
+                        Err(ReadFailure::Unreadable(_)
+                            | ReadFailure::Handler(ToolError::Unavailable { .. }))
+                    ),
                     "{host}: {said:?}"
                 );
             }

@@ -324,6 +324,30 @@ async fn nobody_writes_out_of_a_root_or_where_it_is_not_permitted() {
             .await;
         assert!(moved.is_err(), "{to}");
     }
+    // What is wrong with the new address is not said of the old one.
+    fs::write(notes.join("taken.txt"), "taken").unwrap();
+    for (to, said) in [
+        (
+            "files://notes/taken.txt",
+            "notes/taken.txt is there already",
+        ),
+        (
+            "files://notes/taken.txt/new.txt",
+            "notes/taken.txt/new.txt cannot be made",
+        ),
+        ("files://fixed/new.txt", "`fixed` are not to be written to"),
+        ("files://none/new.txt", "no resource files://none/new.txt"),
+    ] {
+        let uri = "files://notes/mine.txt";
+        let moved = it
+            .call("resource-move", json!({"uri": uri, "to": to}))
+            .await;
+        let message = moved.unwrap_err();
+        assert!(
+            message.contains(said) && !message.contains(uri),
+            "{to}: {message}"
+        );
+    }
     assert_eq!(it.on_disk("outside/a.txt").unwrap(), "SECRET");
     assert_eq!(it.on_disk("fixed/a.txt").unwrap(), "fixed");
     assert_eq!(

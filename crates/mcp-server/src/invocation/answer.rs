@@ -374,6 +374,10 @@ fn read_told(code: i32, failure: &ReadFailure, uri: &str, version: ProtocolVersi
             let data = json!({ "uri": shortened(uri), "details": why, "retryable": false });
             Told::new(code, "the range cannot be read", data)
         }
+        ReadFailure::Values(why) => {
+            let data = json!({ "uri": shortened(uri), "details": why, "retryable": false });
+            Told::new(code, format!("invalid params: {why}"), data)
+        }
         // The runner makes a result of it; getting here is a fault of ours.
         ReadFailure::NeedsInput(_) => internal(code),
         ReadFailure::Held(_) => denied(code, &Denial::new(Reason::Held)),

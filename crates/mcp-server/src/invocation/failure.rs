@@ -235,6 +235,7 @@ impl InvocationError {
             Self::Read(failure) => match failure {
                 ReadFailure::NotFound => row((RESOURCE_NOT_FOUND, Error), Failed, NOT_RUN, (Ended::Error, Warning, "not_found", OTHER)),
                 ReadFailure::Range(_) => row((INVALID_PARAMS, Error), Failed, NOT_RUN, (Ended::Invalid, Warning, "invalid_range", OTHER)),
+                ReadFailure::Values(_) => row((INVALID_PARAMS, Error), Failed, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", OTHER)),
                 // As for tools.
                 ReadFailure::NeedsInput(_) => row((INTERNAL, Error), Failed, NOT_RUN, (Ended::Asked, Warning, "needs_input", OTHER)),
                 ReadFailure::Held(_) => HELD,
@@ -416,6 +417,10 @@ mod tests {
             ),
             ("a range behind the end", InvocationError::Read(range)),
             (
+                "values that a resource does not take",
+                InvocationError::Read(ReadFailure::Values(String::new())),
+            ),
+            (
                 "a resource's questions that nobody asks",
                 InvocationError::Read(ReadFailure::NeedsInput(Needed::default())),
             ),
@@ -476,6 +481,7 @@ mod tests {
             | InvocationError::Read(
                 ReadFailure::NotFound
                 | ReadFailure::Range(_)
+                | ReadFailure::Values(_)
                 | ReadFailure::NeedsInput(_)
                 | ReadFailure::Held(_)
                 | ReadFailure::Told(_)

@@ -130,6 +130,9 @@ pub enum ReadFailure {
     /// The bytes asked for are not there.
     #[error("{0}")]
     Range(String),
+    /// Values in the address that are missing, unknown or not taken.
+    #[error("{0}")]
+    Values(String),
     /// Answers of the client are needed.
     #[error("the resource needs input")]
     NeedsInput(Needed),

@@ -3,22 +3,24 @@
 use std::{
     future::ready,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use adapter_skills::Content;
-use adapter_tools::ToolCx;
+use adapter_tools::{ToolCx, ToolError};
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{
     CacheHint, CacheScope, Complete, Completion, CompletionReference, ListResources, ReadResource,
     ReadResourceResult, ResourceTemplate,
 };
 use mcp_server::{Prompts, ReadFailure, ResourceEntry, Resources, content_result};
-use rusqlite::InterruptHandle;
+use rusqlite::{ErrorCode, InterruptHandle};
 
 use crate::{
     databases::{
         address::{Place, parse},
         database::{Database, JSON, Source, hash},
+        postgres::with_causes,
         sqlite::QueryError,
     },
     news::News,
@@ -104,6 +106,34 @@ async fn read(database: Arc<Database>, place: Place) -> Result<String, QueryErro
     }
 }
 
+/// What the reader is told of a failure. What the database says may show what is in it, and is for the log.
+fn told(error: QueryError) -> ReadFailure {
+    const PAUSE: Duration = Duration::from_secs(5);
+    let is_away = match &error {
+        QueryError::Connect(_) => true,
+        QueryError::Server(server) => server.is_closed(),
+        QueryError::File(file) => matches!(
+            file.sqlite_error_code(),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen)
+        ),
+        _ => false,
+    };
+    match error {
+        QueryError::NotFound => ReadFailure::NotFound,
+        QueryError::Values(why) => ReadFailure::Values(why),
+        QueryError::TooLong(_) => ReadFailure::Handler(ToolError::TimedOut),
+        error @ QueryError::TooLarge(_) => {
+            ReadFailure::Handler(ToolError::failed(error.to_string()))
+        }
+        error if is_away => ReadFailure::Handler(ToolError::Unavailable {
+            message: "the database cannot be read now".to_owned(),
+            retry_after: Some(PAUSE),
+            detail: with_causes(&error),
+        }),
+        error => ReadFailure::Unreadable(error.into()),
+    }
+}
+
 impl Resources for DatabaseResources {
     fn entries(&self) -> &[ResourceEntry] {
         &self.entries
@@ -165,11 +195,7 @@ impl Resources for DatabaseResources {
         Box::pin(async move {
             let (database, place) = find(&self.all, &read.uri).ok_or(ReadFailure::NotFound)?;
             let found = self::read(Arc::clone(database), place).await;
-            let found = found.map_err(|error| match error {
-                QueryError::NotFound => ReadFailure::NotFound,
-                QueryError::Values(why) => ReadFailure::Range(why),
-                error => ReadFailure::Unreadable(error.into()),
-            })?;
+            let found = found.map_err(told)?;
             let cache = CacheHint {
                 ttl_ms: 0,
                 scope: CacheScope::Private,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use adapter_skills::Content;
+use adapter_tools::ToolError;
 use futures_util::future::{BoxFuture, ready};
 use mcp_protocol::model::{
     CacheHint, CacheScope, ListResources, ReadResource, ReadResourceResult, Resource,
@@ -78,6 +79,9 @@ impl FileResources {
         let (folder, path) = self.find(&read.uri).ok_or(ReadFailure::NotFound)?;
         let (bytes, signature) = folder.read(&path).map_err(|error| match error {
             RootError::NotFound | RootError::NotAFile => ReadFailure::NotFound,
+            error @ RootError::TooLarge { .. } => {
+                ReadFailure::Handler(ToolError::failed(error.to_string()))
+            }
             error => ReadFailure::Unreadable(error.into()),
         })?;
         let content = Content::new(bytes, signature.last_modified());

@@ -334,7 +334,23 @@ impl Writers {
             if moved.is_err() {
                 self.forget(second);
             }
-            self.or_forget(first, moved, &from.uri)?;
+            // The file itself was there: what is wrong is where it should go.
+            let is_there = matches!(
+                from.folder.root().look(&from.path),
+                Ok(Some(Found::File(_)))
+            );
+            match moved {
+                Err(RootError::NotFound | RootError::NotAFile) if is_there => {
+                    self.forget(first);
+                    let why = format!(
+                        "{} cannot be made: a part of its path is no directory",
+                        to.uri
+                    );
+                    return Err(refused(why, "no_directory", &to.uri));
+                }
+                Err(RootError::Exists) => self.or_forget(first, moved, &to.uri)?,
+                moved => self.or_forget(first, moved, &from.uri)?,
+            }
             note(
                 cx,
                 &format!("moved to {}", to.uri),

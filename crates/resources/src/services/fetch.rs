@@ -8,10 +8,11 @@ use std::{
 
 use adapter_http::{FixedHeaders, begin_errand};
 use adapter_skills::Content;
-use adapter_tools::ToolCx;
+use adapter_tools::{ToolCx, ToolError};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_client::{Client, SendError};
+use mcp_server::ReadFailure;
 
 use crate::services::{
     cache::{Answer, Cache, Kept, freshness},
@@ -47,6 +48,34 @@ pub(crate) enum FetchError {
     /// Any other status.
     #[error("the service answers with the status {0}")]
     Status(u16),
+}
+
+impl FetchError {
+    /// What the reader is told. What an operator has to mend is told by the log alone.
+    pub(crate) fn told(self) -> ReadFailure {
+        const PAUSE: Duration = Duration::from_secs(5);
+        match &self {
+            Self::NotFound => ReadFailure::NotFound,
+            Self::Refused(_) => ReadFailure::Values(self.to_string()),
+            Self::Send(SendError::TimedOut) => ReadFailure::Handler(ToolError::TimedOut),
+            Self::Send(SendError::TooLarge(_) | SendError::LongHeaders) => {
+                ReadFailure::Handler(ToolError::failed(self.to_string()))
+            }
+            Self::Send(
+                SendError::Unreachable(cause) | SendError::Unsent(cause) | SendError::Broken(cause),
+            ) => ReadFailure::Handler(ToolError::Unavailable {
+                message: self.to_string(),
+                retry_after: Some(PAUSE),
+                detail: cause.to_string(),
+            }),
+            Self::Status(429 | 500..) => ReadFailure::Handler(ToolError::Unavailable {
+                message: self.to_string(),
+                retry_after: Some(PAUSE),
+                detail: String::new(),
+            }),
+            _ => ReadFailure::Unreadable(self.into()),
+        }
+    }
 }
 
 /// Means by which a service is asked.
