@@ -46,6 +46,7 @@ pub struct Tool {
     is_async: bool,
     /// True if its executor may read resources of the server.
     takes_context: bool,
+    dry_run: Option<&'static str>,
     icons: Vec<Value>,
     task_support: TaskSupport,
     kind: ToolKind,
@@ -205,6 +206,7 @@ impl Tool {
             estimated_cost_micros: None,
             is_async: true,
             takes_context: false,
+            dry_run: None,
             icons: Vec::new(),
             task_support: TaskSupport::default(),
             kind: ToolKind::default(),
@@ -318,6 +320,20 @@ impl Tool {
     pub fn with_context(mut self, takes_context: bool) -> Self {
         self.takes_context = takes_context;
         self
+    }
+
+    /// Names an argument with which, if it is true, a call does nothing and says what it would do: its user is not asked to
+    /// confirm that.
+    #[must_use]
+    pub fn with_dry_run(mut self, argument: &'static str) -> Self {
+        self.dry_run = Some(argument);
+        self
+    }
+
+    /// True if a call with these arguments does nothing.
+    pub fn is_dry_run(&self, arguments: &Arguments) -> bool {
+        let argument = self.dry_run.and_then(|it| arguments.as_object().get(it));
+        argument == Some(&Value::Bool(true))
     }
 
     /// Sets pictures that stand for it, each as the protocol has an icon.

@@ -512,6 +512,25 @@ async fn resources_are_read_listed_searched_written_and_watched() {
         (&refused["code"], &refused["data"]["reason"]),
         (&json!(-32402), &json!("confirmation"))
     );
+    // What does nothing is not asked for, and spelt otherwise it does something.
+    let dry = json!({"uri": C, "dryRun": true});
+    let dry = desk.invoke("resource-delete", dry).await;
+    assert_eq!(
+        (
+            &dry["result"]["output"]["status"],
+            &dry["result"]["output"]["dryRun"]
+        ),
+        (&json!("deleted"), &json!(true)),
+        "{dry}"
+    );
+    let dry = desk
+        .invoke("resource-undo", json!({"uri": C, "dryRun": true}))
+        .await;
+    assert_eq!(dry["result"]["output"]["dryRun"], true, "{dry}");
+    for arguments in [json!({"uri": C, "dryRun": false}), json!({"uri": C})] {
+        let wet = desk.invoke("resource-delete", arguments).await;
+        assert_eq!(wet["error"]["data"]["reason"], "confirmation", "{wet}");
+    }
     assert_eq!(site.read("notes/c.txt"), "third words");
     std::fs::remove_file(site.path("notes/c.txt")).unwrap();
     // That there is something else at the address may be known before the list is.

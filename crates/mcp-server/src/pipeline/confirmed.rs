@@ -351,8 +351,9 @@ where
     ) -> Result<Invoked, InvocationError> {
         let carried = unpack(admitted.inner_mut());
         match admitted.confirmation() {
-            // Nobody is asked about a call that is wrong: it is refused where every wrong one is.
-            Some(needs) if arguments_fit(admitted.inner()) => {
+            // Nobody is asked about a call that is wrong: it is refused where every wrong one is. Nor is the user about one
+            // that does nothing.
+            Some(needs) if does_something(admitted.inner(), needs) => {
                 self.call_confirmed(cx, admitted, needs, carried).await
             }
             _ => {
@@ -368,12 +369,17 @@ where
     }
 }
 
-fn arguments_fit(invocation: &Invocation) -> bool {
+fn does_something(invocation: &Invocation, needs: Confirmation) -> bool {
     match &invocation.target {
         Target::Tool(_) => {
             let arguments = invocation.arguments.clone().into_bytes();
             let tool = invocation.tool.as_ref();
-            tool.is_some_and(|it| it.tool.check(arguments).is_ok())
+            tool.is_some_and(|it| {
+                let arguments = it.tool.check(arguments);
+                arguments.is_ok_and(|arguments| {
+                    needs != Confirmation::User || !it.tool.is_dry_run(&arguments)
+                })
+            })
         }
         // What is wrong with these is known when they have been tried, and they do nothing.
         Target::Resource(_) | Target::Prompt(..) => true,

@@ -160,7 +160,8 @@ fn tool(kind: Kind, writers: &Arc<Writers>) -> Tool {
         })
         .with_risk(RiskClass::Mutating)
         .with_task_support(TaskSupport::Forbidden)
-        .with_context(true);
+        .with_context(true)
+        .with_dry_run("dryRun");
     // What destroys is confirmed by its user, whatever else the rules say.
     match is_destructive {
         true => tool.with_rules(vec![json!({ "requires_confirmation": true })]),
