@@ -106,7 +106,7 @@ async fn read(database: Arc<Database>, place: Place) -> Result<String, QueryErro
     }
 }
 
-/// What the reader is told of a failure. What the database says may show what is in it, and is for the log.
+/// Failure as the reader is told of it. What the database says may show what is in it, and is for the log.
 fn told(error: QueryError) -> ReadFailure {
     const PAUSE: Duration = Duration::from_secs(5);
     let is_away = match &error {

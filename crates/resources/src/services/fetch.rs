@@ -51,7 +51,7 @@ pub(crate) enum FetchError {
 }
 
 impl FetchError {
-    /// What the reader is told. What an operator has to mend is told by the log alone.
+    /// Failure as the reader is told of it. What an operator has to mend is told by the log alone.
     pub(crate) fn told(self) -> ReadFailure {
         const PAUSE: Duration = Duration::from_secs(5);
         match &self {
