@@ -323,11 +323,14 @@ async fn listeners_hear_what_they_asked_for_and_nothing_else() {
     let (tools, agreed) = listen(&mut server, json!({ "toolsListChanged": true })).await;
     assert_eq!(agreed, json!({ "toolsListChanged": true }));
     let (prompts, _) = listen(&mut server, json!({ "promptsListChanged": true })).await;
-    // Another offer is another list of everything, and each listener hears of its own.
+    // Each listener hears of its own list, and of no change of another.
     let trigger = call("test_trigger_tool_change", json!({}));
-    let request = server.voice.request("tools/call", trigger.clone());
-    server.send(&request).await;
-    let mut heard = server.receive_many(3).await;
+    let of_prompts = call("test_trigger_prompt_change", json!({}));
+    for trigger in [&trigger, &of_prompts] {
+        let request = server.voice.request("tools/call", trigger.clone());
+        server.send(&request).await;
+    }
+    let mut heard = server.receive_many(4).await;
     heard.retain(|it| it.get("id").is_none());
     heard.sort_by_key(|it| it["method"].to_string());
     for (said, method, listener) in [
@@ -341,6 +344,7 @@ async fn listeners_hear_what_they_asked_for_and_nothing_else() {
     let left = json!({ "requestId": tools });
     server.notify("notifications/cancelled", left).await;
     let mut rest = server.request("tools/call", trigger).await.earlier;
+    rest.extend(server.request("tools/call", of_prompts).await.earlier);
     server.close_input();
     rest.extend(server.receive_rest().await);
     let methods: Vec<_> = rest.iter().filter_map(|it| it["method"].as_str()).collect();
