@@ -53,7 +53,7 @@ async fn a_server_that_would_serve_has_nothing_wrong() {
 async fn validation_refuses_an_engine_that_the_program_was_built_without() {
     let queues = json!({"long": {"tools": ["echo"]}});
     let site = Site::new(json!({
-        "ledger": {"url": "postgres://nobody@127.0.0.1:9/nothing"},
+        "ledger": {"path": null, "url": "postgres://nobody@127.0.0.1:9/nothing"},
         "tasks": {"temporal": {"queues": queues}},
     }));
     for words in [
