@@ -324,7 +324,7 @@ async fn requests_are_judged_counted_and_recorded_like_those_of_mcp() {
     for (header, code) in [("session-other", json!(-32600)), (session, json!(null))] {
         let info =
             json!({"jsonrpc": "2.0", "id": 1, "method": "get_session_info", "session": session});
-        let request = HttpRequest::post("/host", &info.to_string())
+        let request = HttpRequest::post("/host", info.to_string())
             .header("x-mcp-client-id", "desk")
             .header("x-session-id", header);
         let answer = desk.http.exchange(&request).await;
