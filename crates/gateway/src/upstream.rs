@@ -272,7 +272,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads the lists of an upstream again while nothing else would.
+/// Reads the lists of an upstream again while nothing else would, after longer and longer pauses.
 async fn look_again(upstream: Weak<Upstream>, first: Duration) {
     let mut pause = first;
     loop {
@@ -280,14 +280,13 @@ async fn look_again(upstream: Weak<Upstream>, first: Duration) {
         let Some(upstream) = upstream.upgrade().filter(|it| !it.is_closed()) else {
             return;
         };
-        pause = match upstream.is_out_of_reach() {
-            true => {
-                // Its state tells why it cannot be reached.
-                let _ = upstream.look().await;
-                (pause * 2).min(MAX_LOOK_AGAIN)
-            }
-            false => first,
-        };
+        if !upstream.is_out_of_reach() {
+            pause = first;
+        } else if upstream.all_live().is_empty() {
+            // Its state tells why it cannot be reached.
+            let _ = upstream.look().await;
+            pause = (pause * 2).min(MAX_LOOK_AGAIN);
+        }
     }
 }
 
@@ -445,16 +444,18 @@ impl Upstream {
         }
     }
 
-    /// True if no call of a client leads to a connection that would show what has changed: the upstream offers nothing, or
-    /// something of it is held.
+    /// True if calls of clients need not lead to a connection, which would show what has changed: the upstream offers nothing,
+    /// or something of it is held.
     fn is_out_of_reach(&self) -> bool {
-        let offers_nothing = self.offered().is_some_and(|it| {
-            it.tools.is_empty()
-                && it.prompts.is_empty()
-                && it.resources.is_empty()
-                && it.templates.is_empty()
-        });
-        self.all_live().is_empty() && (offers_nothing || !self.held().is_empty())
+        let offers_nothing = || {
+            self.offered().is_some_and(|it| {
+                it.tools.is_empty()
+                    && it.prompts.is_empty()
+                    && it.resources.is_empty()
+                    && it.templates.is_empty()
+            })
+        };
+        !self.held().is_empty() || offers_nothing()
     }
 
     /// Connects, and reads the lists.
