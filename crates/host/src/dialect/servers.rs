@@ -11,7 +11,7 @@ use crate::{
         methods::{Call, unknown_target},
         resources::{kind, operations},
     },
-    failure::{Failure, UNKNOWN_METHOD},
+    failure::Failure,
 };
 
 /// Name of this server among its upstreams.
@@ -48,14 +48,6 @@ struct Named {
     server_id: String,
 }
 
-/// A list of a kind of items that is not offered at all is empty.
-fn or_none(listed: Result<Vec<Value>, Failure>) -> Result<Vec<Value>, Failure> {
-    match listed {
-        Err(failure) if failure.code == UNKNOWN_METHOD => Ok(Vec::new()),
-        listed => listed,
-    }
-}
-
 impl<S: McpService> Call<'_, S> {
     /// True if the client may use anything of a server.
     pub(crate) async fn knows(&self, server: &str) -> Result<bool, Failure> {
@@ -64,7 +56,7 @@ impl<S: McpService> Call<'_, S> {
             ("resources/list", "resources"),
             ("prompts/list", "prompts"),
         ] {
-            let listed = or_none(self.list(method, key, json!({})).await)?;
+            let listed = self.list(method, key, json!({})).await?;
             if listed.iter().any(|it| source(it) == server) {
                 return Ok(true);
             }
@@ -76,17 +68,17 @@ impl<S: McpService> Call<'_, S> {
     async fn servers(&self) -> Result<BTreeMap<String, Value>, Failure> {
         let mut servers: BTreeMap<String, Server> = BTreeMap::new();
         servers.insert(OWN.to_owned(), Server::default());
-        for tool in or_none(self.list("tools/list", "tools", json!({})).await)? {
+        for tool in self.list("tools/list", "tools", json!({})).await? {
             let server = servers.entry(source(&tool)).or_default();
             server.tools.push(crate::dialect::tools::described(tool));
         }
-        for prompt in or_none(self.list("prompts/list", "prompts", json!({})).await)? {
+        for prompt in self.list("prompts/list", "prompts", json!({})).await? {
             let server = servers.entry(source(&prompt)).or_default();
             server
                 .prompts
                 .push(crate::dialect::prompts::described(&prompt));
         }
-        for resource in or_none(self.list("resources/list", "resources", json!({})).await)? {
+        for resource in self.list("resources/list", "resources", json!({})).await? {
             let server = servers.entry(source(&resource)).or_default();
             let uri = resource["uri"].as_str().unwrap_or_default();
             server.kinds.insert(kind(uri).to_owned());
