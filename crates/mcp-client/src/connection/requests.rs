@@ -212,8 +212,11 @@ impl Connection {
             Link::Http(link) => {
                 let (mut flight, out) = self.enter(version, request, options, deadline, None)?;
                 flight.sent = true;
-                if version.era() == Era::Legacy && self.may_be_asked(request) {
-                    link.is_heard(deadline.at).await;
+                if version.era() == Era::Legacy
+                    && let Some((is_answered, until)) = link.unheard()
+                    && self.may_be_asked(request)
+                {
+                    let _ = timeout_at(until.min(deadline.at), is_answered.wait()).await;
                 }
                 self.exchange(link, &flight, out, deadline).await?;
                 flight
@@ -229,9 +232,11 @@ impl Connection {
     /// True if a legacy server may ask something before it answers.
     fn may_be_asked(&self, request: &ClientRequest) -> bool {
         use ClientRequest::{CallTool, GetPrompt, ReadResource};
+        if !matches!(request, CallTool(_) | GetPrompt(_) | ReadResource(_)) {
+            return false;
+        }
         let declared = self.options().handlers.capabilities();
-        matches!(request, CallTool(_) | GetPrompt(_) | ReadResource(_))
-            && (declared.elicitation.is_some() || declared.sampling.is_some() || declared.roots)
+        declared.elicitation.is_some() || declared.sampling.is_some() || declared.roots
     }
 
     /// Sends a request over HTTP and has its answer delivered: here, or by a task if it is a stream, which is read

@@ -23,7 +23,7 @@ use std::{
 use tokio::{
     sync::{Semaphore, SetOnce},
     task::AbortHandle,
-    time::{Instant, timeout_at},
+    time::Instant,
 };
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MAX_COMPLAINT: usize = 64 << 10;
 /// Time for such an answer.
 const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
-/// Time that calls wait for the stream of a session ([`HttpLink::is_heard`]). Some servers send the head of that answer
+/// Time that calls wait for the stream of a session ([`HttpLink::unheard`]). Some servers send the head of that answer
 /// with the first event alone.
 const HEARING_PATIENCE: Duration = Duration::from_secs(1);
 /// Most bytes of a session's id.
@@ -392,22 +392,16 @@ impl HttpLink {
         }
     }
 
-    /// Waits until the server has answered the request for the stream that [`listen`](Self::listen) reads, or
-    /// [`HEARING_PATIENCE`] or the caller's time is over. What a server sends on that stream before it is there is lost; among it are
-    /// questions without which a call is not answered.
-    pub(crate) async fn is_heard(&self, until: Instant) {
-        let (since, is_answered) = {
-            let listening = self.listening.lock();
-            let listening = listening.unwrap_or_else(PoisonError::into_inner);
-            match &*listening {
-                Some(it) if !it.is_answered.initialized() => {
-                    (it.since, Arc::clone(&it.is_answered))
-                }
-                _ => return,
-            }
-        };
-        let until = until.min(since + HEARING_PATIENCE);
-        let _ = timeout_at(until, is_answered.wait()).await;
+    /// The answer to the request for the stream that [`listen`](Self::listen) reads, while it has not come, and the time until
+    /// which a call waits for it. What a server sends on that stream before it is there is lost; among it are questions
+    /// without which a call is not answered.
+    pub(crate) fn unheard(&self) -> Option<(Arc<SetOnce<()>>, Instant)> {
+        let listening = self.listening.lock();
+        let listening = listening.unwrap_or_else(PoisonError::into_inner);
+        let Listening {
+            since, is_answered, ..
+        } = listening.as_ref()?;
+        (!is_answered.initialized()).then(|| (Arc::clone(is_answered), *since + HEARING_PATIENCE))
     }
 
     /// Delivers the events of one body; `request` ends it with its answer and bounds its notifications.
