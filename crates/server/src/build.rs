@@ -42,7 +42,7 @@ use super::{application, notes, offering, policy, redaction, results, upstreams}
 use crate::Failure;
 use crate::logging::{self, LevelHandle};
 use cluster::Cluster;
-use config::{Config, UnmatchedFilter};
+use config::{Config, Loaded, Problem, UnmatchedFilter};
 
 /// A running server: its parts, and what keeps them alive.
 pub struct Server {
@@ -390,15 +390,25 @@ impl Server {
     }
 }
 
+const WITHOUT_TEMPORAL: &str = "`tasks.temporal`: this program was built without Temporal";
+const WITH_TEMPORAL: &str =
+    "build it with `--features temporal` (docs/temporal.md), or leave the section out";
+
+/// The problem of settings that name an engine of tasks, for a program that gives a server none.
+pub fn without_engine(loaded: &Loaded) -> Option<Problem> {
+    const KEY: &str = "tasks.temporal";
+    loaded.config.tasks.temporal.as_ref()?;
+    let problem = Problem::error(loaded.place(KEY), WITHOUT_TEMPORAL).key(KEY);
+    Some(problem.hint(WITH_TEMPORAL))
+}
+
 /// Runner of the calls of tasks.
 fn runner(config: &Config, in_code: &InCode) -> Result<Arc<dyn TaskRunner>, Failure> {
     match &in_code.runner {
         Some(runner) => Ok(Arc::clone(runner)),
-        None if config.tasks.temporal.is_some() => Err(
-            "`tasks.temporal` is configured, and this program was built without Temporal: build it with \
-             `--features temporal` (docs/temporal.md), or leave the section out"
-                .into(),
-        ),
+        None if config.tasks.temporal.is_some() => {
+            Err(format!("{WITHOUT_TEMPORAL}: {WITH_TEMPORAL}").into())
+        }
         None => Ok(Arc::new(RunHere)),
     }
 }

@@ -88,7 +88,7 @@ mod work;
 
 pub use application::interpreter;
 pub use archives::{ArchiveReport, archive, backup, open_archiver, restore};
-pub use build::Server;
+pub use build::{Server, without_engine};
 pub use builder::Builder;
 pub use call::{call, principal_named};
 pub use command_notes::{CredentialCommand, record_credential_command};

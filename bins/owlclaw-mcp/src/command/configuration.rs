@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use config::{Loaded, Needs, Rejected, Severity};
+use config::{Loaded, Needs, Problem, Rejected, Severity};
 use operator::request::{ReportFormat, Settings};
 use operator::terminal::remark;
 use operator::{Stop, UNUSABLE, complain, load, print, print_json, try_load};
@@ -39,7 +39,7 @@ fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<Ex
         Ok(mut loaded) => {
             let unmatched = server::unmatched_upstream_rules(&loaded).map_err(Stop::Failed)?;
             loaded.warnings.extend(unmatched);
-            loaded.warnings.extend(super::engine::missing(&loaded));
+            loaded.warnings.extend(missing_engine(&loaded));
             let mut all = loaded.warnings.iter();
             match all.any(|it| it.severity == Severity::Error) {
                 true => Err(Rejected {
@@ -77,6 +77,10 @@ fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<Ex
     }
 }
 
+fn missing_engine(loaded: &Loaded) -> Option<Problem> {
+    server::without_engine(loaded).filter(|_| cfg!(not(feature = "temporal")))
+}
+
 /// The same with what only what is on offer can show.
 fn with_offer(mut loaded: Loaded) -> Result<Result<Loaded, Rejected>, Stop> {
     let found = server::survey(&loaded, None)
@@ -86,7 +90,7 @@ fn with_offer(mut loaded: Loaded) -> Result<Result<Loaded, Rejected>, Stop> {
     problems.extend(found.skills);
     problems.extend(found.tools);
     problems.extend(found.rules);
-    problems.extend(super::engine::missing(&loaded));
+    problems.extend(missing_engine(&loaded));
     let mut severities = problems.iter().map(|problem| problem.severity);
     Ok(match severities.any(|it| it == Severity::Error) {
         true => Err(Rejected { problems }),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use config::{Config, Loaded, Problem};
+use config::Config;
 use mcp_server::TaskRunner;
 use operator::Stop;
 use server::Failure;
@@ -25,16 +25,6 @@ pub(super) fn runner(config: &Config) -> Result<Option<Arc<dyn TaskRunner>>, Fai
 #[expect(clippy::unnecessary_wraps, reason = "with an engine it may fail")]
 pub(super) fn runner(_: &Config) -> Result<Option<Arc<dyn TaskRunner>>, Failure> {
     Ok(None)
-}
-
-/// The problem of a configuration that names an engine which this program was built without.
-pub(super) fn missing(loaded: &Loaded) -> Option<Problem> {
-    const KEY: &str = "tasks.temporal";
-    let is_missing = cfg!(not(feature = "temporal")) && loaded.config.tasks.temporal.is_some();
-    let message = format!("`{KEY}`: this program was built without Temporal");
-    let problem = Problem::error(loaded.place(KEY), message).key(KEY);
-    let hint = "build it with `--features temporal` (docs/temporal.md), or leave the section out";
-    is_missing.then(|| problem.hint(hint))
 }
 
 /// Carries out calls until a signal comes.
