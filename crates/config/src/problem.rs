@@ -221,6 +221,12 @@ impl Snippet {
     }
 }
 
+/// Texts in backquotes, one after another.
+pub(crate) fn quoted(texts: &[String], between: &str) -> String {
+    let quoted: Vec<_> = texts.iter().map(|it| format!("`{it}`")).collect();
+    quoted.join(between)
+}
+
 /// Control characters would let a file paint over the terminal that shows the message, and line
 /// ends would let it invent messages. As many characters as before, so that marks stay in place.
 pub fn printable(text: &str) -> String {

@@ -8,7 +8,7 @@ use governance::{PolicyFile, When, file::AccessRules};
 use crate::check::family::pattern_meets_template;
 use crate::layer::{child, origin_near};
 use crate::nearest::nearest;
-use crate::problem::{Origin, Problem, Severity};
+use crate::problem::{Origin, Problem, Severity, quoted};
 use crate::sections::governance::UnmatchedRules;
 use crate::{Loaded, Redaction};
 
@@ -59,11 +59,6 @@ impl OnOffer {
         }
         Some(names)
     }
-}
-
-fn quoted(patterns: &[String]) -> String {
-    let quoted: Vec<_> = patterns.iter().map(|it| format!("`{it}`")).collect();
-    quoted.join(" or ")
 }
 
 /// A pattern that matches nothing where tools come from.
@@ -266,7 +261,7 @@ impl Loaded {
                 let key = child(&key, "when");
                 let message = format!(
                     "`{key}`: no tool that {} matches has an argument `{name}`",
-                    quoted(patterns)
+                    quoted(patterns, " or ")
                 );
                 let hint = match nearest(name, known.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::environment;
 use crate::layer::{Origins, child, origin_near};
 use crate::nearest::nearest;
-use crate::problem::Problem;
+use crate::problem::{Problem, quoted};
 use crate::sections::Config;
 
 /// Name of this server among its upstreams.
@@ -93,11 +93,6 @@ enum Operation {
     Create,
     Update,
     Delete,
-}
-
-fn quoted(patterns: &[String]) -> String {
-    let quoted: Vec<_> = patterns.iter().map(|it| format!("`{it}`")).collect();
-    quoted.join(", ")
 }
 
 impl Operation {
@@ -339,7 +334,7 @@ fn rules(record: Record, offered: &Offered<'_>) -> Result<Client, String> {
                 return Err(format!(
                     "{} of `{}` can be reached by `{method}` only where it can be read: permit `read` as well, or leave \
                      the other out",
-                    quoted(&granted.patterns),
+                    quoted(&granted.patterns, ", "),
                     it.server
                 ));
             }
