@@ -184,7 +184,7 @@ class Context:
     def set_state(self, key: str, value: typing.Any, *, serializable: bool = True) -> _Done:
         """Keep something for the client's session; for the call where there is none, or with `serializable=False`.
 
-        A session is one of HTTP before 2026-07-28, or a connection over stdio. It is kept in the memory of this process.
+        A session is one of HTTP before 2026-07-28; over stdio all connections of a principal are one. It is kept in the memory of this process.
         """
         if serializable and self._session() is not None:
             (self._call.kept or {}).pop(key, None)
@@ -205,7 +205,7 @@ class Context:
         context = self._call.context
         session = context.get("session")
         if session is None:
-            # One client, for as long as the server runs.
+            # A principal, for as long as the process runs.
             return (self.client_id, "") if context.get("transport") == "stdio" else None
         return self.client_id, str(session)
 
