@@ -104,6 +104,8 @@ class Handler(BaseHTTPRequestHandler):
 if MODE == "stdio":
     stdio()
 else:
+    # The default is five: connections beyond it wait for seconds, or are lost.
+    ThreadingHTTPServer.request_queue_size = 1024
     server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[3])), Handler)
     add("processes", str(os.getpid()))
     server.serve_forever()
