@@ -358,6 +358,8 @@ pub struct KeyHeld {
     pub key: String,
     /// Capability that was called with it, as `kind/name`.
     pub capability: String,
+    /// Digest of the arguments; zeros if the store has something that is no digest.
+    pub arguments: Digest,
     /// The call.
     pub call: CallId,
     /// State of the call: `running`, `succeeded`, `failed` or `unknown`.

@@ -112,6 +112,31 @@ fn files_that_are_not_ours_are_left_alone() {
 }
 
 #[test]
+fn a_trigger_that_an_attacker_has_put_there_does_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.sqlite");
+    drop(SqliteLedger::open(&path, Durability::Strict).unwrap());
+    let planted = Connection::open(&path).unwrap();
+    let sql = "CREATE TRIGGER free AFTER INSERT ON call BEGIN DELETE FROM usage_day; END;
+        CREATE TRIGGER gone AFTER INSERT ON usage_day BEGIN DELETE FROM usage_day; END;";
+    planted.execute_batch(sql).unwrap();
+    runtime().block_on(async {
+        let recorder = open(&path);
+        for at_us in [DAY_US, DAY_US + 1] {
+            let start = start(at_us, "ana", "tool/x");
+            call(&recorder, &start, &end(Outcome::Succeeded, 10)).await;
+        }
+        close(&recorder).await;
+    });
+    let days = "SELECT count(*) FROM usage_day";
+    let days: i64 = planted.query_row(days, [], |row| row.get(0)).unwrap();
+    assert_ne!(days, 0);
+    let mut reader = LedgerReader::open(&path).unwrap();
+    let report = verify(&mut reader, Trust::default()).unwrap();
+    assert_eq!(report.first_wrong, None);
+}
+
+#[test]
 fn a_second_server_is_told_who_holds_the_ledger() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("deep/er/ledger.sqlite");

@@ -10,6 +10,7 @@ use ledger::{
     verify_telling,
 };
 use rusqlite::{Connection, params};
+use sha2::{Digest as _, Sha256};
 use std::{
     collections::HashMap,
     fs,
@@ -226,7 +227,9 @@ fn made() -> Files {
                 ("failed", Outcome::Failed),
                 ("refused", Outcome::Invalid),
             ] {
+                let digest = Sha256::digest("{}").into();
                 let start = Start {
+                    arguments_digest: Some(digest),
                     idempotency_key: Some(key),
                     key_until_us: Some(u64::MAX),
                     ..start(CALLS, "{}")
@@ -235,7 +238,7 @@ fn made() -> Files {
                     principal: "alice".to_owned(),
                     key: key.to_owned(),
                     capability: "tool/pay".to_owned(),
-                    digest: BINDING,
+                    digest,
                     call: start.call,
                     at_us: NOW_US,
                     until_us: u64::MAX,
@@ -462,6 +465,12 @@ const TAMPERINGS: &[Tampering] = &[
     }),
     ("a key is forgotten early", ALONE, |_, it| {
         key_differs(it, "until_us = 1")
+    }),
+    ("a key is for other arguments", ALONE, |_, it| {
+        key_differs(it, "digest = zeroblob(32)")
+    }),
+    ("a key is for no arguments", ALONE, |_, it| {
+        key_differs(it, "digest = zeroblob(3)")
     }),
     ("a key is gone", ALONE, |_, it| {
         let sql = "DELETE FROM idempotency_key WHERE key = 'done'";

@@ -1,7 +1,7 @@
 //! Schema of a ledger file.
 
 use crate::sqlite::index;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior, config::DbConfig};
 use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, keep_a_log};
 use std::{
     error::Error,
@@ -300,10 +300,14 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
 }
 
 fn open(path: &Path, access: Access) -> Result<Connection, OpenError> {
-    let opened = LEDGER.open(path, access);
-    opened
-        .map(|(connection, _)| connection)
-        .map_err(|unusable| explain(path, unusable))
+    let (connection, _) = LEDGER
+        .open(path, access)
+        .map_err(|unusable| explain(path, unusable))?;
+    // A ledger has none, and what an attacker has put there changes nothing while a server writes.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)
+        .map_err(|error| explain(path, error))?;
+    Ok(connection)
 }
 
 /// Makes an error of the database speak about the ledger.

@@ -3,11 +3,12 @@ use crate::{
     query::{KeyHeld, QueryError, ReadLedger},
     record::{
         codec,
-        entry::{Ended, MAX_TEXT_BYTES, Outcome, Started},
+        entry::{Digest, Ended, MAX_TEXT_BYTES, Outcome, Started},
         id::CallId,
         kept,
     },
 };
+use sha2::{Digest as _, Sha256};
 
 /// Number of attempts to compare a row that a server may have changed meanwhile.
 const MAX_ATTEMPTS: usize = 3;
@@ -100,6 +101,7 @@ fn is_on_record(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<bool, Quer
     };
     let is_until = |until_us: u64| row.until_us == until_us.min(i64::MAX as u64);
     Ok(has_come_so_far
+        && has_arguments(started, row.arguments)
         && started.key_until_us.is_none_or(is_until)
         && is(&started.principal, &row.principal)
         && is(&started.capability, &row.capability)
@@ -107,4 +109,18 @@ fn is_on_record(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<bool, Quer
             .idempotency_key
             .as_deref()
             .is_some_and(|key| is(key, &row.key)))
+}
+
+/// Returns false if the call had other arguments. Where a secret was taken out of them, the digest on record has a
+/// key, and cannot be compared with the row's.
+fn has_arguments(started: &Started, digest: Digest) -> bool {
+    let Some(recorded) = started.arguments_digest else {
+        return true;
+    };
+    let kept = &started.arguments;
+    let of_kept = match &kept.cut {
+        Some(cut) => cut.digest,
+        None => Sha256::digest(&kept.text).into(),
+    };
+    recorded == digest || recorded != of_kept
 }

@@ -175,7 +175,7 @@ pub(super) async fn keys_held(
     let (principal, key) = from.unwrap_or_default();
     let rows = session
         .query(
-            "SELECT principal, key, capability, call, state, until_us, result
+            "SELECT principal, key, capability, call, state, until_us, result, digest
              FROM owlclaw_ledger.idempotency_key
              WHERE (principal, key) >= ($1, $2) ORDER BY principal, key LIMIT $3",
             &[&stored(principal), &stored(key), &MAX_PAGE_KEYS],
@@ -199,7 +199,9 @@ pub(super) async fn keys_held(
         Ok::<_, QueryError>(result.map(restored))
     };
     let held = |row: &Row| {
+        let digest: Vec<u8> = row.try_get("digest")?;
         Ok(KeyHeld {
+            arguments: digest.try_into().unwrap_or_default(),
             principal: exact(row, "principal")?,
             key: exact(row, "key")?,
             capability: text(row, "capability")?,

@@ -195,13 +195,15 @@ pub(super) fn keys_held(
     from: Option<(&str, &str)>,
 ) -> Result<Vec<KeyHeld>, QueryError> {
     let mut select = connection.prepare_cached(
-        "SELECT principal, key, capability, call, state, until_us, result FROM idempotency_key
+        "SELECT principal, key, capability, call, state, until_us, result, digest
+         FROM idempotency_key
          WHERE (principal, key) >= (?1, ?2) ORDER BY principal, key LIMIT ?3",
     )?;
     let (principal, key) = from.unwrap_or_default();
     let rows = select.query_map((principal, key, MAX_PAGE_ROWS as i64), |row| {
-        let call: Vec<u8> = row.get(3)?;
+        let (call, digest): (Vec<u8>, Vec<u8>) = (row.get(3)?, row.get(7)?);
         Ok(KeyHeld {
+            arguments: digest.try_into().unwrap_or_default(),
             principal: row.get(0)?,
             key: row.get(1)?,
             capability: row.get(2)?,
