@@ -42,6 +42,8 @@ pub enum ConnectError {
         address: IpAddr,
         setting: Option<&'static str>,
     },
+    #[error("the server does not speak TLS at this port, which may be one for http://")]
+    NoTls,
     #[error("`{host}` does not accept connections")]
     Refused {
         host: String,
@@ -144,19 +146,32 @@ impl tower_service::Service<Uri> for Connector {
     }
 }
 
-/// The address that `error` says may not be connected to, if that is the cause.
-fn forbidden(error: &(dyn Error + 'static)) -> Option<SendError> {
-    let mut cause = Some(error);
-    while let Some(inner) = cause {
-        if let Some(private @ ConnectError::Private { .. }) = inner.downcast_ref() {
-            return Some(SendError::Forbidden(private.to_string().into()));
+/// The first cause of this kind. One that an `io::Error` wraps is not among its sources.
+fn cause<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    let mut at = Some(error);
+    while let Some(error) = at {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
-        cause = inner.source();
+        at = match error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+        {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
     }
     None
 }
 
 /// Error of a request whose connection could not be opened.
 pub(crate) fn connect_error(error: Box<dyn Error + Send + Sync>) -> SendError {
-    forbidden(&*error).unwrap_or(SendError::Unreachable(error))
+    if let Some(private @ ConnectError::Private { .. }) = cause(&*error) {
+        return SendError::Forbidden(private.to_string().into());
+    }
+    SendError::Unreachable(match cause(&*error) {
+        // Its own words are of a corrupt message.
+        Some(rustls::Error::InvalidMessage(_)) => Box::new(ConnectError::NoTls),
+        _ => error,
+    })
 }

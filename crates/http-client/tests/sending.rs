@@ -174,6 +174,25 @@ async fn it_is_told_whether_the_request_may_have_arrived() {
 }
 
 #[tokio::test]
+async fn a_port_that_speaks_no_tls_is_named_as_such() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await;
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    });
+    let error = client(|_| {})
+        .send(get("https", address))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("does not speak TLS"), "{cause}");
+    assert!(cause.contains("http://"), "{cause}");
+}
+
+#[tokio::test]
 async fn what_must_be_encrypted_is_not_sent_otherwise() {
     let (address, mut seen) = server(Script::Send("HTTP/1.1 200 OK\r\n\r\n"), None).await;
     let strict = client(|options| options.https_only = true);
