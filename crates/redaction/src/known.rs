@@ -10,6 +10,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt::Write as _,
+    ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -26,6 +27,10 @@ const MIN_ENCODED_BYTES: usize = 8;
 /// The fewest bytes from which a value of letters alone is taken out of the names of members, too: a shorter one may
 /// be a name of the protocol.
 const MIN_LETTERS_IN_NAME: usize = 24;
+
+/// The fewest bytes at the end of a line that may be an encoding which goes on in the next one: programs break lines
+/// after 60 to 76.
+const MIN_WRAPPED_BYTES: usize = 40;
 
 /// The most tokens that are looked for: of more, the one that was told the longest ago is forgotten.
 pub const MAX_KNOWN_TOKENS: usize = 1024;
@@ -192,6 +197,44 @@ pub fn without_known_json(json: &str) -> Cow<'_, str> {
 
 impl Search {
     fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let without = self.line(text);
+        match self.wrapped(&without) {
+            Some(without) => Cow::Owned(without),
+            None => without,
+        }
+    }
+
+    /// The text without values whose encoding goes on in the next line, if it has any.
+    fn wrapped(&self, text: &str) -> Option<String> {
+        let breaks: Vec<_> = breaks(text.as_bytes()).collect();
+        let mut joined = String::with_capacity(text.len());
+        // The places in it behind which something is left out, and the bytes that are left out up to there.
+        let (mut gaps, mut left_out, mut copied) = (Vec::new(), 0, 0);
+        for Range { start, end } in breaks {
+            joined.push_str(&text[copied..start]);
+            left_out += end - start;
+            gaps.push((joined.len(), left_out));
+            copied = end;
+        }
+        gaps.last()?;
+        joined.push_str(&text[copied..]);
+        let behind = |at: usize| match gaps.partition_point(|(place, _)| *place <= at) {
+            0 => at,
+            some => at + gaps[some - 1].1,
+        };
+        let (mut out, mut copied) = (String::new(), 0);
+        for found in self.automaton.find_iter(&joined) {
+            let (start, end) = (behind(found.start()), behind(found.end() - 1) + 1);
+            if copied <= start && end - start != found.len() {
+                out.push_str(&text[copied..start]);
+                out.push_str(KNOWN);
+                copied = end;
+            }
+        }
+        (copied != 0).then(|| out + &text[copied..])
+    }
+
+    fn line<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut out = String::new();
         let mut copied = 0;
         for found in self.automaton.find_iter(text) {
@@ -300,9 +343,36 @@ impl Search {
 /// Returns true if JSON may say something in other characters than it is written with.
 fn hides_characters(json: &str) -> bool {
     let bytes = json.as_bytes();
-    memchr::memchr_iter(b'\\', bytes)
-        .any(|at| matches!(bytes.get(at + 1), Some(b'u' | b'/' | b'\\')))
+    memchr::memchr_iter(b'\\', bytes).any(|at| match bytes.get(at + 1) {
+        Some(b'u' | b'/' | b'\\') => true,
+        Some(b'n' | b'r') => is_encoded(&bytes[..at]),
+        _ => false,
+    })
 }
+
+/// Returns true if a line ends as one of an encoding does that goes on in the next one.
+fn is_encoded(line: &[u8]) -> bool {
+    let is_digit = |it: &u8| it.is_ascii_alphanumeric() || b"+/-_".contains(it);
+    let end = line.len().checked_sub(MIN_WRAPPED_BYTES);
+    end.is_some_and(|start| line[start..].iter().all(is_digit))
+}
+
+/// The line breaks within encodings, with the indentation behind them.
+fn breaks(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    memchr::memchr_iter(b'\n', text).filter_map(|at| {
+        let start = match text[..at].last() {
+            Some(b'\r') => at - 1,
+            _ => at,
+        };
+        let indented = text[at + 1..].iter();
+        let indented = indented.take_while(|it| matches!(it, b' ' | b'\t')).count();
+        is_encoded(&text[..start]).then_some(start..at + 1 + indented)
+    })
+}
+
+/// Characters that percent encoding leaves as they are beside letters, digits and `-._~`: none (RFC 3986), those of
+/// JavaScript's `encodeURIComponent` and `encodeURI`, and that of Python's `quote`.
+const KEPT: [&[u8]; 4] = [b"", b"!*'()", b";,/?:@&=+$!*'()#", b"/"];
 
 /// The forms in which a value is looked for.
 fn forms(value: &str, into: &mut BTreeSet<String>) {
@@ -311,14 +381,15 @@ fn forms(value: &str, into: &mut BTreeSet<String>) {
     let mut escaped = String::new();
     string::encode(value, &mut escaped);
     into.insert(escaped);
-    for lower in [false, true] {
-        for plus in [false, true] {
+    for kept in KEPT {
+        for (lower, plus) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut encoded = String::new();
             for byte in bytes {
                 match byte {
                     b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
                         encoded.push(char::from(*byte));
                     }
+                    byte if kept.contains(byte) => encoded.push(char::from(*byte)),
                     b' ' if plus => encoded.push('+'),
                     byte if lower => {
                         let _ = write!(encoded, "%{byte:02x}");
@@ -358,7 +429,6 @@ fn forms(value: &str, into: &mut BTreeSet<String>) {
     }
     into.insert(digits.to_uppercase());
     into.insert(digits);
-    const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     for alphabet in [STANDARD, URL] {
         for before in 0..3 {
@@ -366,6 +436,8 @@ fn forms(value: &str, into: &mut BTreeSet<String>) {
         }
     }
 }
+
+const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The characters of Base64 that depend on these bytes alone, where `before` bytes of others are in front of them.
 fn base64(bytes: &[u8], before: usize, alphabet: &[u8; 64]) -> String {
@@ -393,6 +465,42 @@ mod tests {
         let read: serde_json::Value = serde_json::from_str(&without).unwrap();
         drop(read);
         without.into_owned()
+    }
+
+    #[test]
+    fn a_known_value_is_found_in_base64_of_several_lines() {
+        let value =
+            "glpat-wrapped-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ98765";
+        know([value]);
+        let encoded = base64(
+            format!("token: {value} and more behind it").as_bytes(),
+            0,
+            STANDARD,
+        );
+        for (width, between) in [(76, "\n"), (64, "\r\n"), (60, "\n    ")] {
+            let lines: Vec<_> = encoded.as_bytes().chunks(width).collect();
+            let lines = lines.iter().map(|it| std::str::from_utf8(it).unwrap());
+            let text = lines.collect::<Vec<_>>().join(between);
+            let without = without_known(&text);
+            let left = without.replace(between, "").replace(KNOWN, "");
+            assert!(left.len() < encoded.len() / 2, "{without}");
+            let json = serde_json::to_string(&[&text]).unwrap();
+            assert!(cleaned(&json).contains(KNOWN), "{json}");
+        }
+        let text = "0123456789012345678901234567890123456789\n0123456789\n";
+        assert_eq!(without_known(text), text);
+    }
+
+    #[test]
+    fn a_known_value_is_found_however_percent_encoding_is_done() {
+        know(["pa&ss<wo>rd/with:odd@chars#1"]);
+        for said in [
+            "pa%26ss%3Cwo%3Erd/with%3Aodd%40chars%231",
+            "pa&ss%3Cwo%3Erd/with:odd@chars#1",
+            "pa%26ss%3Cwo%3Erd%2Fwith%3Aodd%40chars%231",
+        ] {
+            assert_eq!(without_known(said), KNOWN);
+        }
     }
 
     #[test]
