@@ -119,7 +119,10 @@ impl Environment {
             redaction::know(vault.entries().map(|(_, it)| it.value.reveal()));
             Ok(vault)
         });
-        let vault = opened.as_ref().map_err(|why| failed(why.clone()))?;
+        let vault = opened.as_ref().map_err(|why| InterpolateError::NoVault {
+            name: name.to_owned(),
+            why: why.clone(),
+        })?;
         let found = vault.get(name).cloned();
         found.ok_or_else(|| {
             let place = sources.place.path.display();

@@ -385,7 +385,7 @@ impl Files {
                 problems,
             );
             layer.unresolved.extend(unusable);
-            reading::layers::check(*rank, &layer, &below, problems);
+            reading::layers::check(*rank, &layer, &below, &files.ranks, problems);
             below.extend(layer.origins.clone());
             files.layers.push(layer);
         }

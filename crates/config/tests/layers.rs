@@ -233,6 +233,10 @@ fn a_domain_enables_and_overrides_and_declares_nothing() {
             "upstreams: {time: {env: {Path: /tmp}}}",
             "the domain cannot set `upstreams.time.env.Path`",
         ),
+        (
+            "upstreams: {time: {env: {ZONE: '${file:/etc/hostname}'}}}",
+            "the domain cannot refer to a file: ",
+        ),
     ];
     for (text, expected) in rows {
         let site = Site::new(&[("system.yaml", OURS), ("domain.yaml", &domain(text))]);
@@ -242,6 +246,29 @@ fn a_domain_enables_and_overrides_and_declares_nothing() {
             "{expected}: {told:#?}"
         );
     }
+    let site = Site::new(&[
+        (
+            "system.yaml",
+            &format!("{OURS}  vault: {{allow_commands: true}}\n"),
+        ),
+        (
+            "domain.yaml",
+            &domain(
+                "upstreams: {time: {env: {ZONE: '${ZONE:-${cmd:touch ran}}', A: '${cmd:touch ran}'}}}",
+            ),
+        ),
+    ]);
+    let ran = site.0.path().join("ran");
+    let touch = format!("touch {}", ran.display());
+    let text = std::fs::read_to_string(site.0.path().join("domain.yaml")).unwrap();
+    let text = text.replace("touch ran", &touch);
+    std::fs::write(site.0.path().join("domain.yaml"), text).unwrap();
+    let told = site.told("domain.yaml");
+    let refused = told
+        .iter()
+        .filter(|it| it.contains("cannot refer to the output of a program"));
+    assert_eq!(refused.count(), 2, "{told:#?}");
+    assert!(!ran.exists());
     for (system, expected) in [
         ("inherit: other.yaml\n", "inherits itself"),
         (

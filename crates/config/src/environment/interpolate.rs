@@ -48,6 +48,16 @@ pub(crate) enum InterpolateError {
         /// Description of the failure.
         why: String,
     },
+    /// The environment does not have it, and the vault cannot be opened.
+    #[error(
+        "refers to the secret `{name}`, which is not in the environment, and the vault cannot be used: {why}"
+    )]
+    NoVault {
+        /// Name of the secret.
+        name: String,
+        /// Description of the failure.
+        why: String,
+    },
     /// The file cannot be read.
     #[error("refers to the file `{}`, which cannot be read: {why}", .path.display())]
     Unreadable {
@@ -82,7 +92,7 @@ impl InterpolateError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Missing(name) => Some(format!("set it, or write `${{{name}:-default}}`")),
-            Self::NotText(_) => None,
+            Self::NotText(_) | Self::NoVault { .. } => None,
             Self::NotInVault { name, .. } => Some(format!("owlclaw-mcp vault set {name}")),
             Self::Unreadable { .. } => Some(
                 "a path that begins nowhere begins at the directory of the configuration"

@@ -8,7 +8,7 @@ use crate::Text;
 use crate::environment;
 use crate::layer::{Layer, Origins, origin_near};
 use crate::problem::{Origin, Problem};
-use crate::reading::document::{Document, Key, Node, Value};
+use crate::reading::document::{Document, Key, Node, Place, Value};
 use crate::reading::shape::ROOT_KEY;
 
 /// Key by which a domain names the file of its system.
@@ -138,14 +138,40 @@ pub(crate) fn sources(main: Text, path: &Path, problems: &mut Vec<Problem>) -> V
         rank,
         base: base(path),
     });
-    if session != path && session.is_file() {
+    // A link that leads nowhere is a file that cannot be read.
+    if session != path && session.symlink_metadata().is_ok() {
         found.extend(read(&session, problems).map(|text| Source {
             text,
             rank: Rank::Session,
             base: base(path),
         }));
     }
+    for near in near_sessions(path, &session) {
+        let message = format!(
+            "{} is not read: the file of a session is {}",
+            near.display(),
+            session.display()
+        );
+        problems.push(Problem::warning(Origin::Default, message).hint("rename it, or remove it"));
+    }
     found
+}
+
+/// Files beside the one at `path` that somebody may take for the file of its session.
+fn near_sessions(path: &Path, session: &Path) -> Vec<PathBuf> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut near = Vec::new();
+    for stem in [&*stem, &stem.replace('_', "-"), &stem.replace('-', "_")] {
+        for ending in ["yaml", "yml", "json"] {
+            for middle in [".local.", "-local.", "_local."] {
+                near.push(path.with_file_name(format!("{stem}{middle}{ending}")));
+            }
+        }
+    }
+    near.sort();
+    near.dedup();
+    near.retain(|it| it != session && it != path && it.is_file());
+    near
 }
 
 /// The file that `inherit` in the file at `path` names: relative to the directory of that file, and if there is none, to the
@@ -232,6 +258,48 @@ fn check_inherit(document: &Document<'_>, rank: Rank, problems: &mut Vec<Problem
     );
 }
 
+/// Refuses references to programs and files in a layer over the system, and takes them out, so that no program is run and
+/// no file is read by the word of one.
+fn check_references(document: &mut Document<'_>, rank: Rank, problems: &mut Vec<Problem>) {
+    if rank == Rank::System {
+        return;
+    }
+    let mut found = Vec::new();
+    take_references(&mut document.root, &mut found);
+    for (at, kind) in found {
+        let message = format!(
+            "the {} cannot refer to {kind}: the program that gets the value would be run, or the file be read, by another \
+             one's word than the system's",
+            rank.name()
+        );
+        problems.push(
+            Problem::error(document.origin(at), message).hint(
+                "let the system refer to it, or put the value into the vault: `${vault:NAME}`",
+            ),
+        );
+    }
+}
+
+fn take_references(node: &mut Node, found: &mut Vec<(Place, &'static str)>) {
+    match &mut node.value {
+        Value::Nothing => {}
+        Value::Scalar(text) => {
+            let kinds = [("${cmd:", "the output of a program"), ("${file:", "a file")];
+            if let Some((_, kind)) = kinds.iter().find(|(it, _)| text.contains(it)) {
+                found.push((node.at, *kind));
+                text.clear();
+            }
+        }
+        Value::Sequence(nodes) => {
+            nodes.iter_mut().for_each(|it| take_references(it, found));
+        }
+        Value::Mapping(entries) => {
+            let nodes = entries.iter_mut().map(|(_, it)| it);
+            nodes.for_each(|it| take_references(it, found));
+        }
+    }
+}
+
 /// Brings a document into the form of this program: takes `inherit` out, and reads `servers` of document 003 as
 /// upstreams. Returns the reasons why upstreams cannot be used, by their names.
 pub(crate) fn normalize(
@@ -240,6 +308,7 @@ pub(crate) fn normalize(
     problems: &mut Vec<Problem>,
 ) -> Vec<(String, String)> {
     check_inherit(document, rank, problems);
+    check_references(document, rank, problems);
     let mut unusable = Vec::new();
     let Value::Mapping(entries) = &mut document.root.value else {
         return unusable;
@@ -376,7 +445,13 @@ fn restricts(permissions: &Node) -> Option<&'static str> {
 }
 
 /// Refuses what a layer may not set, naming both places.
-pub(crate) fn check(rank: Rank, layer: &Layer, below: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn check(
+    rank: Rank,
+    layer: &Layer,
+    below: &Origins,
+    ranks: &BTreeMap<String, Rank>,
+    problems: &mut Vec<Problem>,
+) {
     if rank == Rank::System {
         return;
     }
@@ -415,14 +490,16 @@ pub(crate) fn check(rank: Rank, layer: &Layer, below: &Origins, problems: &mut V
         if is_told {
             continue;
         }
-        let system = match origin_near(below, &at) {
-            Origin::Default => "its default".to_owned(),
-            place => place.to_string(),
+        let below = match origin_near(below, &at) {
+            Origin::File(place) => {
+                let of = ranks.get(&place.file).copied();
+                let of = of.unwrap_or(Rank::System).name();
+                format!("{of}: {}", Origin::File(place))
+            }
+            Origin::Default => "system: its default".to_owned(),
+            place => format!("system: {place}"),
         };
-        let message = format!(
-            "the {} cannot set `{at}`: {why} (system: {system})",
-            rank.name()
-        );
+        let message = format!("the {} cannot set `{at}`: {why} ({below})", rank.name());
         let hint = (rank == Rank::Session).then(|| {
             let all = OF_SESSIONS.iter().map(|it| it.key.join("."));
             let all: Vec<_> = all.map(|it| it.replace(NAME, "NAME")).collect();

@@ -152,13 +152,19 @@ impl Governance {
 }
 
 impl Loaded {
-    /// [`Config::summary`], with the file in front.
+    /// [`Config::summary`], with the files in front.
     pub fn summary(&self) -> Vec<String> {
         let file = match &self.file {
             Some(file) => printable(&file.display().to_string()),
             None => "no file, defaults only".to_owned(),
         };
         let first = format!("{:<14} {file}", "configuration");
-        [first].into_iter().chain(self.config.summary()).collect()
+        let others = self.others.iter().map(|it| {
+            let path = it.display().to_string();
+            let rank = self.ranks.get(&path).map_or("file", |it| it.name());
+            format!("{rank:<14} {}", printable(&path))
+        });
+        let lines = [first].into_iter().chain(others);
+        lines.chain(self.config.summary()).collect()
     }
 }
