@@ -170,6 +170,11 @@ for line in sys.stdin:
             answer(text("x" * (3 << 20)))
         elif how == "result_and_error":
             send({"jsonrpc": "2.0", "id": number, "result": text("a"), "error": {"code": 1, "message": "b"}})
+        elif how == "no_outcome":
+            send({"jsonrpc": "2.0", "id": number})
+        elif how == "two_ids":
+            out.write('{"jsonrpc":"2.0","id":%d,"id":77,"result":{"content":[]}}\n' % number)
+            out.flush()
         elif how == "no_content":
             answer({})
         elif how == "result_null":

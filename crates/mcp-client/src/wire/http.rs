@@ -626,10 +626,10 @@ fn may_be_sent_again(error: &SendError, message: &Message) -> bool {
 /// Delivers an answer that is no stream. It can only answer the request that was sent.
 fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error> {
     let bad = || {
-        Error::Protocol(format!(
-            "it sent what is no answer: {}",
-            shared.described(body)
-        ))
+        Error::Protocol(match body.trim_ascii() {
+            [] => "it sent an empty answer".to_owned(),
+            _ => format!("it sent what is no answer: {}", shared.described(body)),
+        })
     };
     let payload = decode(&unmarked(body), shared.bounds.limits()).map_err(|_| bad())?;
     let messages = match payload {

@@ -8,8 +8,6 @@ pub(crate) struct Outline {
     pub(crate) id: Option<Id>,
     /// True for a request or notification.
     pub(crate) has_method: bool,
-    /// True for an answer.
-    pub(crate) has_outcome: bool,
     /// True if there are parameters that are no object and no list.
     pub(crate) has_unfit_params: bool,
 }
@@ -55,10 +53,10 @@ impl Outline {
                         .unwrap_or(value.len()),
                 };
                 let text = std::str::from_utf8(&value[..end]).ok();
-                self.id = text.and_then(Id::from_json);
+                // The first of several is taken, so that a request of ours does not wait.
+                self.id = self.id.take().or_else(|| text.and_then(Id::from_json));
             }
             b"\"method\"" => self.has_method = true,
-            b"\"result\"" | b"\"error\"" => self.has_outcome = true,
             b"\"params\"" => self.has_unfit_params = !matches!(value.first(), Some(b'{' | b'[')),
             _ => {}
         }
@@ -85,42 +83,35 @@ mod tests {
     #[test]
     fn a_frame_that_is_no_message_still_says_whom_it_concerns() {
         let deep = format!(r#"{{"id":7,"result":{}}}"#, "[".repeat(500));
-        for (frame, id, has_method, has_outcome) in [
+        for (frame, id, has_method) in [
             (
                 r#"{"jsonrpc":"2.0","id":7,"error":{"code":"x"}}"#,
                 Some(Id::Number(7)),
                 false,
-                true,
             ),
             (
                 r#" {"result":{"id":8,"x":NaN}, "id" : 7 }"#,
                 Some(Id::Number(7)),
                 false,
-                true,
             ),
-            (&deep, Some(Id::Number(7)), false, true),
+            (&deep, Some(Id::Number(7)), false),
+            (r#"{"id":7,"result":1,"id":8}"#, Some(Id::Number(7)), false),
             (
                 r#"{"id":"a\"b","method":"m","params":"x"}"#,
                 Some(Id::String(r#"a"b"#.into())),
                 true,
-                false,
             ),
-            (
-                r#"{"x":"id","y":["id",1],"z":"\"id\":1"}"#,
-                None,
-                false,
-                false,
-            ),
-            (r#"[{"id":7,"result":1}]"#, None, false, false),
-            ("", None, false, false),
-            (r#"{"id":"#, None, false, false),
-            (r#"{"id"#, None, false, false),
-            (r#"{"a\"#, None, false, false),
+            (r#"{"x":"id","y":["id",1],"z":"\"id\":1"}"#, None, false),
+            (r#"[{"id":7,"result":1}]"#, None, false),
+            ("", None, false),
+            (r#"{"id":"#, None, false),
+            (r#"{"id"#, None, false),
+            (r#"{"a\"#, None, false),
         ] {
             let outline = Outline::of(frame.as_bytes());
             assert_eq!(
-                (outline.id, outline.has_method, outline.has_outcome),
-                (id, has_method, has_outcome),
+                (outline.id, outline.has_method),
+                (id, has_method),
                 "{frame:.60}"
             );
         }

@@ -411,7 +411,7 @@ impl Shared {
                 };
                 self.link().reply(self, answer_to(&id, Err(error)));
             }
-            Some(id) if outline.has_outcome => {
+            Some(id) => {
                 let mut state = self.state();
                 let open = our_id(&id).and_then(|id| state.open.remove(&id));
                 drop(state);
@@ -423,7 +423,7 @@ impl Shared {
                     let _ = answer.send(Err(Error::Protocol(why)));
                 }
             }
-            _ => {}
+            None => {}
         }
     }
 
