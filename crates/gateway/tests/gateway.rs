@@ -582,16 +582,28 @@ async fn one_client_leaves_room_for_connections_of_others() {
         let cx = ToolCx::new(client, "1").with_session(Some(session));
         call_as(&gateway, cx, "mcp_up_echo", json!({"text": "x"})).await
     };
-    for session in 0..128 {
+    // One that has not been used for longest makes room for the last one.
+    for session in 0..=128 {
         call("greedy", session).await.unwrap();
     }
-    let refused = call("greedy", 128).await;
+    site.set("hang", true);
+    let mut busy = Box::pin(futures_util::future::join_all(
+        (1..=128).map(|session| call("greedy", session)),
+    ));
+    let some_time = sleep(Duration::from_secs(1));
+    tokio::select! {
+        _ = &mut busy => panic!("it answers"),
+        () = some_time => {}
+    }
+    let refused = call("greedy", 129).await;
     let Err(ToolError::Unavailable { detail, .. }) = &refused else {
         panic!("{refused:?}");
     };
     assert!(detail.contains("128 of them this client's"), "{detail}");
+    site.set("hang", false);
     // The connections that it has go on, and others have theirs.
-    call("greedy", 0).await.unwrap();
+    assert!(busy.await.iter().all(Result::is_ok));
+    call("greedy", 128).await.unwrap();
     for client in ["ana", "bob"] {
         call(client, 0).await.unwrap();
     }
@@ -1092,6 +1104,39 @@ async fn a_modern_upstream_that_asks_what_was_not_declared_is_not_passed_on() {
         }
         other => panic!("{other:?}"),
     }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_call_whose_task_is_forgotten_may_have_been_done() {
+    let site = Site::new();
+    site.set("forgets_tasks", true);
+    let mut up = spec("up", site.upstream.path());
+    if let Reach::Child { environment, .. } = &mut up.reach {
+        environment.push(("REVISION".to_owned(), "2026-07-28".to_owned()));
+    }
+    let gateway = site.gateway(vec![up]);
+    gateway.first_look(GENEROUS).await;
+    let error = call(&gateway, "mcp_up_long", json!({"n": 600})).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, ToolError::Lost { .. }), "{error:?}");
+    assert!(site.read("tasks").contains("created task-1"));
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_takes_all_of_a_calls_time_leaves_the_call_unsent() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    gateway.first_look(GENEROUS).await;
+    gateway.shut_down().await;
+    // Its tools are known, and it is silent from the start.
+    site.set("hang", true);
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    let cx = ToolCx::new("ana", "1").with_deadline(Instant::now() + Duration::from_secs(2));
+    let error = call_as(&gateway, cx, "mcp_up_echo", json!({"text": "hi"})).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, ToolError::Unavailable { .. }), "{error:?}");
     gateway.shut_down().await;
 }
 

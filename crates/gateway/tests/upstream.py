@@ -295,9 +295,9 @@ def answer(message, out):
     if method == "server/discover" and IS_MODERN:
         return {"supportedVersions": [MODERN], "capabilities": offered(),
                 "_meta": {OF_META + "serverInfo": {"name": "upstream", "version": "7"}}}
-    if method in ("tasks/result", "tasks/cancel") and params["taskId"] not in tasks:
+    if method.startswith("tasks/") and (params["taskId"] not in tasks or exists("forgets_tasks")):
         raise Failed(-32602, "no such task")
-    if method == "tasks/get" and params["taskId"] in tasks:
+    if method == "tasks/get":
         if time.monotonic() < tasks[params["taskId"]]:
             return told_of(params["taskId"])
         done = {"result": {"resultType": "complete", **text("done")}} if IS_MODERN else {}

@@ -136,6 +136,16 @@ pub enum Error {
         /// The server's words; empty if it gave none.
         reason: String,
     },
+    /// The server does not tell what has become of the task that it had made of a call: it may have ended in any way.
+    #[error(
+        "the server does not tell of the task that it made of the call: {} ({})",
+        brief(&error.message),
+        error.code.0
+    )]
+    TaskUntold {
+        /// The server's answer to the request about the task.
+        error: ErrorObject,
+    },
     /// No server of a [`Toolbox`](crate::Toolbox) has a tool of this name.
     #[error("there is no tool `{0}`")]
     UnknownTool(String),

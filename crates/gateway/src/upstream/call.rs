@@ -48,7 +48,7 @@ const SIGN_IN: &str = "io.owlclaw/sign-in";
 const SIGNING_IN: &str = "signing_in";
 /// Member of the metadata of what was read that is about the resource.
 const RESOURCE_META: &str = "io.owlclaw/resource";
-/// Time that is left of a call, for telling so, when nobody has given a credential.
+/// The most time that is left of a call, for telling so, when there is no connection or nobody has given a credential.
 const GRACE: Duration = Duration::from_secs(1);
 /// The shortest pause between two attempts to reach the upstream that carries out a task.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
@@ -125,8 +125,6 @@ impl Elsewhere {
 pub(crate) struct Flight {
     /// The upstream's task that the call has become.
     task: Arc<OnceLock<String>>,
-    /// True if the upstream is asked for a task that it has made before, and may know no more.
-    is_resumed: bool,
     reply: BoxFuture<'static, Result<Answer, Error>>,
     questions: mpsc::UnboundedReceiver<Asked>,
     place: Place,
@@ -354,9 +352,23 @@ impl Item<'_> {
         let upstream = self.upstream;
         // Before the first look, so that nothing is missed.
         let bindings = was_asked(cx).then(|| upstream.bindings.subscribe());
+        let time = |most: Duration| {
+            let left = cx
+                .deadline
+                .map_or(most, |it| it.saturating_duration_since(Instant::now()));
+            (left - GRACE.min(left / 10)).min(most)
+        };
         let look = || async {
             let slot = upstream.slot(cx)?;
-            slot.connected().await
+            // Beyond the call's time it would be unknown that nothing was sent.
+            let connected = timeout(time(Duration::MAX), slot.connected()).await;
+            connected.unwrap_or_else(|_| {
+                Err(Down {
+                    reason: "it is still being connected to; the call has no more time".to_owned(),
+                    retry_after: Some(RETRY_AFTER),
+                    wants: Wants::Nothing,
+                })
+            })
         };
         let down = match look().await {
             Ok(live) => return Ok(live),
@@ -384,10 +396,7 @@ impl Item<'_> {
                 }
             }
         };
-        let left = cx
-            .deadline
-            .map_or(PATIENCE, |it| it.saturating_duration_since(Instant::now()));
-        match timeout(left.saturating_sub(GRACE).min(PATIENCE), given).await {
+        match timeout(time(PATIENCE), given).await {
             Ok(()) => look().await.map_err(|down| self.refused(&down, cx)),
             Err(_) => Err(self.refused(&down, cx)),
         }
@@ -484,7 +493,6 @@ impl Item<'_> {
             on_task,
         };
         let connection = live.connection.clone();
-        let is_resumed = matches!(work, Work::Task(_));
         let reply = Box::pin(async move {
             match work {
                 Work::Request(ClientRequest::CallTool(call)) => {
@@ -499,7 +507,6 @@ impl Item<'_> {
         });
         Flight {
             task,
-            is_resumed,
             reply,
             questions,
             place,
@@ -676,14 +683,10 @@ impl Item<'_> {
         let name = &upstream.spec.name;
         let text = text::clean(&with_causes(&error)).into_owned();
         match error {
-            // A task that it has forgotten may have ended in any way.
-            Error::Server {
-                meaning: ServerError::InvalidParams,
-                error,
-            } if flight.is_resumed => {
+            Error::TaskUntold { error } => {
                 upstream.answered();
                 self.lost(
-                    "it does not know its task any more",
+                    "it does not tell what has become of its task",
                     &text::clean(&error.message),
                 )
             }
@@ -812,6 +815,7 @@ pub(crate) fn unavailable(name: &str, down: &Down) -> ToolError {
         Wants::Authority => {
             "cannot be used at the moment: its authorization server is out of order"
         }
+        Wants::Room => "has no room for another connection of this client, all of whose are in use",
         Wants::Nothing => "cannot be reached",
     };
     ToolError::Unavailable {
@@ -841,6 +845,7 @@ fn is_outcome(error: &Error) -> bool {
             | Error::TimedOut { .. }
             | Error::Unanswered(_)
             | Error::TaskCancelled { .. }
+            | Error::TaskUntold { .. }
     )
 }
 

@@ -383,16 +383,35 @@ impl Upstream {
             // One that a call holds is about to have a connection.
             slots.retain(|_, slot| slot.live().is_some() || 1 < Arc::strong_count(slot));
         }
+        if !has_room(MAX_CLIENTS, slots.len(), of_client(&slots)) {
+            // Its session may have ended; nobody tells.
+            let idle = slots
+                .iter()
+                .filter(|(it, slot)| it.principal == key.principal && Arc::strong_count(slot) == 1);
+            let idle = idle.filter_map(|(key, slot)| Some((slot.live()?.desk.idle(), key)));
+            let longest = idle.max_by_key(|(idle, _)| *idle);
+            let longest = longest.filter(|(idle, _)| !idle.is_zero());
+            if let Some(key) = longest.map(|(_, key)| key.clone()) {
+                slots.remove(&key);
+            }
+        }
         let own = of_client(&slots);
         if !has_room(MAX_CLIENTS, slots.len(), own) {
             let all = slots.len();
+            tracing::warn!(
+                upstream = self.spec.name,
+                client = &*key.principal,
+                own,
+                all,
+                "a client has as many connections of its own as it may, and all are in use"
+            );
             return Err(Down {
                 reason: format!(
-                    "{all} of at most {MAX_CLIENTS} connections for single clients are open, {own} of them this client's, \
+                    "{all} of at most {MAX_CLIENTS} connections for single clients are in use, {own} of them this client's, \
                      which may have no more than it leaves to others"
                 ),
                 retry_after: Some(Duration::from_secs(5)),
-                wants: Wants::Nothing,
+                wants: Wants::Room,
             });
         }
         let slot = Arc::new(Slot::start(self, Some(key.clone())));
@@ -441,7 +460,9 @@ pub(crate) async fn find_lists(upstream: Weak<Upstream>) {
         pause = match upstream.look_as_client().await {
             Ok(_) => return,
             // Whoever sets the first credential waits for the tools.
-            Err(down) if matches!(down.wants, Wants::Nothing | Wants::Authority) => LOOKS.0,
+            Err(down) if matches!(down.wants, Wants::Nothing | Wants::Room | Wants::Authority) => {
+                LOOKS.0
+            }
             Err(_) => (pause * 2).min(LOOKS.1),
         };
         drop(upstream);

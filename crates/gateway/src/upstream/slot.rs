@@ -97,6 +97,8 @@ pub(crate) struct Down {
 pub(crate) enum Wants {
     /// None that is known.
     Nothing,
+    /// None: calls of this client have to end, or calls of others.
+    Room,
     /// None: its authorization server, which is out of order, has to be back.
     Authority,
     /// A login by the operator, for all clients.

@@ -58,7 +58,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error`] when there is no result; [`Error::Server`] also if the server does not know the task.
+    /// [`Error`] when there is no result; [`Error::TaskUntold`] if the server does not know the task.
     ///
     /// # Cancel safety
     ///
@@ -113,6 +113,11 @@ impl Connection {
                     Ok(_) => Err(Error::Protocol(
                         "a task has a result of another kind".to_owned(),
                     )),
+                    // Whatever the call has ended with is told in the same way; its arguments were taken, though.
+                    Err(Error::Server {
+                        error,
+                        meaning: ServerError::InvalidParams,
+                    }) => Err(Error::TaskUntold { error }),
                     Err(error) => Err(error),
                 }
             }
@@ -139,7 +144,10 @@ impl Connection {
         };
         let is_followed = |error: &Error| options.on_task.is_some() && is_away(error);
         let is_over = match &waiting {
-            Ok(_) | Err(Error::Server { .. } | Error::TaskCancelled { .. }) => true,
+            Ok(_)
+            | Err(Error::Server { .. } | Error::TaskCancelled { .. } | Error::TaskUntold { .. }) => {
+                true
+            }
             Err(error) => is_followed(error),
         };
         if is_over {
@@ -190,7 +198,8 @@ impl Connection {
                 sleep(pause.clamp(SHORTEST, LONGEST)).await;
             }
             let asked = ClientRequest::GetTask(task.id.clone());
-            let Answer::Task(now) = self.request_until(asked, options, deadline).await? else {
+            let told = self.request_until(asked, options, deadline).await;
+            let Answer::Task(now) = told.map_err(untold)? else {
                 return Err(Error::Protocol(
                     "a task was answered with something else".to_owned(),
                 ));
@@ -249,10 +258,19 @@ impl Connection {
                             state: None,
                         },
                     });
-                    self.request_until(update, options, deadline).await?;
+                    let updated = self.request_until(update, options, deadline).await;
+                    updated.map_err(untold)?;
                     first = true;
                 }
             }
         }
+    }
+}
+
+/// Tells a refused question for a task from the task's own error.
+fn untold(error: Error) -> Error {
+    match error {
+        Error::Server { error, .. } => Error::TaskUntold { error },
+        error => error,
     }
 }
