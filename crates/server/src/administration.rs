@@ -356,10 +356,16 @@ impl Administration {
             // Who has proved who it is decides as nobody else.
             Operator::Named { name, proof } => ((**name).to_owned(), proof.clone()),
             Operator::HasToken => {
-                let by = query.get("by").unwrap_or_else(|| "http".to_owned());
+                let by = query.get("by").unwrap_or_default();
                 let by = by.chars().filter(|it| !it.is_control());
+                let by: String = by.take(MAX_NAME_CHARS).collect();
+                if by.trim().is_empty() {
+                    let why =
+                        "`by` is the name of the operator who decides, in the query of the URL";
+                    return problem(StatusCode::BAD_REQUEST, why);
+                }
                 let proof = "the token of operators, over HTTP; name unproven".to_owned();
-                (by.take(MAX_NAME_CHARS).collect(), proof)
+                (by, proof)
             }
         };
         let reason = query.get("reason");

@@ -182,9 +182,12 @@ async fn an_operator_decides_over_http_with_the_token_alone() {
     for (target, status) in [
         (format!("/approvals/{id}"), 400),
         (format!("/approvals/{id}?decision=perhaps"), 400),
+        // Nobody decides without a name.
+        (format!("/approvals/{id}?decision=approve"), 400),
+        (format!("/approvals/{id}?decision=approve&by=%20"), 400),
         ("/approvals/apr_nothing?decision=approve".to_owned(), 404),
         (
-            "/approvals/apr_0000000000000000000000?decision=approve".to_owned(),
+            "/approvals/apr_0000000000000000000000?decision=approve&by=carla".to_owned(),
             404,
         ),
         (decide.clone(), 200),
@@ -321,7 +324,7 @@ async fn pages_decide_only_if_their_origin_is_listed_by_name() {
         "governance": {"approvals": {"http_token": "${APPROVALS_TOKEN}"}},
     }));
     let server = serve(&site).await;
-    let decide = "/approvals/apr_0000000000000000000000?decision=approve";
+    let decide = "/approvals/apr_0000000000000000000000?decision=approve&by=carla";
     for (method, target, origin, status) in [
         ("POST", decide, None, 404),
         ("POST", decide, Some("https://desk.example"), 404),
@@ -371,7 +374,7 @@ async fn an_approval_outlives_a_crash_and_is_still_for_one_call() {
     let mut server = serve(&site).await;
     let mut anna = client(&server, MODERN, false).await;
     let id = pending(&anna.request("tools/call", params.clone()).await);
-    let decide = format!("/approvals/{id}?decision=approve");
+    let decide = format!("/approvals/{id}?decision=approve&by=carla");
     assert_eq!(
         operators(&server, "POST", &decide, Some(TOKEN)).await.0,
         200
