@@ -262,7 +262,8 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
             log.flush();
             server::tell_client(&causes);
         }
-        Ok(FAILED.into())
+        let is_invalid = failure.is::<server::InvalidRules>();
+        Ok(if is_invalid { UNUSABLE } else { FAILED }.into())
     })
 }
 

@@ -6,8 +6,8 @@ use std::{io, path::PathBuf};
 pub enum AddressError {
     /// Text that is not the address of a database.
     #[error(
-        "the database's address must be like postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of \
-         the password written as %XX"
+        "the database's address must be like postgres://USER@HOST:PORT/DATABASE, with parameters behind a `?` that \
+         PostgreSQL knows, such as sslmode; a password stands behind USER and a colon, its special characters as %XX"
     )]
     Malformed,
     /// An address without a host.

@@ -110,6 +110,7 @@ pub use redaction::has_redaction_key;
 pub use replay::{Decided, Differing, Replay, Verdict};
 pub use serve::{start, work};
 pub use sharing::{NodeState, ServerNode};
+pub use standing::InvalidRules;
 pub use stdio::tell_client;
 pub use store::{
     accept_rollback, compare_counters, continuity, database, database_options, open_reader,

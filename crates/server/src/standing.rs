@@ -192,15 +192,20 @@ pub(super) fn problems(
     all.chain(gone).chain(lost).collect()
 }
 
+/// Rules that cannot do what they say, so that the configuration is invalid, although only what is on offer shows it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidRules(String);
+
 /// # Errors
 ///
-/// All problems that are errors, with their places.
+/// [`InvalidRules`]: all problems that are errors, with their places.
 pub(super) fn refuse(problems: &[Problem]) -> Result<(), Failure> {
     let errors = problems.iter().filter(|it| it.severity == Severity::Error);
     let errors: Vec<String> = errors.map(said).collect();
     match errors.is_empty() {
         true => Ok(()),
-        false => Err(errors.join("\n").into()),
+        false => Err(InvalidRules(errors.join("\n")).into()),
     }
 }
 

@@ -38,7 +38,10 @@ fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<Ex
         Ok(loaded) if import => with_offer(loaded)?,
         Ok(mut loaded) => {
             let unmatched = server::unmatched_upstream_rules(&loaded).map_err(Stop::Failed)?;
+            let mut impossible = loaded.impossible();
+            impossible.retain(|it| unmatched.iter().all(|other| other.key != it.key));
             loaded.warnings.extend(unmatched);
+            loaded.warnings.extend(impossible);
             loaded.warnings.extend(missing_engine(&loaded));
             let mut all = loaded.warnings.iter();
             match all.any(|it| it.severity == Severity::Error) {

@@ -326,9 +326,13 @@ async fn patterns_that_can_match_no_tool_are_errors() {
     ];
     for (pattern, cure) in rows {
         let site = Site::new(json!({"governance": {"default": {"tools": {"deny": [pattern]}}}}));
-        let said = run(site.command(&["start"])).await;
-        assert_eq!(said.code, Some(1), "{pattern}: {}", said.messages);
         let place = format!("`governance.default.tools.deny[0]`: `{pattern}` can match no tool");
+        // It is seen without looking at what is on offer, too.
+        let said = run(site.command(&["config", "validate"])).await;
+        assert_eq!(said.code, Some(2), "{pattern}: {}", said.messages);
+        assert!(said.messages.contains(&place), "{}", said.messages);
+        let said = run(site.command(&["start"])).await;
+        assert_eq!(said.code, Some(2), "{pattern}: {}", said.messages);
         assert!(said.messages.contains(&place), "{}", said.messages);
         assert!(said.messages.contains(cure), "{}", said.messages);
     }

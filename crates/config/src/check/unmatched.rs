@@ -113,6 +113,18 @@ impl Loaded {
         })
     }
 
+    /// The rules about tools whose patterns no name can match, whatever is on offer. A name of a source that is offered
+    /// under another one is left to [`Loaded::unmatched`], which knows that.
+    pub fn impossible(&self) -> Vec<Problem> {
+        let has_syntax = |it: &str| {
+            let mut letters = it.chars();
+            it.starts_with("tool/") || letters.any(|it| "?[]{}()!^$|\\".contains(it))
+        };
+        self.unmatched_of(&OnOffer::default(), |rule| {
+            matches!(rule.kind, Kind::Tool) && has_syntax(rule.pattern)
+        })
+    }
+
     fn unmatched_of(
         &self,
         offered: &OnOffer,
