@@ -2,6 +2,7 @@
 //! others), or with `servers` (VS Code). An entry that cannot be used is told of and left out.
 
 use crate::{Reach, UpstreamSpec};
+use documents::nearest_of;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mcp_client::HttpTransport;
 use serde::{
@@ -27,8 +28,10 @@ const ALLOWING: [&str; 4] = [
 ];
 /// Members of an entry with tools that are not offered.
 const DENYING: [&str; 3] = ["excludeTools", "disabledTools", "disabled_tools"];
-/// Members of an entry that have a meaning here, or none that matters.
-const KNOWN: [&str; 27] = [
+/// Members of an entry that say whether it is used.
+const SWITCHES: [&str; 3] = ["enabled", "isActive", "disabled"];
+/// Members of an entry that have another meaning here, or none that matters.
+const KNOWN: [&str; 19] = [
     "command",
     "args",
     "env",
@@ -40,26 +43,47 @@ const KNOWN: [&str; 27] = [
     "type",
     "transport",
     "timeout",
-    "enabled",
-    "disabled",
     "autoApprove",
     "alwaysAllow",
+    "trust",
     "description",
     "name",
     "icon",
     "gallery",
     "version",
-    ALLOWING[0],
-    ALLOWING[1],
-    ALLOWING[2],
-    ALLOWING[3],
-    DENYING[0],
-    DENYING[1],
-    DENYING[2],
 ];
-/// Parts of the name of a member that may restrict what is offered.
-const RESTRICTING: [&str; 8] = [
-    "tool", "allow", "deny", "block", "include", "exclude", "disab", "filter",
+/// Parts of the name of a member that may restrict what is offered, in lower case.
+const RESTRICTING: [&str; 30] = [
+    "activ",
+    "allow",
+    "approv",
+    "blacklist",
+    "block",
+    "confirm",
+    "deny",
+    "disab",
+    "enab",
+    "exclu",
+    "filter",
+    "forbid",
+    "guard",
+    "hidden",
+    "hide",
+    "hold",
+    "includ",
+    "omit",
+    "only",
+    "permi",
+    "polic",
+    "prohibit",
+    "refus",
+    "reject",
+    "restrict",
+    "sandbox",
+    "skip",
+    "tool",
+    "trust",
+    "whitelist",
 ];
 
 /// Servers of a host's file, in order of their names, and what is wrong with it.
@@ -335,15 +359,20 @@ fn spec(
         return Err(format!("`{key}` is empty, so that no tool may be used"));
     }
     spec.deny = patterns(entry, &DENYING)?;
-    for key in entry.keys().filter(|it| !KNOWN.contains(&it.as_str())) {
-        let lower = key.to_ascii_lowercase();
-        if RESTRICTING.iter().any(|it| lower.contains(it)) {
+    for key in entry.keys().filter(|it| !is_known(it)) {
+        let meant = meant(key);
+        if may_restrict(key) || meant.is_some_and(restricts) {
+            let cure = match meant {
+                Some(meant) => format!("did you mean `{meant}`? Otherwise configure the server"),
+                None => "configure the server".to_owned(),
+            };
             return Err(format!(
-                "`{key}` is not known here, and may restrict what is offered: configure the server under `upstreams`"
+                "`{key}` is not known here, and may restrict what is offered: {cure} under `upstreams`"
             ));
         }
+        let hint = meant.map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
         warnings.push(format!(
-            "`{name}.{key}` is not known here, and has no effect"
+            "`{name}.{key}` is not known here, and has no effect{hint}"
         ));
     }
     let flag = |key: &str| match entry.get(key) {
@@ -351,8 +380,40 @@ fn spec(
         Some(Value::Bool(flag)) => Ok(Some(*flag)),
         Some(_) => Err(format!("`{key}` is neither true nor false")),
     };
-    spec.enabled = flag("enabled")?.unwrap_or(true) && !flag("disabled")?.unwrap_or(false);
+    spec.enabled = flag("enabled")?.unwrap_or(true)
+        && flag("isActive")?.unwrap_or(true)
+        && !flag("disabled")?.unwrap_or(false);
     Ok(spec)
+}
+
+/// True for a member that has an effect on what is offered.
+fn restricts(key: &str) -> bool {
+    SWITCHES.contains(&key) || ALLOWING.contains(&key) || DENYING.contains(&key)
+}
+
+fn is_known(key: &str) -> bool {
+    KNOWN.contains(&key) || restricts(key)
+}
+
+/// True for an unknown member whose name is that of a restriction.
+fn may_restrict(key: &str) -> bool {
+    let plain = plain_key(key);
+    RESTRICTING.iter().any(|it| plain.contains(it))
+}
+
+/// The known member that `key` probably is a misspelling of.
+fn meant(key: &str) -> Option<&'static str> {
+    let known = SWITCHES.iter().chain(&ALLOWING).chain(&DENYING);
+    let known: Vec<_> = known.chain(&KNOWN).map(|it| (plain_key(it), *it)).collect();
+    let mut plain = known.iter().map(|(plain, _)| plain.as_str());
+    let nearest = nearest_of(&plain_key(key), &mut plain)?;
+    let found = known.iter().find(|(plain, _)| plain == nearest);
+    found.map(|(_, it)| *it)
+}
+
+/// A name of a member without what differs between spellings of the same words.
+fn plain_key(key: &str) -> String {
+    key.replace(['-', '_'], "").to_lowercase()
 }
 
 fn is_empty(list: &Value) -> bool {
@@ -568,6 +629,22 @@ mod tests {
         );
         for (bad, named) in [
             (r#"{"command": "x", "toolFilter": {}}"#, "toolFilter"),
+            (
+                r#"{"command": "x", "dissabled": true}"#,
+                "did you mean `disabled`?",
+            ),
+            (
+                r#"{"command": "x", "enbaled": false}"#,
+                "did you mean `enabled`?",
+            ),
+            (
+                r#"{"command": "x", "permissions": {"deny": ["*"]}}"#,
+                "permissions",
+            ),
+            (r#"{"command": "x", "readOnly": true}"#, "readOnly"),
+            (r#"{"command": "x", "read_only": true}"#, "read_only"),
+            (r#"{"command": "x", "hold": ["*"]}"#, "hold"),
+            (r#"{"command": "x", "isActiv": false}"#, "`isActive`"),
             (r#"{"command": "x", "disabledTools": "y"}"#, "disabledTools"),
             (r#"{"command": "x", "disabled": "true"}"#, "disabled"),
             (r#"{"command": "x", "enabled": 0}"#, "enabled"),
@@ -579,6 +656,32 @@ mod tests {
             assert!(file.specs.is_empty(), "{bad}");
             assert!(file.warnings[0].contains(named), "{:?}", file.warnings);
         }
+        let real = parsed(
+            r#"{"mcpServers": {
+                "claude": {"command": "x", "oauth": {}, "headersHelper": "y", "alwaysLoad": true},
+                "code": {"command": "x", "envFile": ".env", "dev": {"watch": "*"}, "gallery": true},
+                "gemini": {"command": "x", "trust": true, "authProviderType": "none", "targetAudience": "a"},
+                "roo": {"command": "x", "alwaysAllow": ["a"], "watchPaths": ["b"]},
+                "cherry": {"command": "x", "isActive": false, "installSource": "manual", "logoUrl": "u"}
+            }}"#,
+        );
+        let on: Vec<_> = real
+            .specs
+            .iter()
+            .map(|it| (&*it.name, it.enabled))
+            .collect();
+        assert_eq!(
+            on,
+            [
+                ("cherry", false),
+                ("claude", true),
+                ("code", true),
+                ("gemini", true),
+                ("roo", true)
+            ],
+            "{:?}",
+            real.warnings
+        );
         let twice = parsed(r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}"#);
         assert!(twice.specs.is_empty());
         assert!(twice.warnings[0].contains("twice"), "{:?}", twice.warnings);
