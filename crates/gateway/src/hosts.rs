@@ -11,6 +11,7 @@ use serde::{
 };
 use serde_json::{Map, Value};
 use std::{
+    collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
     time::Duration,
@@ -19,6 +20,8 @@ use std::{
 /// A longer file is no configuration.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
+/// Places of lists of servers in a file. All are read.
+const LISTS: [&str; 4] = ["/mcpServers", "/servers", "/mcp/mcpServers", "/mcp/servers"];
 /// Members of an entry with the tools that alone are offered.
 const ALLOWING: [&str; 4] = [
     "includeTools",
@@ -151,15 +154,37 @@ impl HostFile {
                 return file;
             }
         };
-        let servers = ["mcpServers", "servers"]
+        let lists = LISTS
             .iter()
-            .find_map(|key| root.get(key).or_else(|| root.get("mcp")?.get(key)));
-        let Some(Value::Object(servers)) = servers else {
-            file.warnings
-                .push("it has no `mcpServers` and no `servers`".to_owned());
+            .filter_map(|path| Some((*path, root.pointer(path)?)));
+        let mut servers = BTreeMap::new();
+        let mut has_list = false;
+        for (path, list) in lists {
+            let key = path[1..].replace('/', ".");
+            let Value::Object(list) = list else {
+                file.warnings
+                    .push(format!("`{key}` is no list of servers: it is no object"));
+                continue;
+            };
+            has_list = true;
+            for (name, entry) in list {
+                if servers.contains_key(name) {
+                    file.warnings.push(format!(
+                        "`{name}` of `{key}` is left out: another list of the file has a server of this name"
+                    ));
+                } else {
+                    servers.insert(name, entry);
+                }
+            }
+        }
+        if !has_list {
+            if file.warnings.is_empty() {
+                let why = "it has no `mcpServers` and no `servers`";
+                file.warnings.push(why.to_owned());
+            }
             file.is_broken = true;
             return file;
-        };
+        }
         for (name, entry) in servers {
             match spec(name, entry, &variable, &mut file.warnings) {
                 Ok(spec) => file.specs.push(spec),
@@ -685,6 +710,36 @@ mod tests {
         let twice = parsed(r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}"#);
         assert!(twice.specs.is_empty());
         assert!(twice.warnings[0].contains("twice"), "{:?}", twice.warnings);
+    }
+
+    #[test]
+    fn all_lists_of_a_file_are_read() {
+        let file = parsed(
+            r#"{
+                "mcpServers": {"a": {"command": "x"}, "both": {"command": "first"}},
+                "servers": {"b": {"command": "y"}, "both": {"command": "second"}},
+                "mcp": {"servers": {"c": {"command": "z"}}, "mcpServers": 7}
+            }"#,
+        );
+        let program = |spec: &UpstreamSpec| match &spec.reach {
+            Reach::Child { program, .. } => program.clone(),
+            Reach::Url { url, .. } => url.clone(),
+        };
+        let specs = file.specs.iter();
+        let found: Vec<_> = specs.map(|it| (&*it.name, program(it))).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(name, it)| (*name, it.as_str()))
+            .collect();
+        assert_eq!(
+            found,
+            [("a", "x"), ("b", "y"), ("both", "first"), ("c", "z")]
+        );
+        assert!(
+            matches!(&*file.warnings, [one, two] if one.contains("`both` of `servers`") && two.contains("`mcp.mcpServers`")),
+            "{:?}",
+            file.warnings
+        );
     }
 
     #[test]
