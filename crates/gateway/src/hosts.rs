@@ -185,14 +185,52 @@ impl HostFile {
             file.is_broken = true;
             return file;
         }
+        let legal: Vec<_> = servers.keys().map(|it| legal_name(it)).collect();
         for (name, entry) in servers {
-            match spec(name, entry, &variable, &mut file.warnings) {
-                Ok(spec) => file.specs.push(spec),
+            let read = offered_name(name, &legal).and_then(|offered| {
+                let spec = spec(name, entry, &variable, &mut file.warnings)?;
+                Ok((offered, spec))
+            });
+            match read {
+                Ok((offered, mut spec)) => {
+                    if offered != *name {
+                        file.warnings
+                            .push(format!("`{name}` is named `{offered}` here"));
+                    }
+                    spec.name = offered;
+                    file.specs.push(spec);
+                }
                 Err(why) => file.warnings.push(format!("`{name}` is left out: {why}")),
             }
         }
         file
     }
+}
+
+/// Make a name that an upstream can have: 1 to 40 of the characters `A-Z a-z 0-9 _ . -`, if `name` has any of them.
+#[must_use]
+pub fn legal_name(name: &str) -> String {
+    let legal = |it: char| match it {
+        it if it.is_ascii_alphanumeric() || "_.-".contains(it) => it,
+        _ => '-',
+    };
+    name.trim().chars().map(legal).take(40).collect()
+}
+
+/// Name of the server that a file calls `name`, where `legal` are the names that all servers of the file would have.
+fn offered_name(name: &str, legal: &[String]) -> Result<String, String> {
+    let offered = legal_name(name);
+    if offered == name {
+        return Ok(offered);
+    }
+    let why = match legal.iter().filter(|it| **it == offered).count() {
+        0 | 1 if offered.contains(|it: char| it.is_ascii_alphanumeric()) => return Ok(offered),
+        0 | 1 => "its name has no letter or digit that names can have".to_owned(),
+        _ => format!("as `{offered}` it would have the name of another server"),
+    };
+    Err(format!(
+        "{why}: rename it; a name is 1 to 40 of the characters A-Z a-z 0-9 _ . -"
+    ))
 }
 
 /// JSON in which no object has two members of one name.
@@ -740,6 +778,29 @@ mod tests {
             "{:?}",
             file.warnings
         );
+    }
+
+    #[test]
+    fn names_are_those_that_upstreams_can_have() {
+        let x = r#"{"command": "x"}"#;
+        let long = "y".repeat(50);
+        let file = parsed(&format!(
+            r#"{{"mcpServers": {{"ok": {x}, "ok ": {x}, "My Server": {x}, "a/b": {x}, "a b": {x}, "服务器": {x}, "": {x}, "{long}": {x}}}}}"#
+        ));
+        let names: Vec<_> = file.specs.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["My-Server", "ok", &long[..40]]);
+        for told in [
+            "`My Server` is named `My-Server`",
+            "`ok ` is left out: as `ok`",
+            "`a/b` is left out: as `a-b`",
+            "`a b` is left out: as `a-b`",
+            "`服务器` is left out: its name has no letter",
+            "`` is left out: it has no name",
+        ] {
+            let is_told = file.warnings.iter().any(|it| it.starts_with(told));
+            assert!(is_told, "{told} {:?}", file.warnings);
+        }
+        assert!(file.warnings.iter().any(|it| it.contains("rename it")));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use config::{Config, Environment, Rejected, Text, printable};
-use gateway::{HostFile, Reach, UpstreamSpec};
+use gateway::{HostFile, Reach, UpstreamSpec, hosts::legal_name};
 use serde_json::{Map, Value, json};
 use server::Failure;
 
@@ -214,7 +214,7 @@ pub(crate) fn import(
     };
     let names: Vec<&str> = found.specs.iter().map(|it| it.name.as_str()).collect();
     for wanted in only {
-        if !names.contains(&wanted.as_str()) {
+        if !names.contains(&legal_name(wanted).as_str()) {
             let meant = config::nearest(wanted, names.iter().copied());
             let hint = meant.map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
             let wanted = printable(wanted);
@@ -226,13 +226,10 @@ pub(crate) fn import(
         }
     }
     for spec in &found.specs {
-        if !only.is_empty() && !only.contains(&spec.name) {
+        if !only.is_empty() && !only.iter().any(|it| legal_name(it) == spec.name) {
             continue;
         }
-        let name = legal_name(&spec.name);
-        if name != spec.name {
-            told.push(format!("`{}` is named `{name}`", printable(&spec.name)));
-        }
+        let name = spec.name.clone();
         let is_taken = |it: &(String, Value)| it.0 == name;
         if before.upstreams.contains_key(&name) || entries.iter().any(is_taken) {
             told.push(format!(
@@ -249,15 +246,6 @@ pub(crate) fn import(
         None => None,
     };
     put_in(&file, entries, &secrets, told, manner, None, kept)
-}
-
-/// A name that an upstream can have.
-pub(crate) fn legal_name(name: &str) -> String {
-    let legal = |it: char| match it {
-        it if it.is_ascii_alphanumeric() || "_.-".contains(it) => it,
-        _ => '-',
-    };
-    name.trim().chars().map(legal).take(40).collect()
 }
 
 fn of_spec(name: &str, spec: &UpstreamSpec, secrets: &mut Secrets) -> Result<Value, Failure> {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use config::{Config, printable};
+use gateway::hosts::legal_name;
 use jiff::Timestamp;
 use registry::bundle::{Bundle, Places, Signature};
 use registry::{
@@ -240,7 +241,7 @@ fn look(config: &Config, source: &str, wanted: &Wanted, answers: &Answers) -> Re
             let bundle = Bundle::read(file).map_err(|error| about(server::with_causes(&error)))?;
             let plan = plan_of(config, &bundle, answers);
             return Ok(Taken {
-                name: name.unwrap_or_else(|| edit::legal_name(&bundle.manifest.name)),
+                name: name.unwrap_or_else(|| legal_name(&bundle.manifest.name)),
                 source: shown,
                 server: None,
                 bundle: Some(bundle),
@@ -275,7 +276,7 @@ fn look(config: &Config, source: &str, wanted: &Wanted, answers: &Answers) -> Re
     }
     plan.warnings.extend(server.remarks.iter().cloned());
     Ok(Taken {
-        name: name.unwrap_or_else(|| edit::legal_name(server.short_name())),
+        name: name.unwrap_or_else(|| legal_name(server.short_name())),
         source: shown,
         server: Some(server),
         bundle,
