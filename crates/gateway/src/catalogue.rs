@@ -7,7 +7,7 @@ use crate::{
 use mcp_client::{Agreed, Connection, Error};
 use mcp_protocol::{
     Encoder, Method, ProtocolVersion, RawJson, RequestedVersion,
-    client::{Answer, LeftOut, ServerOffer, decode_result},
+    client::{Answer, LeftOut, ServerError, ServerOffer, decode_result},
     model::{
         APP_META, APP_META_OLD, APP_SCHEME, CacheHint, Implementation, ListPromptsResult,
         ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, Prompt, Resource,
@@ -237,7 +237,10 @@ impl Catalogue {
                 keep(PinKind::Template, &it.uri_template, raw);
             }),
             // Not every server with resources has the method.
-            Err(Error::Server { .. }) => Vec::new(),
+            Err(Error::Server {
+                meaning: ServerError::MethodNotFound,
+                ..
+            }) => Vec::new(),
             Err(error) => {
                 told("templates", error);
                 before.map(|it| it.templates.clone()).unwrap_or_default()

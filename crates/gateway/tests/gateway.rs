@@ -1326,6 +1326,34 @@ async fn an_item_of_a_list_that_does_not_fit_hides_no_other_and_is_named() {
 }
 
 #[tokio::test]
+async fn a_list_that_is_refused_is_a_fault_and_the_one_before_is_kept() {
+    let site = Site::new();
+    let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
+    let templates = || gateway.resources().unwrap().templates().len();
+    fs::write(site.path("refused"), "resources/templates/list -32601").unwrap();
+    gateway.first_look(GENEROUS).await;
+    // Not every server with resources has templates.
+    assert_eq!((state(&gateway, "up"), templates()), (State::Ready, 0));
+    site.set("refused", false);
+    gateway.recheck("up").await.unwrap();
+    assert_eq!((state(&gateway, "up"), templates()), (State::Ready, 1));
+    for list in [
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "prompts/list",
+    ] {
+        fs::write(site.path("refused"), format!("{list} -32603")).unwrap();
+        let _ = gateway.recheck("up").await;
+        let status = gateway.status().remove(0);
+        assert_eq!(status.state, State::Degraded, "{list}");
+        assert!(status.error.unwrap().contains("not now"), "{list}");
+        assert_eq!((templates(), status.prompts), (1, 1), "{list}");
+    }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
 async fn structured_content_that_is_no_object_is_passed_on_and_seen_by_all_clients() {
     let site = Site::new();
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);

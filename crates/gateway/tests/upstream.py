@@ -2,7 +2,7 @@
 
 It speaks the legacy revisions, or the one that is the variable `REVISION`, which over standard streams may be
 the modern one. Over HTTP each request has a connection, a session is forgotten when `DIRECTORY/forget` exists, and no
-answer is sent while `DIRECTORY/hang` exists. Over standard streams it ends at `server/discover` while `DIRECTORY/strict` exists.
+answer is sent while `DIRECTORY/hang` exists. The method in `DIRECTORY/refused` is answered with the error code behind it. Over standard streams it ends at `server/discover` while `DIRECTORY/strict` exists.
 """
 
 import json
@@ -323,6 +323,11 @@ def answer(message, out):
         return {}
     if method in ("ping", "logging/setLevel"):
         return {}
+    if exists("refused"):
+        with open(path("refused")) as file:
+            refused, code = file.read().split()
+        if method == refused:
+            raise Failed(int(code), "not now")
     if method == "tools/list":
         if exists("lists_hang"):
             time.sleep(3600)
