@@ -334,7 +334,7 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// The reason why that is not possible.
+    /// The reason why that is not possible, or why a list cannot be read.
     pub async fn recheck(&self, name: &str) -> Result<Status, String> {
         let upstream = self
             .0
@@ -342,7 +342,10 @@ impl Gateway {
             .ok_or_else(|| format!("there is no upstream `{name}`"))?;
         upstream.leave_idle();
         match upstream.look().await {
-            Ok(_) => Ok(upstream.status()),
+            Ok(_) => match upstream.lists_error() {
+                None => Ok(upstream.status()),
+                Some(why) => Err(why),
+            },
             Err(down) => Err(down.reason),
         }
     }

@@ -947,6 +947,11 @@ impl Upstream {
         own.chain(self.live()).collect()
     }
 
+    /// Reason why a list could not be read the last time.
+    pub(crate) fn lists_error(&self) -> Option<String> {
+        locked(&self.record).lists_error.clone()
+    }
+
     /// A fault of a part, with which the upstream can be used.
     fn lesser(&self, record: &Record) -> Option<String> {
         let of_lists = record.lists_error.clone();

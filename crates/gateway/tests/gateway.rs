@@ -1313,7 +1313,7 @@ async fn an_item_of_a_list_that_does_not_fit_hides_no_other_and_is_named() {
     site.set("no_list", true);
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
     assert_eq!(gateway.status()[0].left_out, left_out);
-    gateway.recheck("up").await.unwrap();
+    gateway.recheck("up").await.unwrap_err();
     assert_eq!(state(&gateway, "up"), State::Degraded);
     assert!(tools(&gateway).iter().any(|it| it.name() == "mcp_up_echo"));
     // It is over when the upstream says what fits.
@@ -1344,7 +1344,8 @@ async fn a_list_that_is_refused_is_a_fault_and_the_one_before_is_kept() {
         "prompts/list",
     ] {
         fs::write(site.path("refused"), format!("{list} -32603")).unwrap();
-        let _ = gateway.recheck("up").await;
+        let why = gateway.recheck("up").await.unwrap_err();
+        assert!(why.contains("not now"), "{why}");
         let status = gateway.status().remove(0);
         assert_eq!(status.state, State::Degraded, "{list}");
         assert!(status.error.unwrap().contains("not now"), "{list}");

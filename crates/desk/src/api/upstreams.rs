@@ -93,7 +93,7 @@ pub(crate) struct ShownUpstream {
 pub(crate) struct Rechecked {
     /// State afterwards.
     upstream: Upstream,
-    /// Reason why it could not be connected, if it could not.
+    /// Reason why it could not be connected, or a list of it could not be read.
     failure: Option<String>,
     /// Time of the outcome, RFC 3339.
     at: String,
