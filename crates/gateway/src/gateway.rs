@@ -858,7 +858,12 @@ impl ToolSource for Gateway {
             });
         let wrong: Vec<_> = status
             .iter()
-            .filter(|it| matches!(it.state, State::Degraded | State::LoginNeeded))
+            .filter(|it| match it.state {
+                State::Degraded | State::LoginNeeded => true,
+                // An operator's own hold is no fault.
+                State::Held => it.error.is_some(),
+                _ => false,
+            })
             .map(|it| {
                 format!(
                     "{} {}: {}",

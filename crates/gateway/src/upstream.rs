@@ -70,7 +70,7 @@ pub enum State {
     Degraded,
     /// Authorization is wanted, and what there is was refused.
     LoginNeeded,
-    /// Held back by an operator.
+    /// Held back by an operator, or since it cannot be used as it is configured: then `error` has the reason.
     Held,
     /// Switched off in the configuration.
     Off,
@@ -603,7 +603,7 @@ impl Upstream {
         let mut record = locked(&self.record);
         // Before it is cut: a part of a secret is not recognised.
         let reason = redaction::without_known(reason);
-        let reason: String = reason.chars().take(MAX_ERROR).collect();
+        let reason = shortened(&reason);
         let reason = match (&self.spec.tokens, wants_login) {
             (Tokens::Kept(_), true) => format!(
                 "{reason}; sign in with `owlclaw-mcp client login --url {}`",
@@ -995,7 +995,11 @@ impl Upstream {
         let (state, since) = self.state(&mut record);
         let known = self.catalogue();
         let live = self.all_live();
-        let error = record.error.clone().or_else(|| self.lesser(&record));
+        let error = match state {
+            // An operator's own hold is no fault, and what is held is not asked for anything.
+            State::Held => self.spec.unresolved.as_deref().map(shortened),
+            _ => record.error.clone().or_else(|| self.lesser(&record)),
+        };
         let count =
             |count: fn(&Catalogue) -> usize| known.as_deref().map(count).unwrap_or_default();
         let offered = |it: &Arc<Catalogue>| {
@@ -1059,6 +1063,11 @@ impl Upstream {
         };
         Some(redaction::without_known(&text).into_owned())
     }
+}
+
+/// As much of an error as is kept.
+fn shortened(error: &str) -> String {
+    error.chars().take(MAX_ERROR).collect()
 }
 
 /// Reason for a state, for people.

@@ -1355,6 +1355,53 @@ async fn a_list_that_is_refused_is_a_fault_and_the_one_before_is_kept() {
 }
 
 #[tokio::test]
+async fn a_hold_is_a_fault_where_a_secret_is_missing_and_none_where_an_operator_wants_it() {
+    let site = Site::new();
+    let own = UpstreamSpec {
+        hold: vec!["*".to_owned()],
+        ..spec("own", site.upstream.path())
+    };
+    let gateway = site.gateway(vec![own.clone()]);
+    gateway.first_look(GENEROUS).await;
+    let status = gateway.status().remove(0);
+    assert_eq!((status.state, status.error), (State::Held, None));
+    assert!(gateway.health().unwrap().ok);
+    let lacking = UpstreamSpec {
+        unresolved: Some("`env.A` refers to `${NOVAR}`, which is not set".to_owned()),
+        ..spec("lacking", site.upstream.path())
+    };
+    let off = UpstreamSpec {
+        name: "off".to_owned(),
+        enabled: false,
+        ..lacking.clone()
+    };
+    gateway.apply(vec![own, lacking, off]);
+    let status = gateway.status();
+    let faults: Vec<_> = status
+        .iter()
+        .map(|it| {
+            (
+                &*it.name,
+                it.error.as_deref().is_some_and(|it| it.contains("NOVAR")),
+            )
+        })
+        .collect();
+    assert_eq!(faults, [("lacking", true), ("off", false), ("own", false)]);
+    let health = gateway.health().unwrap();
+    let detail = health.detail.unwrap();
+    assert!(!health.ok);
+    assert!(
+        detail.starts_with("lacking held: `env.A` refers"),
+        "{detail}"
+    );
+    assert!(
+        !detail.contains("own") && !detail.contains("off"),
+        "{detail}"
+    );
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
 async fn structured_content_that_is_no_object_is_passed_on_and_seen_by_all_clients() {
     let site = Site::new();
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);

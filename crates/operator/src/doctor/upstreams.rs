@@ -30,7 +30,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     match tried(config, specs) {
         Ok(status) => {
             findings.extend(status.iter().flat_map(twins));
-            findings.extend(status.into_iter().map(finding));
+            findings.extend(status.into_iter().filter_map(finding));
         }
         Err(error) => findings.push(Finding::error(AREA, error.to_string())),
     }
@@ -111,9 +111,11 @@ fn twins(status: &Status) -> impl Iterator<Item = Finding> {
     })
 }
 
-fn finding(status: Status) -> Finding {
+/// What is to be said of an upstream; nothing of one that its operator holds, which is said with the pattern.
+fn finding(status: Status) -> Option<Finding> {
     let name = &status.name;
-    match status.state {
+    Some(match status.state {
+        State::Held if status.error.is_none() => return None,
         State::Off => Finding::ok(AREA, format!("{name} is switched off")),
         State::Ready | State::Known => {
             let server = status
@@ -130,9 +132,9 @@ fn finding(status: Status) -> Finding {
                         format!("{count} items of its lists are of no use, the first: {first}")
                     }
                 };
-                return Finding::warning(AREA, format!("{name}: {what}")).hint(format!(
+                return Some(Finding::warning(AREA, format!("{name}: {what}")).hint(format!(
                     "`owlclaw-mcp upstream why {name}` lists them; the author of the upstream can correct them"
-                ));
+                )));
             }
             Finding::ok(
                 AREA,
@@ -153,5 +155,46 @@ fn finding(status: Status) -> Finding {
                 None => finding,
             }
         }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use gateway::Reach;
+    use server::State as Told;
+
+    #[test]
+    fn an_operators_own_hold_is_stated_and_a_missing_secret_is_an_error() {
+        let reach = Reach::Child {
+            program: "/nothing/here".to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: None,
+        };
+        let own = UpstreamSpec {
+            hold: vec!["*".to_owned()],
+            ..UpstreamSpec::new("own", reach.clone())
+        };
+        let lacking = UpstreamSpec {
+            unresolved: Some("`${NOVAR}` is not set".to_owned()),
+            ..UpstreamSpec::new("lacking", reach)
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.gateway.directory = Some(directory.path().to_owned());
+        let specs = vec![own, lacking];
+        let stated = held(&config, &specs);
+        assert!(
+            matches!(&*stated, [one] if one.state == Told::Ok && one.message.contains("holds `*`"))
+        );
+        let status = tried(&config, specs).unwrap();
+        let found: Vec<_> = status.into_iter().filter_map(finding).collect();
+        assert!(
+            matches!(&*found, [one] if one.state == Told::Error && one.message.contains("`${NOVAR}` is not set")),
+            "{found:?}"
+        );
     }
 }
