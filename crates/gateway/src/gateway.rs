@@ -447,7 +447,7 @@ impl Gateway {
                 .chain(spec.risks.iter().map(|it| ("risks", it.0.clone(), &tools)));
             for (key, pattern, names) in patterns {
                 // Held as a whole, it needs no tools for that.
-                let is_all = pattern == "*";
+                let is_all = crate::spec::is_all(&pattern);
                 if !is_all && !names.iter().any(|it| crate::spec::fits(&pattern, it)) {
                     found.push((name.clone(), key, pattern, names.clone()));
                 }

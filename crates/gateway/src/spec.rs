@@ -61,8 +61,8 @@ pub struct UpstreamSpec {
     /// Patterns of tools, by their own names, with what a call is expected to cost, in millionths; of several that fit,
     /// the highest counts.
     pub costs: Vec<(String, u64)>,
-    /// Patterns of tools whose calls are refused, by their own names. `*` is the whole upstream, with its resources
-    /// and prompts.
+    /// Patterns of tools whose calls are refused, by their own names. One of stars alone is the whole upstream, with its
+    /// resources and prompts.
     pub hold: Vec<String>,
     /// Reason why it cannot be used as it is configured, such as a secret that is missing: it is held, and neither
     /// connected nor called.
@@ -219,10 +219,10 @@ impl UpstreamSpec {
         let name = &self.name;
         match &self.unresolved {
             Some(why) => Some(why.clone()),
-            None if self.hold.iter().any(|it| it == "*") => {
-                Some(format!("upstreams.{name}.hold has `*`"))
+            None => {
+                let all = self.hold.iter().find(|it| is_all(it))?;
+                Some(format!("upstreams.{name}.hold has `{all}`"))
             }
-            None => None,
         }
     }
 
@@ -421,6 +421,11 @@ impl UpstreamSpec {
     }
 }
 
+/// True for a pattern that fits every text.
+pub(crate) fn is_all(pattern: &str) -> bool {
+    !pattern.is_empty() && pattern.bytes().all(|it| it == b'*')
+}
+
 /// True if `text` fits `pattern`, in which `*` stands for any text.
 pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
@@ -545,6 +550,13 @@ mod tests {
         spec.hold = vec!["pay*".to_owned()];
         assert_eq!(spec.holds("pay_all"), Some("pay*"));
         assert!(spec.holds("get").is_none() && spec.held_by().is_none());
+        for all in ["*", "**", "***"] {
+            spec.hold = vec!["pay*".to_owned(), all.to_owned()];
+            let why = format!("upstreams.{}.hold has `{all}`", spec.name);
+            assert_eq!(spec.held_by(), Some(why));
+        }
+        spec.hold = vec![String::new()];
+        assert_eq!(spec.held_by(), None);
     }
 
     #[test]
