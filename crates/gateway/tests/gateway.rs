@@ -418,7 +418,7 @@ async fn a_bad_answer_ends_no_call_but_its_own_and_is_shown_to_no_other_client()
                 let Err(ToolError::Lost { message, detail }) = lost else {
                     panic!("{upstream}, {what}: {lost:?}")
                 };
-                let is_lost = message.contains("the connection was lost");
+                let is_lost = message.contains("it answered with HTTP 503");
                 assert_eq!(is_lost, *what == "503", "{upstream}, {what}: {message}");
                 let status = format!("{:?} {:?} {detail}", gateway.status(), gateway.health());
                 assert!(!status.contains("Jane"), "{upstream}, {what}: {status}");
@@ -428,6 +428,23 @@ async fn a_bad_answer_ends_no_call_but_its_own_and_is_shown_to_no_other_client()
         let (answer, ()) = tokio::join!(other, all_bad);
         assert_eq!(text(&answer.unwrap()), "done", "{upstream}");
     }
+    gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_call_that_a_busy_server_refuses_may_be_made_again_when_that_says() {
+    let site = Site::new();
+    let (_server, url) = site.http().await;
+    let gateway = site.gateway(vec![url_spec("up", &url)]);
+    gateway.first_look(GENEROUS).await;
+    let busy = call(&gateway, "mcp_up_echo", json!({"text": "429"})).await;
+    let Err(error @ ToolError::Unavailable { .. }) = busy else {
+        panic!("{busy:?}")
+    };
+    assert!(error.is_retryable());
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+    assert!(error.to_string().contains("HTTP 429"), "{error}");
+    assert_eq!(state(&gateway, "up"), State::Ready);
     gateway.shut_down().await;
 }
 

@@ -497,6 +497,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.plain(202)
         if method == "tools/call" and (message["params"].get("arguments") or {}).get("text") == "503":
             return self.plain(503, b"busy")
+        if method == "tools/call" and (message["params"].get("arguments") or {}).get("text") == "429":
+            return self.plain(429, b"too many", [("Retry-After", "7")])
         self.send_response(200)
         for name, value in headers:
             self.send_header(name, value)

@@ -81,6 +81,8 @@ pub enum Error {
         status: u16,
         /// The beginning of the answer.
         body: String,
+        /// Time after which a server that is busy wants to be asked again (`Retry-After`), at most an hour.
+        retry_after: Option<Duration>,
     },
     /// The server does not know the legacy session any more, and knows none of a new one either.
     #[error("the server has forgotten the session")]
@@ -246,9 +248,17 @@ impl Error {
     /// there, unless that was a refusal, too.
     pub(crate) fn beside_old(self, of_old: Self) -> Self {
         match (self, of_old) {
-            (Self::Status { status, body }, Self::Status { status: old, .. }) => Self::Status {
+            (
+                Self::Status {
+                    status,
+                    body,
+                    retry_after,
+                },
+                Self::Status { status: old, .. },
+            ) => Self::Status {
                 status,
                 body: format!("{body}; HTTP+SSE is refused, too (HTTP {old})"),
+                retry_after,
             },
             (_, of_old) => of_old,
         }

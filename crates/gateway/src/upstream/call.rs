@@ -772,10 +772,27 @@ impl Item<'_> {
                     detail: text,
                 }
             }
+            // It was not begun (RFC 6585, section 4), and the connection is as good as before.
+            Error::Status {
+                status: 429,
+                retry_after,
+                ..
+            } => ToolError::Unavailable {
+                message: format!(
+                    "upstream `{name}` is asked too often (HTTP 429); the call was not begun"
+                ),
+                retry_after: Some(retry_after.unwrap_or(RETRY_AFTER)),
+                detail: text,
+            },
             Error::Status { status, .. } if (400..500).contains(&status) => {
                 // Some answer 400 for a session that they have forgotten: the next call has a new one.
                 upstream.leave(cx, &flight.live);
                 ToolError::failed(format!("upstream `{name}`: {text}"))
+            }
+            Error::Status { status, .. } => {
+                upstream.failed(&text, false);
+                upstream.leave(cx, &flight.live);
+                self.lost(&format!("it answered with HTTP {status}"), &text)
             }
             // Of no use is this answer; the connection is, to others.
             Error::Protocol(_) | Error::Result(_) => {

@@ -24,7 +24,11 @@ pub(crate) async fn open(shared: &Arc<Shared>, link: HttpLink) -> Result<Link, E
     if !response.status().is_success() || !is_stream(response.headers()) {
         let body = beginning(response.into_body()).await;
         let body = format!("no stream of events: {}", shared.quoted(&body));
-        return Err(Error::Status { status, body });
+        return Err(Error::Status {
+            status,
+            body,
+            retry_after: None,
+        });
     }
     let mut body = response.into_body();
     let mut events = Events::new(shared.bounds.max_message);

@@ -255,7 +255,11 @@ async fn handshake(
                 status,
                 reason: body,
             },
-            _ => Error::Status { status, body },
+            _ => Error::Status {
+                status,
+                body,
+                retry_after: None,
+            },
         });
     }
 }
