@@ -260,6 +260,8 @@ impl InvocationError {
         let mut text = match self {
             Self::Invalid(invalid) => violation_lines(invalid).join("; "),
             Self::Denied(denial) => return denial.for_the_record(),
+            // That is an answer.
+            Self::Tool(ToolError::Failed(_)) => "the tool failed".to_owned(),
             error => error.to_string(),
         };
         let mut cause = std::error::Error::source(self);
@@ -449,6 +451,14 @@ mod tests {
                 InvocationError::Prompt(PromptFailure::NeedsInput(Needed::default())),
             ),
         ]
+    }
+
+    #[test]
+    fn a_tool_that_has_failed_is_recorded_as_one_that_has_answered() {
+        let failed = InvocationError::Tool(ToolError::failed("upstream `u`: no"));
+        assert_eq!(failed.for_the_record(), "the tool failed: upstream `u`: no");
+        let late = InvocationError::Tool(ToolError::TimedOut).for_the_record();
+        assert!(late.starts_with("the tool did not answer: "), "{late}");
     }
 
     /// A new failure does not compile here until [`failures`] has one of it.
