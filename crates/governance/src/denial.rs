@@ -221,7 +221,7 @@ impl fmt::Display for Denial {
                 None => f.write_str("permission is missing for this capability")?,
             },
             Reason::Held => f.write_str(
-                "it is held back, because its rules cannot be applied or its definition has changed; \
+                "it is held back, by an operator or because its rules cannot be applied or its definition has changed; \
                  an operator can see why with `doctor`, and approve a changed definition of an upstream with `upstream approve`",
             )?,
             Reason::Budget => {
@@ -298,6 +298,14 @@ mod tests {
         assert!(denial.is_retryable());
         let held = Denial::held("its pin");
         assert_eq!(held.to_string(), Denial::new(Reason::Held).to_string());
+        // It may be any of these, which is not the caller's to know.
+        for why in [
+            "by an operator",
+            "rules cannot be applied",
+            "definition has changed",
+        ] {
+            assert!(held.to_string().contains(why), "{held}");
+        }
         assert!(
             held.for_the_record()
                 .ends_with("`upstream approve`: its pin")
