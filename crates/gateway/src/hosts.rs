@@ -381,7 +381,10 @@ fn spec(
             directory: text("cwd")?.map(PathBuf::from),
         }
     } else {
-        let url = url.ok_or("it has no `url`")?;
+        let url = url.ok_or(match kind {
+            Some(_) => "it has no `url`",
+            None => "it has neither `command` nor `url`",
+        })?;
         let schemes = ["http://", "https://", "ws://", "wss://"];
         if !schemes.iter().any(|it| url.starts_with(it)) {
             return Err("its `url` does not begin with http, https, ws or wss".to_owned());
@@ -670,6 +673,14 @@ mod tests {
         for text in ["", "{", "[]", "{}", r#"{"mcpServers": 7}"#] {
             let file = parsed(text);
             assert_eq!((file.specs.len(), file.warnings.len()), (0, 1), "{text}");
+        }
+        for (entry, why) in [
+            ("{}", "it has neither `command` nor `url`"),
+            (r#"{"type": "http"}"#, "it has no `url`"),
+            (r#"{"type": "stdio"}"#, "it has no `command`"),
+        ] {
+            let file = parsed(&format!(r#"{{"mcpServers": {{"a": {entry}}}}}"#));
+            assert_eq!(file.warnings, [format!("`a` is left out: {why}")]);
         }
         assert_eq!(
             HostFile::read(Path::new("/no/such"), |_| None),
