@@ -234,6 +234,26 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
+fn validate_tells_what_is_of_no_use_in_files_of_hosts() {
+    let directory = directory("mcp_server:\n  upstreams_files: [mcp.json, missing.json]\n");
+    let text =
+        r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x", "dissabled": true}}}"#;
+    std::fs::write(directory.path().join("mcp.json"), text).unwrap();
+    let said = owlclaw_mcp(&directory, "config validate");
+    assert_eq!(said.code, 0, "{}", said.messages);
+    for part in [
+        "mcp.json: `b` is left out: `dissabled`",
+        "missing.json: it is not there",
+    ] {
+        let is_told = said
+            .messages
+            .lines()
+            .any(|it| it.starts_with("warning: ") && it.contains(part));
+        assert!(is_told, "{part}: {}", said.messages);
+    }
+}
+
+#[test]
 fn validate_says_where_the_server_can_be_reached() {
     let reached = |http: &str| {
         let directory = directory(&format!("mcp_server:\n  transport: http\n  http: {http}\n"));

@@ -200,6 +200,21 @@ pub(super) fn declared_after(
     })
 }
 
+/// Parts of the files of hosts that are not used, as warnings about the configuration.
+///
+/// # Errors
+///
+/// As [`declared_upstreams`].
+pub fn host_file_problems(loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
+    let key = match loaded.config.upstreams_files.is_empty() {
+        true => "gateway.find_hosts_file",
+        false => "upstreams_files",
+    };
+    let warnings = declared_upstreams(&loaded.config)?.warnings.into_iter();
+    let problem = |why| Problem::warning(loaded.place(key), why).key(key);
+    Ok(warnings.map(problem).collect())
+}
+
 /// Patterns of upstreams that match nothing which those list now.
 pub(super) fn unmatched_patterns(gateway: &Gateway) -> impl Iterator<Item = UnmatchedFilter> {
     let found = gateway.unmatched_patterns().into_iter();

@@ -42,6 +42,8 @@ fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<Ex
             impossible.retain(|it| unmatched.iter().all(|other| other.key != it.key));
             loaded.warnings.extend(unmatched);
             loaded.warnings.extend(impossible);
+            let of_hosts = server::host_file_problems(&loaded).map_err(Stop::Failed)?;
+            loaded.warnings.extend(of_hosts);
             loaded.warnings.extend(missing_engine(&loaded));
             let mut all = loaded.warnings.iter();
             match all.any(|it| it.severity == Severity::Error) {
@@ -93,6 +95,7 @@ fn with_offer(mut loaded: Loaded) -> Result<Result<Loaded, Rejected>, Stop> {
     problems.extend(found.skills);
     problems.extend(found.tools);
     problems.extend(found.rules);
+    problems.extend(server::host_file_problems(&loaded).map_err(Stop::Failed)?);
     problems.extend(missing_engine(&loaded));
     let mut severities = problems.iter().map(|problem| problem.severity);
     Ok(match severities.any(|it| it == Severity::Error) {
