@@ -1,6 +1,7 @@
 //! Front matter: the YAML at the top of a `SKILL.md`.
 
 mod fields;
+mod misplaced;
 mod owlclaw;
 mod tools;
 

@@ -76,11 +76,19 @@ impl Fields<'_, '_> {
         &mut self,
         known: &[&'static str],
         governing: &[&'static str],
-        elsewhere: impl Fn(&str) -> Option<String>,
+        elsewhere: impl Fn(&str) -> bool,
     ) -> bool {
         let unknown = self.map.keys();
         let unknown = unknown.filter(|key| !known.contains(&key.as_str()));
-        let unknown = unknown.filter(|key| elsewhere(key).is_none());
+        let unknown = unknown.filter(|key| !elsewhere(key));
+        // One that has a rule in it holds the tool back by that.
+        let has_told = |key: &str| {
+            let below = format!("{}{key}.", self.prefix);
+            self.complaints
+                .iter()
+                .any(|it| it.field.starts_with(&below))
+        };
+        let unknown = unknown.filter(|key| !has_told(key));
         let mut is_misspelt = false;
         for key in unknown.cloned().collect::<Vec<_>>() {
             match meant(&key, known, governing) {
@@ -267,7 +275,7 @@ fn meant(key: &str, known: &[&'static str], governing: &[&'static str]) -> Optio
 /// Units at the end of a key, which another unit may stand for.
 const UNITS: [&str; 6] = ["ms", "milliseconds", "seconds", "minutes", "hours", "days"];
 
-fn has_words_of(known: &str, key: &str) -> bool {
+pub(super) fn has_words_of(known: &str, key: &str) -> bool {
     let key = key.to_lowercase().replace('-', "_");
     let mut words = key
         .split('_')
@@ -276,7 +284,7 @@ fn has_words_of(known: &str, key: &str) -> bool {
     words.peek().is_some() && words.all(|word| known.split('_').any(|it| it == word))
 }
 
-fn boolean_of(value: &Value) -> Option<bool> {
+pub(super) fn boolean_of(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(boolean) => Some(*boolean),
         Value::String(word) => match word.to_ascii_lowercase().as_str() {

@@ -6,7 +6,10 @@ use serde_json::{Map, Value};
 
 use documents::nearest;
 
-use super::fields::{BadField, Fields, HELD, IGNORED};
+use super::{
+    fields::{BadField, Fields, HELD, IGNORED},
+    misplaced::{bare, is_nearly, look_everywhere, states, words_of},
+};
 
 /// Values of an `owlclaw:` block. Without such a block, the default.
 ///
@@ -152,7 +155,7 @@ const KEYS: [&str; 19] = [
 ];
 
 /// Keys of the block that govern; none of them may be empty.
-const GOVERNING: [&str; 9] = [
+pub(super) const GOVERNING: [&str; 9] = [
     "constraints",
     "risk_level",
     "requires_confirmation",
@@ -169,18 +172,35 @@ const PREREQUISITES: [&str; 5] = ["env", "bins", "os", "python_packages", "confi
 
 const IN_THE_CONFIGURATION: &str = "under `governance.tools.<name>` in the server's configuration";
 
-/// Keys of `governance.tools` in the configuration, and where a skill says the same.
-const OF_THE_CONFIGURATION: [(&str, &str); 6] = [
+const OF_CLIENTS: &str = "under `governance`, for clients or roles, in the server's configuration";
+
+const OF_QUOTAS: &str = "under `governance.default_quota`, or in the `quota` of a client or role, in the server's configuration";
+
+const SWITCH: &str = "in `owlclaw.yaml`, as `skills.entries.<name>.enabled`";
+
+/// Keys of the configuration, and where a skill says the same.
+pub(super) const OF_THE_CONFIGURATION: [(&str, &str); 17] = [
     ("max_calls_per_day", "`owlclaw.constraints.max_daily_calls`"),
     ("confirmation", "`owlclaw.requires_confirmation`"),
+    ("confirm", "`owlclaw.requires_confirmation`"),
     ("max_calls_per_minute", IN_THE_CONFIGURATION),
     ("windows", IN_THE_CONFIGURATION),
     ("max_running", IN_THE_CONFIGURATION),
     ("breaker", IN_THE_CONFIGURATION),
+    ("max_cost_per_call", OF_QUOTAS),
+    ("monthly_budget", OF_QUOTAS),
+    ("quota", OF_CLIENTS),
+    ("allow", OF_CLIENTS),
+    ("deny", OF_CLIENTS),
+    ("hide", OF_CLIENTS),
+    ("roles", OF_CLIENTS),
+    ("conditions", OF_CLIENTS),
+    ("enabled", SWITCH),
+    ("disabled", SWITCH),
 ];
 
 /// The keys of `owlclaw.constraints`.
-const CONSTRAINTS: [&str; 5] = [
+pub(super) const CONSTRAINTS: [&str; 5] = [
     "trading_hours_only",
     "max_daily_calls",
     "cooldown_seconds",
@@ -201,16 +221,12 @@ fn place_of(key: &str) -> Option<String> {
 /// The same of a key outside of the block that is spelt nearly like one that governs, or has the block's name before it:
 /// `requires-confirmation`, `owlclaw.requires_confirmation`, `owlclaw_risk_level`.
 fn place_of_nearly(key: &str) -> Option<String> {
-    let lower = key.to_lowercase();
-    let rest = lower.strip_prefix("owlclaw").unwrap_or(&lower);
-    let rest = match rest.strip_prefix(['.', '_', '-', '/', ':']) {
-        Some(rest) if rest.len() < lower.len() => rest,
-        _ => &lower,
-    };
-    let rest = rest.strip_prefix("constraints.").unwrap_or(rest);
-    let meant = nearest(rest, &GOVERNING).or_else(|| nearest(rest, &CONSTRAINTS));
+    let rest = bare(key);
+    let words = words_of(rest);
+    let mut rules = GOVERNING.into_iter().chain(CONSTRAINTS);
+    let meant = rules.find(|it| is_nearly(&words, it));
     // Prerequisites have a place at the top as well.
-    let meant = meant.filter(|it| *it != "prerequisites" || rest.len() < lower.len());
+    let meant = meant.filter(|it| *it != "prerequisites" || rest.len() < key.len());
     meant.and_then(place_of)
 }
 
@@ -222,9 +238,9 @@ fn names_a_rule(value: &Value) -> bool {
 }
 
 /// The same, also for the words of the configuration.
-fn place_of_rule(key: &str) -> Option<String> {
-    let rules = OF_THE_CONFIGURATION.iter();
-    let of_rule = rules.clone().find(|(rule, _)| *rule == key);
+pub(super) fn place_of_rule(key: &str) -> Option<String> {
+    let mut rules = OF_THE_CONFIGURATION.iter();
+    let of_rule = rules.find(|(rule, _)| *rule == key);
     place_of(key).or_else(|| of_rule.map(|(_, place)| (*place).to_owned()))
 }
 
@@ -240,12 +256,18 @@ fn misplaced(
         .keys()
         .filter(|key| !known.contains(&key.as_str()));
     let found: Vec<_> = unknown
+        .filter(|key| !is_idle_switch(key, fields.map))
         .filter_map(|key| Some((key.clone(), place(key)?)))
         .collect();
     for (key, place) in &found {
         fields.complain(key, place.clone(), HELD);
     }
     !found.is_empty()
+}
+
+/// True for a switch that switches nothing off: `enabled: true`.
+fn is_idle_switch(key: &str, map: &Map<String, Value>) -> bool {
+    ["enabled", "disabled"].contains(&key) && map.get(key).is_some_and(|it| !states(key, it))
 }
 
 /// Complains about keys at the top that would govern in the block, and about a block that is not
@@ -301,6 +323,7 @@ fn look_at_top(top: &mut Fields<'_, '_>) {
             top.complain(&block, "`owlclaw`", HELD);
         }
     }
+    look_everywhere(top.map, top.complaints);
 }
 
 fn read_weight(fields: &mut Fields<'_, '_>) -> Option<u8> {
@@ -360,7 +383,7 @@ impl RiskLevel {
         }
     }
 
-    fn from_word(word: &str) -> Option<Self> {
+    pub(super) fn from_word(word: &str) -> Option<Self> {
         [Self::Low, Self::Medium, Self::High, Self::Critical]
             .into_iter()
             .find(|level| level.as_str().eq_ignore_ascii_case(word))
@@ -422,7 +445,9 @@ impl OwlclawBlock {
         let is_unclear = is_other_risk
             | fields.none_empty(&GOVERNING)
             | misplaced(&mut fields, &KEYS, place_of_rule)
-            | fields.only(&KEYS, &GOVERNING, place_of_rule);
+            | fields.only(&KEYS, &GOVERNING, |key| {
+                place_of_rule(key).is_some() && !is_idle_switch(key, &block)
+            });
         let (risk_level, risk_is_unreadable) = read_risk(&mut fields);
         let asked_for = fields.boolean("requires_confirmation");
         let read = Self {
@@ -485,7 +510,9 @@ impl Constraints {
         };
         let is_unclear = fields.none_empty(&CONSTRAINTS)
             | misplaced(&mut fields, &CONSTRAINTS, place_of_rule)
-            | fields.only(&CONSTRAINTS, &CONSTRAINTS, place_of_rule);
+            | fields.only(&CONSTRAINTS, &CONSTRAINTS, |key| {
+                place_of_rule(key).is_some() && !is_idle_switch(key, map)
+            });
         let trading_hours_only = fields.boolean("trading_hours_only");
         let max_daily_calls = fields.whole_number("max_daily_calls");
         let cooldown = fields.whole_number("cooldown_seconds");

@@ -535,7 +535,165 @@ fn rules_in_another_spelling_or_place_hold_the_tool_back() {
 }
 
 #[test]
+fn rules_at_any_depth_hold_the_tool_back_with_their_place() {
+    const CONFIRMED: &str = "under `owlclaw`, as `owlclaw.requires_confirmation`";
+    const DAILY: &str = "under `owlclaw.constraints`, as `owlclaw.constraints.max_daily_calls`";
+    for (text, field, expected) in [
+        (
+            "governance:\n  requires_confirmation: true",
+            "governance.requires_confirmation",
+            CONFIRMED,
+        ),
+        (
+            "governance:\n  constraints:\n    max_daily_calls: 0",
+            "governance.constraints.max_daily_calls",
+            DAILY,
+        ),
+        (
+            "policy: {requires_confirmation: true}",
+            "policy.requires_confirmation",
+            CONFIRMED,
+        ),
+        (
+            "rules:\n- requiresConfirmation: true",
+            "rules.requiresConfirmation",
+            CONFIRMED,
+        ),
+        (
+            "rules:\n- 'requires_confirmation: true'",
+            "rules",
+            CONFIRMED,
+        ),
+        (
+            "metadata: {governance: {requires_confirmation: true}}",
+            "metadata.governance.requires_confirmation",
+            CONFIRMED,
+        ),
+        (
+            "metadata: {a: {b: [{max-daily-call: 3}]}}",
+            "metadata.a.b.max-daily-call",
+            DAILY,
+        ),
+        (
+            "mcp_server: {governance: {confirm: [pay]}}",
+            "mcp_server.governance.confirm",
+            "`owlclaw.requires_confirmation`",
+        ),
+        (
+            "governance: {tools: {pay: {confirmation: operator}}}",
+            "governance.tools.pay.confirmation",
+            "`owlclaw.requires_confirmation`",
+        ),
+        (
+            "owlclaw: {governance: {requires_confirmation: true}}",
+            "owlclaw.governance.requires_confirmation",
+            CONFIRMED,
+        ),
+        (
+            "owlclaw: {limits: {max_daily_calls: 1}}",
+            "owlclaw.limits.max_daily_calls",
+            DAILY,
+        ),
+        (
+            "owlclaw: {constraints: {limits: {max_calls: 1}}}",
+            "owlclaw.constraints.limits.max_calls",
+            DAILY,
+        ),
+        (
+            "owlclaw: {risk: {requires_confirmation: true}}",
+            "owlclaw.risk.requires_confirmation",
+            CONFIRMED,
+        ),
+        (
+            "limits: {cost: 5}",
+            "limits.cost",
+            "under `owlclaw.constraints`, as `owlclaw.constraints.estimated_cost`",
+        ),
+        (
+            "tools: {pay: {description: Pays., requires_confirmation: true}}",
+            "tools.pay.requires_confirmation",
+            CONFIRMED,
+        ),
+        (
+            "owlclaw: {confirm: true}",
+            "owlclaw.confirm",
+            "`owlclaw.requires_confirmation`",
+        ),
+        (
+            "confirm: true",
+            "confirm",
+            "`owlclaw.requires_confirmation`",
+        ),
+        (
+            "enabled: false",
+            "enabled",
+            "`skills.entries.<name>.enabled`",
+        ),
+        (
+            "disabled: yes",
+            "disabled",
+            "`skills.entries.<name>.enabled`",
+        ),
+        (
+            "owlclaw: {enabled: false}",
+            "owlclaw.enabled",
+            "`skills.entries.<name>.enabled`",
+        ),
+        (
+            "owlclaw: {constraints: {max_cost_per_call: 0.1}}",
+            "owlclaw.constraints.max_cost_per_call",
+            "`governance.default_quota`",
+        ),
+    ] {
+        let (_, complaints) = Frontmatter::parse(&with(text)).unwrap();
+        let [complaint] = complaints.as_slice() else {
+            panic!("{text}: {complaints:?}")
+        };
+        assert!(complaint.holds(), "{text}");
+        assert_eq!(complaint.field, field, "{text}");
+        assert!(complaint.expected.contains(expected), "{text}: {complaint}");
+        assert!(complaint.line.is_some(), "{text}");
+    }
+    let many = (0..100).map(|it| format!("  a{it}: {{risk_level: high}}\n"));
+    let many = format!("x:\n{}", many.collect::<String>());
+    let (_, complaints) = parse(&with(&many));
+    assert_eq!(complaints.len(), 16);
+}
+
+/// Front matter of skills as other products and people write it.
+const OF_OTHERS: &[&str] = &[
+    "license: Apache-2.0\nallowed-tools: Bash(git:*) Read\ncompatibility: Requires Python 3.14",
+    "disable-model-invocation: true\nuser-invocable: false\nmodel: opus\ncontext: fork\nagent: Explore",
+    "metadata: {openclaw: {emoji: x, requires: {bins: [gh], env: [GH_TOKEN]}, install: [{id: brew, kind: brew}]}}",
+    "metadata: {cost: low, enabled: true, limits: none, rules: be kind, roles: [analyst], risk: none}",
+    "metadata: {database: {read_only: true, timeout_seconds: 30, enabled: false, cost: 3, limits: {max: 5}}}",
+    "metadata: {estimated_time: 10 minutes, max_tokens: 100, confirmation: by mail, constraint_solver: z3}",
+    "policy: Ask before large payments.\nrules: [Be brief., Mind the constraints.]\nlimits: see below",
+    "enabled: true\ndisabled: false\ncost: 5",
+    "tools: {pay: {description: Pays., risk_level: string, max_daily_calls: How many calls a day.}}",
+    "tools_schema: {pay: {parameters: {requires_confirmation: boolean, cooldown_seconds: 5}}}",
+    "tools: [{name: pay, parameters: {type: object, properties: {risk_level: {default: high}}}}]",
+    "tools: {pay: {binding: {type: sql, read_only: true, timeout_ms: 500, headers: {risk_level: high}}}}",
+    "prerequisites: {config: {governance.requires_confirmation: true}}",
+    "owlclaw: {risk: {impact: low, reversibility: full}, trigger: cron(\"0 9 * * *\"), task_type: x}",
+    // What an alias brings into the block is in force.
+    "base: &base {requires_confirmation: true}\nowlclaw: *base",
+];
+
+#[test]
+fn skills_of_others_hold_nothing_back() {
+    for text in OF_OTHERS {
+        let (_, complaints) = Frontmatter::parse(&with(text)).unwrap();
+        let held: Vec<_> = complaints.iter().filter(|it| it.holds()).collect();
+        assert!(held.is_empty(), "{text}: {held:?}");
+    }
+}
+
+#[test]
 fn an_unknown_key_of_the_block_is_told() {
+    let (_, complaints) = parse(&with("owlclaw: {enabled: true}"));
+    assert!(complaints[0].ends_with("limits nothing"), "{complaints:?}");
+
     let (_, complaints) = parse(&with("owlclaw: {needs_approval: true}"));
     let [complaint] = complaints.as_slice() else {
         panic!("{complaints:?}")
