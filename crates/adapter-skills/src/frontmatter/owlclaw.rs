@@ -131,13 +131,12 @@ fn read_timeout(fields: &mut Fields<'_, '_>) -> Option<Duration> {
     seconds.map(Duration::from_secs)
 }
 
-/// The keys of an `owlclaw:` block that something here or in OwlClaw reads.
-const KEYS: [&str; 19] = [
+/// The keys of an `owlclaw:` block that something here or in OwlClaw reads, besides [`RISK`].
+const KEYS: [&str; 18] = [
     "spec_version",
     "task_type",
     "constraints",
     "risk_level",
-    "risk",
     "requires_confirmation",
     "migration_weight",
     "idempotent",
@@ -153,6 +152,9 @@ const KEYS: [&str; 19] = [
     "binding",
     "tools",
 ];
+
+/// The key under which OwlClaw's migrations have a map. It is known, and nobody is advised to write it.
+const RISK: &str = "risk";
 
 /// Keys of the block that govern; none of them may be empty.
 pub(super) const GOVERNING: [&str; 9] = [
@@ -436,17 +438,19 @@ impl OwlclawBlock {
             prefix: "owlclaw.",
             complaints,
         };
-        let risk = fields.map.get("risk");
+        let risk = fields.map.get(RISK);
         let is_other_risk = risk.is_some_and(|risk| !risk.is_object());
         if is_other_risk {
             // That of OwlClaw's migrations is a map.
-            fields.complain("risk", "`risk_level`", HELD);
+            let place =
+                "`risk_level`, or `governance.tools.<name>.risk` in the server's configuration";
+            fields.complain(RISK, place, HELD);
         }
         let is_unclear = is_other_risk
             | fields.none_empty(&GOVERNING)
             | misplaced(&mut fields, &KEYS, place_of_rule)
             | fields.only(&KEYS, &GOVERNING, |key| {
-                place_of_rule(key).is_some() && !is_idle_switch(key, &block)
+                key == RISK || place_of_rule(key).is_some() && !is_idle_switch(key, &block)
             });
         let (risk_level, risk_is_unreadable) = read_risk(&mut fields);
         let asked_for = fields.boolean("requires_confirmation");

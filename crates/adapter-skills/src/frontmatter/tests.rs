@@ -349,7 +349,7 @@ fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
         ),
         (
             "owlclaw:\n  risk: [financial]",
-            "`owlclaw.risk` should be `risk_level`; its tool is held back until it is",
+            "`owlclaw.risk` should be `risk_level`, or `governance.tools.<name>.risk` in the server's configuration; its tool is held back until it is",
             Some(5),
         ),
         (
@@ -705,6 +705,11 @@ fn an_unknown_key_of_the_block_is_told() {
     );
     assert!(
         said.ends_with("; it is not known, and limits nothing"),
+        "{said}"
+    );
+    // What is advised can be written.
+    assert!(
+        said.contains("`risk_level`, ") && !said.contains("`risk`"),
         "{said}"
     );
 }
