@@ -253,6 +253,8 @@ pub(crate) fn names_in(text: &str) -> Vec<String> {
     const MAX_LOOKED_AT: usize = 64 * 1024;
     const MAX_NAMES: usize = 64;
     const KEY: &str = "name";
+    /// Line ends of any program, since those that YAML does not know may be why it cannot be read.
+    const LINE_ENDS: [char; 5] = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
     // Only what YAML could be: the Markdown below is prose.
     let text = &text[..text.floor_char_boundary(MAX_LOOKED_AT)];
     let text = Document::split(text).map_or(text, |document| document.frontmatter);
@@ -267,7 +269,7 @@ pub(crate) fn names_in(text: &str) -> Vec<String> {
         let Some(value) = after.strip_prefix([':', '=']) else {
             continue;
         };
-        let value = value.lines().next().unwrap_or_default();
+        let value = value.split(LINE_ENDS).next().unwrap_or_default();
         let value = value.split([',', '}', '#']).next().unwrap_or_default();
         let value = value.trim().trim_matches(['"', '\'', '[', ']']).trim();
         if !value.is_empty() && value.len() <= MAX_NAME_BYTES && names.len() < MAX_NAMES {

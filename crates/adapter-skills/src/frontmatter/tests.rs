@@ -722,6 +722,14 @@ fn the_name_is_found_in_front_matter_that_is_not_yaml() {
         ("---\n{name: refund, description: x\n---\n", vec!["refund"]),
         ("name: refund\n\nBody", vec!["refund"]),
         (
+            "---\rname: refund\rdescription: Refunds.\rowlclaw: {}\r---\rx\r",
+            vec!["refund"],
+        ),
+        (
+            "---\u{2028}name: refund\u{2028}description: x",
+            vec!["refund"],
+        ),
+        (
             "---\nfilename: x\nname_of: y\nname:\n---\nname: body\n",
             vec![],
         ),
