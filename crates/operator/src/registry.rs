@@ -257,6 +257,9 @@ fn look(config: &Config, source: &str, wanted: &Wanted, answers: &Answers) -> Re
             found.join("; ")
         ))
     })?;
+    if let Some(why) = source.refuses(&server) {
+        return Err(about(why));
+    }
     let mut plan = plan(&server, &wanted.way, answers).map_err(|error| about(error.to_string()))?;
     let mut bundle = None;
     if let Launch::Bundle { url, sha256 } = &plan.launch {

@@ -137,6 +137,22 @@ impl ServerJson {
         }
     }
 
+    /// Reason why this is another server than the one called `name`, or another version of it; every version is right
+    /// where none is given.
+    #[must_use]
+    pub fn differs_from(&self, name: &str, version: Option<&str>) -> Option<String> {
+        let is_right = self.name == name && version.is_none_or(|it| self.version == it);
+        (!is_right).then(|| {
+            let asked = version.map_or_else(|| name.to_owned(), |it| format!("{name}@{it}"));
+            format!(
+                "it is `{}@{}`, and `{}` was asked for",
+                crate::shown(&self.name),
+                crate::shown(&self.version),
+                crate::shown(&asked)
+            )
+        })
+    }
+
     /// The last part of the name.
     #[must_use]
     pub fn short_name(&self) -> &str {

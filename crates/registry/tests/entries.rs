@@ -655,3 +655,24 @@ fn what_is_configured_here_is_described_without_its_secrets() {
     };
     assert!(refused(address).contains("may be a secret"));
 }
+
+#[test]
+fn an_entry_is_the_one_that_was_asked_for_or_says_which_it_is() {
+    let server = ServerJson::parse(&entry(json!({})).to_string()).unwrap();
+    let name = "io.github.example/weather";
+    for version in [None, Some("1.2.3")] {
+        assert_eq!(server.differs_from(name, version), None, "{version:?}");
+    }
+    let why = server.differs_from("io.github.example/time", None);
+    assert_eq!(
+        why.unwrap(),
+        "it is `io.github.example/weather@1.2.3`, and `io.github.example/time` was asked for"
+    );
+    for (name, version) in [
+        (name, "1.2.4"),
+        (name, "v1.2.3"),
+        ("io.github.Example/weather", "1.2.3"),
+    ] {
+        assert!(server.differs_from(name, Some(version)).is_some());
+    }
+}

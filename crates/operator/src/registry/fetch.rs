@@ -8,6 +8,7 @@ use bytes::Bytes;
 use config::{Config, printable};
 use http::{Request, header};
 use http_client::{Client, ClientOptions, Reach};
+use registry::ServerJson;
 
 use super::failed;
 use crate::output::Stop;
@@ -18,14 +19,22 @@ const MAX_REDIRECTS: usize = 5;
 /// Time for an entry, and for a bundle.
 const SOON: Duration = Duration::from_secs(30);
 const LATER: Duration = Duration::from_secs(600);
+/// Stands for the version of an entry that the registry calls the latest.
+const LATEST: &str = "latest";
 
 /// Place of a published server.
 #[derive(Debug)]
 pub(super) enum Source {
     File(PathBuf),
     Address(String),
-    /// A name in the registry, with the address of its entry.
-    Name(String, String),
+    /// An entry of the registry.
+    Name {
+        name: String,
+        /// Version, if one was asked for.
+        version: Option<String>,
+        /// Address of the entry.
+        url: String,
+    },
 }
 
 /// File of a published server.
@@ -39,7 +48,7 @@ impl fmt::Display for Source {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Address(url) => f.write_str(url),
-            Self::Name(_, url) => f.write_str(url),
+            Self::Name { url, .. } => f.write_str(url),
         }
     }
 }
@@ -57,7 +66,10 @@ impl Source {
         if is_path || path.exists() {
             return Ok(Self::File(path));
         }
-        let (name, version) = text.split_once('@').unwrap_or((text, "latest"));
+        let (name, version) = match text.split_once('@') {
+            Some((name, version)) => (name, Some(version).filter(|it| *it != LATEST)),
+            None => (text, None),
+        };
         if !name.contains('/') {
             let text = printable(text);
             return Err(failed(format!(
@@ -68,9 +80,21 @@ impl Source {
         let url = format!(
             "{base}/v0.1/servers/{}/versions/{}",
             encoded(name),
-            encoded(version)
+            encoded(version.unwrap_or(LATEST))
         );
-        Ok(Self::Name(text.to_owned(), url))
+        Ok(Self::Name {
+            name: name.to_owned(),
+            version: version.map(str::to_owned),
+            url,
+        })
+    }
+
+    /// Reason why an entry is none that was asked for.
+    pub(super) fn refuses(&self, found: &ServerJson) -> Option<String> {
+        match self {
+            Self::Name { name, version, .. } => found.differs_from(name, version.as_deref()),
+            Self::File(_) | Self::Address(_) => None,
+        }
     }
 
     pub(super) fn read(&self) -> Result<Found, Stop> {
@@ -91,7 +115,7 @@ impl Source {
             Self::Address(url) => {
                 get(url, Reach::Any, registry::bundle::MAX_BYTES, LATER).map_err(about)?
             }
-            Self::Name(name, url) => get(url, Reach::Any, registry::MAX_BYTES as u64, SOON)
+            Self::Name { name, url, .. } => get(url, Reach::Any, registry::MAX_BYTES as u64, SOON)
                 .map_err(|why| {
                     let name = printable(name);
                     failed(format!(
@@ -100,7 +124,11 @@ impl Source {
                 })?,
         };
         if file.starts_with(b"PK") {
-            return Ok(Found::Bundle(file));
+            return match self {
+                // Nothing in it would say whether it is what was asked for.
+                Self::Name { .. } => Err(about("it is a bundle, and no entry".to_owned())),
+                _ => Ok(Found::Bundle(file)),
+            };
         }
         let text = String::from_utf8(file);
         text.map(Found::Entry)
@@ -174,4 +202,93 @@ fn led_to(from: &str, to: &str) -> Result<String, String> {
         ));
     }
     Ok(to)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+    use std::path::Path;
+
+    use config::{Environment, Text};
+    use registry::{Answers, Way};
+
+    use super::*;
+    use crate::registry::{Wanted, look};
+    use crate::request::{Manner, Published, ReportFormat};
+
+    /// A server that answers each request with a head and a body; its address.
+    fn serving(answer: impl Fn(&str) -> (String, String) + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let lines: Vec<String> = lines
+                    .map(Result::unwrap)
+                    .take_while(|it| !it.is_empty())
+                    .collect();
+                let path = lines[0].split(' ').nth(1).unwrap();
+                let (head, body) = answer(path);
+                let length = body.len();
+                let all = format!(
+                    "HTTP/1.1 {head}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+                );
+                stream.write_all(all.as_bytes()).unwrap();
+            }
+        });
+        address
+    }
+
+    fn config(registry: &str) -> Config {
+        let text = format!("mcp_server: {{registry: {{url: '{registry}'}}}}");
+        let name = "mcp-server.yaml".to_owned();
+        let text = Text { name, text };
+        let loaded = config::load_texts(&[text], &Environment::default(), Path::new("/"));
+        loaded.unwrap().config
+    }
+
+    /// Reason why what a source has is not taken.
+    fn refusal(source: &str, config: &Config) -> Option<String> {
+        let wanted = Wanted {
+            way: Way::First,
+            only_catalogue: false,
+            without_hash: false,
+            published: Published::default(),
+            manner: Manner {
+                dry_run: true,
+                format: ReportFormat::Text,
+            },
+        };
+        match look(config, source, &wanted, &Answers::new()) {
+            Ok(_) => None,
+            Err(Stop::Failed(why)) => Some(why.to_string()),
+            Err(_) => panic!("{source}"),
+        }
+    }
+
+    fn entry() -> String {
+        r#"{"server": {"name": "a.b/c", "description": "C", "version": "1.0.0",
+            "remotes": [{"type": "sse", "url": "https://c.b.a/mcp"}]}}"#
+            .to_owned()
+    }
+
+    #[test]
+    fn a_registry_cannot_answer_with_another_server_or_version_than_was_asked_for() {
+        let registry = config(&serving(|_| ("200 OK".to_owned(), entry())));
+        for asked in ["a.b/c", "a.b/c@latest", "a.b/c@1.0.0"] {
+            assert_eq!(refusal(asked, &registry), None, "{asked}");
+        }
+        for asked in ["a.b/c@1.0.1", "a.b/d", "a.b/d@1.0.0"] {
+            let why = refusal(asked, &registry).unwrap();
+            let told = format!("it is `a.b/c@1.0.0`, and `{asked}` was asked for");
+            assert!(why.ends_with(&told), "{why}");
+        }
+        let bundles = config(&serving(|_| ("200 OK".to_owned(), "PK".to_owned())));
+        let why = refusal("a.b/c", &bundles).unwrap();
+        assert!(why.ends_with("it is a bundle, and no entry"), "{why}");
+    }
 }
