@@ -23,7 +23,7 @@ use crate::output::{Stop, load_for, print, print_json};
 use crate::request::{
     Export, ListFormat, Manner, Published, RegistryCommand, ReportFormat, Settings,
 };
-use crate::secrets::{self, Secrets};
+use crate::secrets::Secrets;
 use crate::table::table;
 use fetch::{Found, Source};
 
@@ -526,7 +526,6 @@ fn export(asked: Export) -> Result<ExitCode, Stop> {
                 environment: &environment,
                 url: upstream.url.as_deref().map(|it| (it, is_sse)),
                 headers: &headers,
-                is_secret: secrets::is_secret,
             });
             described.map_err(failed)?
         }

@@ -12,6 +12,8 @@
 //! Whatever the text, the time is proportional to its length, and so is the memory; nothing recurses
 //! into it. What has no secrets is not copied.
 //!
+//! [`secret_parts`] tells what of a variable, a header or an address is a secret, so that the rest can stay where it is.
+//!
 //! [`canonical_digest`] is a digest of what a text of JSON says, not of how it is written.
 //!
 //! [`readable`] and [`folded`] are a text of JSON as a person who judges it should see it.
@@ -31,6 +33,7 @@
 
 mod canonical;
 mod detect;
+mod given;
 mod known;
 mod lines;
 mod names;
@@ -44,6 +47,7 @@ mod string;
 
 pub use crate::{
     canonical::{Malformed, canonical_digest, digest},
+    given::{SecretPart, is_secret_setting, secret_parts, secret_parts_of_arguments, with_parts},
     known::{
         KNOWN, MAX_KNOWN_TOKENS, MIN_KNOWN_BYTES, know, know_token, knows_any, without_known,
         without_known_json,

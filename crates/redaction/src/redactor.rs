@@ -13,6 +13,7 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     fmt,
+    ops::Range,
     sync::{
         Arc, LazyLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -47,13 +48,24 @@ impl fmt::Debug for Redactor {
     }
 }
 
+/// Redacts by the default specification.
+static DEFAULT: LazyLock<Option<Redactor>> =
+    LazyLock::new(|| Redactor::new(&Spec::default(), [0; 32]).ok());
+
 /// Returns true if a text has something that is redacted without any configuration because of its looks.
 #[must_use]
 pub fn looks_secret(text: &str) -> bool {
-    static REDACTOR: LazyLock<Option<Redactor>> =
-        LazyLock::new(|| Redactor::new(&Spec::default(), [0; 32]).ok());
-    let redactor = REDACTOR.as_ref();
+    let redactor = DEFAULT.as_ref();
     redactor.is_some_and(|it| matches!(it.text(text), Cow::Owned(_)))
+}
+
+/// Places of what is redacted without any configuration in a text that is taken for no JSON.
+pub(crate) fn secret_spans(text: &str) -> Vec<Range<usize>> {
+    let spans = DEFAULT
+        .as_ref()
+        .map(|it| it.detect.find(text, Hints::ALL, &it.names));
+    let spans = spans.into_iter().flatten();
+    spans.map(|it| it.start..it.end).collect()
 }
 
 impl Redactor {

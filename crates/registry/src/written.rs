@@ -21,8 +21,6 @@ pub struct Described<'a> {
     pub url: Option<(&'a str, bool)>,
     /// Headers of its requests.
     pub headers: &'a [(String, String)],
-    /// True for a name whose value is mostly a secret.
-    pub is_secret: fn(&str, &str) -> bool,
 }
 
 /// The entry of a configured server.
@@ -66,8 +64,17 @@ fn remote(it: &Described<'_>, url: &str, is_sse: bool) -> Result<Value, String> 
     if url.contains("${") || url.contains('?') {
         return Err("its address has a reference or a query, which may be a secret".to_owned());
     }
+    if let Some(part) = redaction::secret_parts("", url).first() {
+        let what = match part.name.as_str() {
+            "path" => "a part of the path",
+            name => name,
+        };
+        return Err(format!(
+            "its address has what looks like a secret ({what}): who runs the entry is to have their own address"
+        ));
+    }
     let headers = it.headers.iter();
-    let headers: Vec<Value> = headers.map(|(name, value)| pair(it, name, value)).collect();
+    let headers: Vec<Value> = headers.map(|(name, value)| pair(name, value)).collect();
     let mut remote = json!({ "type": if is_sse { "sse" } else { "streamable-http" }, "url": url });
     if !headers.is_empty() {
         remote["headers"] = headers.into();
@@ -75,10 +82,10 @@ fn remote(it: &Described<'_>, url: &str, is_sse: bool) -> Result<Value, String> 
     Ok(remote)
 }
 
-fn pair(it: &Described<'_>, name: &str, value: &str) -> Value {
+fn pair(name: &str, value: &str) -> Value {
     let mut pair = Map::new();
     pair.insert("name".to_owned(), name.into());
-    if value.contains("${") || (it.is_secret)(name, value) {
+    if value.contains("${") || !redaction::secret_parts(name, value).is_empty() {
         pair.insert("isRequired".to_owned(), true.into());
         pair.insert("isSecret".to_owned(), true.into());
     } else {
@@ -142,11 +149,15 @@ fn package(it: &Described<'_>, program: &str, arguments: &[String]) -> Result<Va
     }
     put("runtimeHint", runtime.into());
     put("transport", json!({ "type": "stdio" }));
-    let rest = rest.filter(|it| !(kind == "nuget" && *it == "--"));
+    let rest: Vec<String> = rest
+        .filter(|it| !(kind == "nuget" && *it == "--"))
+        .map(str::to_owned)
+        .collect();
+    let secrets = redaction::secret_parts_of_arguments(&rest);
+    let rest = rest.iter().zip(secrets).enumerate();
     let rest: Vec<Value> = rest
-        .enumerate()
         .map(
-            |(at, word)| match word.contains("${") || (it.is_secret)("", word) {
+            |(at, (word, secrets))| match word.contains("${") || !secrets.is_empty() {
                 true => json!({
                     "type": "positional",
                     "valueHint": format!("argument_{}", at + 1),
@@ -161,9 +172,7 @@ fn package(it: &Described<'_>, program: &str, arguments: &[String]) -> Result<Va
         put("packageArguments", rest.into());
     }
     let variables = it.environment.iter();
-    let variables: Vec<Value> = variables
-        .map(|(name, value)| pair(it, name, value))
-        .collect();
+    let variables: Vec<Value> = variables.map(|(name, value)| pair(name, value)).collect();
     if !variables.is_empty() {
         put("environmentVariables", variables.into());
     }

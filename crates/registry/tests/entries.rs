@@ -612,6 +612,14 @@ fn what_is_configured_here_is_described_without_its_secrets() {
         "--place",
         "Rome",
         "--key=${KEY}",
+        "--api-key",
+        "BSAqwertz",
+        "--password",
+        "hunter2",
+        "--token=hunter3",
+        "--header",
+        "X-Auth: hunter4",
+        "redis://:hunter5@cache/0",
     ]
     .map(str::to_owned);
     let described = registry::Described {
@@ -622,15 +630,17 @@ fn what_is_configured_here_is_described_without_its_secrets() {
         environment: &environment,
         url: None,
         headers: &[],
-        is_secret: |name, _| name == "PASSWORD",
     };
     let entry = registry::described(&described).unwrap();
     let plan = planned(&entry, &[]);
     assert_eq!(
         line(&plan),
-        "npx -y @example/weather@1.2.3 --place Rome <argument_3> | TOKEN=<TOKEN> | UNITS=metric | PASSWORD=<PASSWORD>"
+        "npx -y @example/weather@1.2.3 --place Rome <argument_3> --api-key <argument_5> \
+         --password <argument_7> <argument_8> --header <argument_10> <argument_11> | TOKEN=<TOKEN> | UNITS=metric | PASSWORD=<PASSWORD>"
     );
-    assert!(!entry.to_string().contains("hunter2"), "{entry}");
+    for secret in ["BSAqwertz", "hunter"] {
+        assert!(!entry.to_string().contains(secret), "{entry}");
+    }
     let refused = |described: registry::Described<'_>| registry::described(&described).unwrap_err();
     let own = ["server.py".to_owned()];
     assert!(
@@ -648,12 +658,26 @@ fn what_is_configured_here_is_described_without_its_secrets() {
         })
         .contains("has no version")
     );
-    let address = registry::Described {
-        command: None,
-        url: Some(("https://example.com/mcp?key=1", false)),
-        ..described
-    };
-    assert!(refused(address).contains("may be a secret"));
+    for (url, why) in [
+        ("https://example.com/mcp?key=1", "may be a secret"),
+        ("https://u:hunter2@example.com/mcp", "secret (password)"),
+        (
+            "https://example.com/s/aB3dE5fG7hI9jK1lM3nO5pQ7/mcp",
+            "secret (a part of the path)",
+        ),
+    ] {
+        let address = registry::Described {
+            command: None,
+            url: Some((url, false)),
+            ..described
+        };
+        let refused = refused(address);
+        assert!(refused.contains(why), "{refused}");
+        assert!(
+            !refused.contains("hunter2") && !refused.contains("aB3d"),
+            "{refused}"
+        );
+    }
 }
 
 #[test]
