@@ -181,7 +181,7 @@ impl Contact {
         let advice = match error {
             Error::Unauthorized { .. } => self.credentials.as_str(),
             Error::AuthorizationUnavailable { .. } => {
-                "the tokens are kept, and used again as soon as the authorization server answers"
+                "tokens that are kept stay, and are used again as soon as the authorization server answers as it should"
             }
             Error::Status { status: 404, .. } => {
                 "the path of the address may be wrong; most servers answer at /mcp"
