@@ -22,13 +22,14 @@ use crate::{
     offer::{
         Offer,
         page_cache::{Key, List},
+        resources::{Resources, SKILL_TEMPLATE},
     },
     server::cursor::Asked,
     tasks::registry::Tasks,
 };
 use adapter_tools::{TaskSupport, Tool, ToolCx};
 use arc_swap::ArcSwap;
-use governance::{Caller, Governor, Policy, QuotaStore};
+use governance::{Governor, Policy, QuotaStore};
 use jsonrpc_core::{ErrorCode, RawJson};
 use ledger::Recorder;
 use mcp_protocol::{
@@ -327,7 +328,7 @@ impl<Q: QuotaStore> Server<Q> {
         })
     }
 
-    /// Suggests only for what the caller may see.
+    /// Suggests only for what the caller may use.
     async fn complete(
         &self,
         cx: &RequestCx,
@@ -336,23 +337,24 @@ impl<Q: QuotaStore> Server<Q> {
         let offer = self.offer.load_full();
         let policy = self.governor.policy();
         let caller = caller_of(&cx.principal);
-        let (visible, known_template) = match &complete.reference {
+        let (permitted, known_template) = match &complete.reference {
             CompletionReference::Prompt { name } => {
                 let entry = offer.prompts().governed_by(name);
                 let capability = prompt_capability(entry.as_deref().unwrap_or(name));
                 (policy.permitted(caller, &capability), false)
             }
             CompletionReference::Resource { uri } => {
-                let mut templates = offer.resources().templates().iter();
-                let visible = template_visible(&policy, caller, uri);
-                (
-                    visible,
-                    visible && templates.any(|it| it.uri_template == *uri),
-                )
+                let resources = offer.resources();
+                let mut templates = resources.templates().iter();
+                let is_template = templates.any(|it| it.uri_template == *uri);
+                let is_permitted =
+                    is_let_through(&**resources, uri, |it| policy.permitted(caller, it));
+                let is_known = is_template || resources.governed_by(uri).is_some();
+                (is_permitted && is_known, is_permitted && is_template)
             }
         };
         drop(policy);
-        let found = match visible {
+        let found = match permitted {
             true => {
                 let call = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
                     .with_roles(cx.principal.shared_roles().cloned())
@@ -462,7 +464,10 @@ impl<Q: QuotaStore> Server<Q> {
                 let caller = caller_of(&cx.principal);
                 let templates = offer.resources().templates().iter();
                 let templates: Vec<_> = templates
-                    .filter(|it| template_visible(policy, caller, &it.uri_template))
+                    .filter(|it| {
+                        let sees = |capability: &str| policy.visible(caller, capability);
+                        is_let_through(&**offer.resources(), &it.uri_template, sees)
+                    })
                     .collect();
                 let keys = templates.iter().map(|it| it.uri_template.as_str());
                 let (range, next_cursor) = cursor
@@ -620,10 +625,12 @@ impl<Q: QuotaStore> Server<Q> {
     }
 }
 
-/// Tells if a caller may know of a family of resources. Rules match its template as they match a URI. That of
-/// skills says nothing of what there is, and everybody may know it.
-fn template_visible(policy: &Policy, caller: Caller<'_>, template: &str) -> bool {
-    template.starts_with("skill://") || policy.visible(caller, &resource_capability(template))
+/// Tests a family of resources by its template, or a resource by its URI. Rules match a template as they match a URI, and by
+/// the name that they know it by, if that is another. That of skills says nothing of what there is, and is everybody's.
+fn is_let_through(resources: &dyn Resources, uri: &str, passes: impl Fn(&str) -> bool) -> bool {
+    let known = resources.governed_by(uri);
+    let mut names = [Some(uri), known.as_deref()].into_iter().flatten();
+    uri == SKILL_TEMPLATE || names.all(|it| passes(&resource_capability(it)))
 }
 
 /// Test of a resource for visibility, given the URI whose permission it needs.

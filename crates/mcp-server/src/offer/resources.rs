@@ -12,6 +12,9 @@ use mcp_protocol::model::{
 use serde_json::json;
 use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
 
+/// Template of the URIs of skills.
+pub(crate) const SKILL_TEMPLATE: &str = "skill://{+category}/{name}";
+
 /// Resources on offer at one time. A change of them is another value.
 pub trait Resources: fmt::Debug + Send + Sync {
     /// All that are listed, in a fixed order.
@@ -193,7 +196,7 @@ impl SkillResources {
     pub fn new(catalog: Arc<SkillCatalog>, ttl_ms: u64) -> Self {
         let entries: Vec<_> = catalog.iter().map(entry).collect();
         let template = ResourceTemplate {
-            uri_template: "skill://{+category}/{name}".to_owned(),
+            uri_template: SKILL_TEMPLATE.to_owned(),
             name: "skill".to_owned(),
             title: Some("Skill".to_owned()),
             description: Some(

@@ -3,9 +3,13 @@
 use crate::house::{Client, House, SPOKEN, Setup, block_on, offer, policy};
 use futures_util::future::BoxFuture;
 use governance::{Micros, Policy, PolicySpec, Quota, Rules};
-use mcp_protocol::model::{ListResources, ReadResource, ReadResourceResult};
+use mcp_protocol::model::{
+    CompletionReference, GetPromptResult, ListResources, Prompt, ReadResource, ReadResourceResult,
+    ResourceTemplate,
+};
 use mcp_server::{
-    CombinedResources, NoResources, Options, ReadFailure, ResourceEntry, Resources, StaticResources,
+    CombinedResources, NoResources, Options, ReadFailure, ResourceEntry, Resources, StaticPrompts,
+    StaticResources,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -510,11 +514,26 @@ async fn who_listens_to_a_resource_hears_of_its_change_if_it_may_know_of_it() {
 
 /// A family of resources at which anything may come: `doc://…`, governed one by one.
 #[derive(Debug)]
-struct Family(Arc<dyn Resources>);
+struct Family(Arc<dyn Resources>, [ResourceTemplate; 1]);
+
+impl Family {
+    fn of(resources: Arc<dyn Resources>) -> Self {
+        let template = ResourceTemplate {
+            uri_template: "doc://{name}".to_owned(),
+            name: "doc".to_owned(),
+            ..ResourceTemplate::default()
+        };
+        Self(resources, [template])
+    }
+}
 
 impl Resources for Family {
     fn entries(&self) -> &[ResourceEntry] {
         self.0.entries()
+    }
+
+    fn templates(&self) -> &[ResourceTemplate] {
+        &self.1
     }
 
     fn matching(&self, filter: &ListResources) -> Result<Vec<usize>, String> {
@@ -551,7 +570,7 @@ async fn subscriptions_do_not_tell_what_is_hidden_from_what_is_not_there() {
                     ..PolicySpec::default()
                 },
                 resources: Arc::new(CombinedResources::new(vec![
-                    Arc::new(Family(documents(&["a"]))),
+                    Arc::new(Family::of(documents(&["a"]))),
                     Arc::new(StaticResources::new().text("note://a", "a", "text/plain", "a")),
                 ])),
                 ..Setup::default()
@@ -575,6 +594,67 @@ async fn subscriptions_do_not_tell_what_is_hidden_from_what_is_not_there() {
             }
             house.mcp_server.resource_changed("doc://a");
             assert!(bert.settle().await.is_empty(), "{version}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn completions_of_what_may_not_be_read_are_those_of_what_is_not_there() {
+    let uris = ["doc://{name}", "doc://a", "doc://b", "DOC://b", "note://a"];
+    let suggesting = |all: StaticPrompts, uri: &str| {
+        let reference = CompletionReference::Resource {
+            uri: uri.to_owned(),
+        };
+        all.complete(reference, "name", |_| vec!["x".to_owned()])
+    };
+    // Completion is declared with prompts.
+    let with_prompt = || {
+        let prompt = Prompt {
+            name: "greet".to_owned(),
+            ..Prompt::default()
+        };
+        StaticPrompts::new().prompt(prompt, |_| Ok(GetPromptResult::default()))
+    };
+    // What is denied, and what is completed.
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&[], &["doc://{name}", "doc://a", "doc://b"]),
+        (&["resource/doc://a"], &["doc://{name}", "doc://b"]),
+        (&["resource/doc://{name}"], &["doc://a", "doc://b"]),
+        (&["resource/doc://*"], &[]),
+    ];
+    for version in SPOKEN {
+        for (denied, completed) in &cases {
+            let rules = Rules {
+                deny: denied.iter().map(|&it| it.to_owned()).collect(),
+                ..Rules::default()
+            };
+            let house = Setup {
+                policy: policy(rules),
+                resources: Arc::new(Family::of(documents(&["a"]))),
+                prompts: Arc::new(uris.into_iter().fold(with_prompt(), suggesting)),
+                ..Setup::default()
+            }
+            .build();
+            let mut client = house.connect("anna", version).await;
+            let mut told = Vec::new();
+            for uri in uris {
+                let asked = json!({
+                    "ref": { "type": "ref/resource", "uri": uri },
+                    "argument": { "name": "name", "value": "" },
+                });
+                let answer = client.ask("completion/complete", asked).await;
+                match succeeded(&answer) {
+                    true => told.push(uri),
+                    false => assert_eq!(
+                        (&answer["error"]["code"], &answer["error"]["message"]),
+                        (
+                            &json!(-32602),
+                            &json!("invalid params: `ref` leads nowhere")
+                        )
+                    ),
+                }
+            }
+            assert_eq!(told, *completed, "{version} {denied:?}");
         }
     }
 }
