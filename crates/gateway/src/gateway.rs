@@ -249,6 +249,7 @@ impl Gateway {
         for uri in &*locked(&self.0.listened) {
             // What has no prefix may be another source's.
             if let Some((upstream, original)) = by_uri.origin(uri)
+                && upstream.unheard().is_none()
                 && (original_uri(uri).is_some() || upstream.has_listened_to(&original))
             {
                 let of_upstream = listened.entry(upstream.scheme_key.clone()).or_default();

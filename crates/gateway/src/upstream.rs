@@ -546,6 +546,7 @@ impl Upstream {
     /// Notes that it is configured no more, or differently: no call begins on its connections.
     pub(crate) fn retire(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
+        self.watched.silence();
     }
 
     pub(crate) async fn close(&self) {

@@ -46,6 +46,15 @@ fn spec(name: &str, directory: &Path) -> UpstreamSpec {
     )
 }
 
+/// The same that speaks one revision.
+fn speaking(mut spec: UpstreamSpec, revision: &str) -> UpstreamSpec {
+    let Reach::Child { environment, .. } = &mut spec.reach else {
+        unreachable!()
+    };
+    environment.push(("REVISION".to_owned(), revision.to_owned()));
+    spec
+}
+
 fn url_spec(name: &str, url: &str) -> UpstreamSpec {
     UpstreamSpec::new(
         name,
@@ -1275,6 +1284,50 @@ async fn a_connection_belongs_to_one_configuration_and_is_never_that_of_another(
     .await;
     assert!(is_alive(last) && is_alive(&of_bob));
     gateway.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_is_held_is_not_subscribed_to_until_it_is_released() {
+    const A: &str = "mcp.up+file:///a.txt";
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let site = Site::new();
+        let free = speaking(spec("up", site.upstream.path()), revision);
+        let held = UpstreamSpec {
+            hold: vec!["*".to_owned()],
+            ..free.clone()
+        };
+        let gateway = site.gateway(vec![held.clone()]);
+        let hear = async || gateway.resources().unwrap().hear(A).await;
+        let subscribed = || site.read("subscribed").matches("file:///a.txt").count();
+        let mut updates = gateway.updates();
+        gateway.connect_all(GENEROUS).await;
+        gateway.listen_to([A.to_owned()].into());
+        let refused = hear().await.unwrap_err();
+        assert!(refused.contains("held back by its operator"), "{refused}");
+        assert_eq!(subscribed(), 0);
+        // What could not be subscribed to may have changed meanwhile.
+        gateway.apply(vec![free.clone()]);
+        assert_eq!(updates.recv().await.unwrap(), A);
+        hear().await.unwrap();
+        assert_eq!(subscribed(), 1, "{}", site.read("subscribed"));
+        let before = tool(&gateway, "mcp_up_touch");
+        let uri = json!({"text": "file:///a.txt"});
+        call(&gateway, "mcp_up_touch", uri).await.unwrap();
+        assert_eq!(updates.recv().await.unwrap(), A);
+
+        gateway.apply(vec![held]);
+        gateway.connect_all(GENEROUS).await;
+        // Another look at what is listened to, as when another client begins to listen.
+        gateway.listen_to([A.to_owned(), "mcp.up+file:///b.txt".to_owned()].into());
+        assert!(hear().await.is_err());
+        drop(before);
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(subscribed(), 1, "{}", site.read("subscribed"));
+        assert!(updates.try_recv().is_err());
+        gateway.apply(vec![free]);
+        assert_eq!(updates.recv().await.unwrap(), A);
+        gateway.shut_down().await;
+    }
 }
 
 #[tokio::test]

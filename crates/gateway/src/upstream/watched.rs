@@ -43,6 +43,8 @@ pub(crate) struct Watched {
     /// Offered URIs of resources that have changed.
     updates: broadcast::Sender<String>,
     is_kept: AtomicBool,
+    /// True once another configuration is in force, under which it may not be told of any more.
+    is_silent: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +53,8 @@ struct State {
     listened: BTreeSet<String>,
     /// Resources that clients ask to listen to, with the number of those.
     asked: BTreeMap<String, usize>,
+    /// Resources of these that were not subscribed to for a while, whose changes may have been missed.
+    resumed: BTreeSet<String>,
     /// Answers of the upstream, to the subscriptions of the connection that is open.
     answered: BTreeMap<String, Result<(), String>>,
 }
@@ -98,6 +102,7 @@ impl Watched {
             changed: watch::Sender::new(0),
             updates,
             is_kept: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
         }
     }
 
@@ -144,7 +149,15 @@ impl Watched {
         }
     }
 
+    /// Tells of no change from now on.
+    pub(crate) fn silence(&self) {
+        self.is_silent.store(true, Ordering::Relaxed);
+    }
+
     fn tell(&self, uri: &str) {
+        if self.is_silent.load(Ordering::Relaxed) {
+            return;
+        }
         // An error says that nobody follows the updates.
         let _ = self
             .updates
@@ -159,13 +172,32 @@ impl Upstream {
         self.watched.state().is_wanted(uri) || self.catalogue().is_some_and(is_listed)
     }
 
+    /// Reason why none of its resources is subscribed to, for clients.
+    pub(crate) fn unheard(&self) -> Option<&'static str> {
+        match () {
+            () if self.is_closed() => Some("its upstream is configured differently now"),
+            () if !self.spec.enabled => Some("its upstream is switched off"),
+            () if self.spec.held_by().is_some() => {
+                Some("its upstream is held back by its operator")
+            }
+            () => None,
+        }
+    }
+
     /// Makes these the resources that clients listen to.
     pub(crate) fn listen_to(self: &Arc<Self>, uris: BTreeSet<String>) {
         if self.watched.state().listened == uris {
             return;
         }
         let is_empty = uris.is_empty();
-        self.watched.change(|state| state.listened = uris);
+        self.watched.change(|state| {
+            // A client that begins to listen has asked a moment before.
+            let resumed = uris.iter().filter(|it| !state.is_wanted(it));
+            let resumed: Vec<_> = resumed.cloned().collect();
+            state.resumed.extend(resumed);
+            state.resumed.retain(|it| uris.contains(it));
+            state.listened = uris;
+        });
         if !is_empty {
             self.keep_watching();
         }
@@ -173,8 +205,8 @@ impl Upstream {
 
     /// Subscribes to a resource, if that was not done yet, and waits for the upstream's answer.
     pub(crate) async fn hear(self: &Arc<Self>, uri: &str) -> Result<(), String> {
-        if !self.spec.enabled {
-            return Err("its upstream is switched off".to_owned());
+        if let Some(why) = self.unheard() {
+            return Err(why.to_owned());
         }
         let mut changed = self.watched.changed.subscribe();
         let has_room = self.watched.change(|state| {
@@ -314,10 +346,13 @@ impl<'a> Kept<'a> {
                 tracing::debug!(%error, "subscriptions to an upstream's resources have ended");
                 return;
             }
-            if std::mem::take(&mut was_lost) {
-                for uri in &wanted {
-                    self.watched.tell(uri);
-                }
+            let resumed = self.resumed();
+            let missed = match std::mem::take(&mut was_lost) {
+                true => &wanted,
+                false => &resumed,
+            };
+            for uri in missed {
+                self.watched.tell(uri);
             }
             let ended = tokio::select! {
                 _ = changed.changed() => None,
@@ -333,6 +368,16 @@ impl<'a> Kept<'a> {
                 sleep(PAUSE).await;
             }
         }
+    }
+
+    /// Takes what is subscribed to again.
+    fn resumed(&self) -> BTreeSet<String> {
+        let mut state = self.watched.state();
+        let resumed = std::mem::take(&mut state.resumed);
+        let is_taken = |uri: &String| state.answered.get(uri).is_some_and(Result::is_ok);
+        let (taken, waiting) = resumed.into_iter().partition(is_taken);
+        state.resumed = waiting;
+        taken
     }
 
     fn answer(&self, uri: &str, answer: Result<(), String>) {
