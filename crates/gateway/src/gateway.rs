@@ -250,6 +250,7 @@ impl Gateway {
             // What has no prefix may be another source's.
             if let Some((upstream, original)) = by_uri.origin(uri)
                 && upstream.unheard().is_none()
+                && upstream.spec.offers(&original)
                 && (original_uri(uri).is_some() || upstream.has_listened_to(&original))
             {
                 let of_upstream = listened.entry(upstream.scheme_key.clone()).or_default();

@@ -1331,6 +1331,34 @@ async fn what_is_held_is_not_subscribed_to_until_it_is_released() {
 }
 
 #[tokio::test]
+async fn what_is_not_offered_any_more_is_not_subscribed_to() {
+    const A: &str = "mcp.up+file:///a.txt";
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let site = Site::new();
+        let all = speaking(spec("up", site.upstream.path()), revision);
+        let gateway = site.gateway(vec![all.clone()]);
+        gateway.connect_all(GENEROUS).await;
+        let noted = |uri: &str| site.read("subscribed").matches(uri).count();
+        gateway.resources().unwrap().hear(A).await.unwrap();
+        let b = "mcp.up+file:///b.txt";
+        gateway.listen_to([A.to_owned(), b.to_owned()].into());
+        until("both are subscribed to", || 1 <= noted("/b.txt")).await;
+        let before = noted("/a.txt");
+        gateway.apply(vec![UpstreamSpec {
+            deny: vec!["file:///a*".to_owned()],
+            ..all
+        }]);
+        let of_b = noted("/b.txt");
+        until("the other is subscribed to again", || {
+            of_b < noted("/b.txt")
+        })
+        .await;
+        assert_eq!(noted("/a.txt"), before, "{}", site.read("subscribed"));
+        gateway.shut_down().await;
+    }
+}
+
+#[tokio::test]
 async fn a_definition_that_cannot_be_used_is_told_and_the_others_are_offered() {
     let site = Site::new();
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);

@@ -40,7 +40,8 @@ use mcp_service::{Change, Engine, GivingUp, Principal, ServerIdentity, Subscript
 use redaction::Redactor;
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, HashMap},
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -401,6 +402,7 @@ impl<Q: QuotaStore> McpServer<Q> {
     /// Puts another policy in force, and tells clients that their lists may be others now.
     pub fn replace_policy(&self, policy: Policy) {
         self.governor.replace_policy(policy);
+        self.engine.subscriptions().look_again();
         self.announce(&Change::Tools);
         self.announce(&Change::Prompts);
         self.announce(&Change::Resources);
@@ -418,6 +420,7 @@ impl<Q: QuotaStore> McpServer<Q> {
         declare_secrets(&self.redactor, [&offer, &self.offer.load()]);
         let before = self.offer.swap(Arc::new(offer));
         let now = self.offer.load();
+        self.engine.subscriptions().look_again();
         if before.has_apps() != now.has_apps() {
             let settings = now.has_apps().then(|| json!({}));
             self.engine.declare(APPS_EXTENSION, settings);
@@ -443,7 +446,27 @@ impl<Q: QuotaStore> McpServer<Q> {
         }
     }
 
-    /// Tells those who listen to a resource, and may know of it, that it has changed.
+    /// Names of the resources of which anybody hears: of those that are listened to, what the rules permit to one who
+    /// listens. [`Subscriptions::resources_changed`] tells when they may be others.
+    pub fn heard_resources(&self) -> BTreeSet<String> {
+        let (policy, offer) = (self.governor.policy(), self.offer.load());
+        let governed = RefCell::new(HashMap::new());
+        let subscriptions = self.engine.subscriptions();
+        subscriptions.resources_for(|principal, name| {
+            let permits =
+                |uri: &str| policy.permitted(caller_of(principal), &resource_capability(uri));
+            // Most are governed by their names, and to ask for others takes longer.
+            permits(name) || {
+                let mut governed = governed.borrow_mut();
+                let known = governed
+                    .entry(name.to_owned())
+                    .or_insert_with(|| offer.resources().governed_by(name));
+                known.as_deref().is_some_and(permits)
+            }
+        })
+    }
+
+    /// Tells those who listen to a resource, and may read it now, that it has changed.
     pub fn resource_changed(&self, uri: &str) {
         self.announce(&Change::Resource(uri.to_owned()));
     }
@@ -462,7 +485,7 @@ impl<Q: QuotaStore> McpServer<Q> {
         }
     }
 
-    /// Tells subscribers here, who may know of it, of what has changed on another server.
+    /// Tells subscribers here, of a resource those who may read it now, of what has changed on another server.
     pub fn changed_elsewhere(&self, change: &Change) {
         match change {
             Change::Resource(uri) => self.tell_of_resource(uri),
@@ -473,11 +496,11 @@ impl<Q: QuotaStore> McpServer<Q> {
     fn tell_of_resource(&self, uri: &str) {
         let governed_by = self.offer.load().resources().governed_by(uri);
         let capability = resource_capability(governed_by.as_deref().unwrap_or(uri));
-        self.engine
-            .subscriptions()
-            .publish(&Change::Resource(uri.to_owned()), |principal| {
-                self.governor.visible(caller_of(principal), &capability)
-            });
+        let policy = self.governor.policy();
+        let subscriptions = self.engine.subscriptions();
+        subscriptions.publish(&Change::Resource(uri.to_owned()), |principal| {
+            policy.permitted(caller_of(principal), &capability)
+        });
     }
 }
 

@@ -87,7 +87,7 @@ impl Server {
                     continue;
                 }
                 _ = listened.changed() => {
-                    self.sources.listen_to(subscriptions.resources());
+                    self.sources.listen_to(self.mcp.heard_resources());
                     continue;
                 }
                 updated = updates.recv() => {

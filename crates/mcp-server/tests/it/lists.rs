@@ -512,6 +512,67 @@ async fn who_listens_to_a_resource_hears_of_its_change_if_it_may_know_of_it() {
     }
 }
 
+#[tokio::test]
+async fn who_may_not_read_a_resource_any_more_hears_of_it_no_more() {
+    let denying = |what: &[&str]| Rules {
+        deny: what.iter().map(|&it| it.to_owned()).collect(),
+        ..Rules::default()
+    };
+    for version in SPOKEN {
+        let house = Setup {
+            resources: documents(&["a", "b"]),
+            ..Setup::default()
+        }
+        .build();
+        let mut clients = [
+            house.connect("anna", version).await,
+            house.connect("bert", version).await,
+        ];
+        for client in &mut clients {
+            if version == MODERN {
+                let params = json!({ "notifications": { "resourceSubscriptions": ["doc://a"] } });
+                client.begin("subscriptions/listen", params).await;
+                client.receive().await;
+            } else {
+                let uri = json!({ "uri": "doc://a" });
+                let answer = client.ask("resources/subscribe", uri).await;
+                assert!(succeeded(&answer), "{answer}");
+            }
+        }
+        let [anna, bert] = &mut clients;
+        let mut news = house
+            .mcp_server
+            .engine()
+            .subscriptions()
+            .resources_changed();
+        let steps: [(&[&str], &[&str], bool); 4] = [
+            (&[], &[], true),
+            (&["resource/doc://a"], &["resource/doc://a"], false),
+            (&["resource/doc://a"], &[], true),
+            (&[], &["resource/doc://*"], false),
+        ];
+        for (default, of_anna, hears) in steps {
+            news.mark_unchanged();
+            let spec = PolicySpec {
+                principals: [("anna".to_owned(), denying(of_anna))].into(),
+                ..policy(denying(default))
+            };
+            house.mcp_server.replace_policy(Policy::new(spec).unwrap());
+            assert!(news.has_changed().unwrap());
+            let is_heard = !house.mcp_server.heard_resources().is_empty();
+            assert_eq!(is_heard, hears || default.is_empty(), "{version}");
+            house.mcp_server.resource_changed("doc://a");
+            for (client, is_told) in [(&mut *anna, hears), (&mut *bert, default.is_empty())] {
+                let said = client.settle().await;
+                let updates = said
+                    .iter()
+                    .filter(|it| it["method"] == "notifications/resources/updated");
+                assert_eq!(updates.count(), usize::from(is_told), "{version} {said:?}");
+            }
+        }
+    }
+}
+
 /// A family of resources at which anything may come: `doc://…`, governed one by one.
 #[derive(Debug)]
 struct Family(Arc<dyn Resources>, [ResourceTemplate; 1]);

@@ -7,7 +7,7 @@ use mcp_protocol::{
     model::{ServerNotification, SubscriptionFilter, Task},
 };
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -83,7 +83,7 @@ pub struct Subscriptions {
     limits: SubscriptionLimits,
     next: AtomicU64,
     state: Mutex<State>,
-    /// Told when a resource is the first time or no more listened to.
+    /// Told when a resource is the first time or no more listened to, and when others may hear of one.
     listened: watch::Sender<()>,
     names: Names,
 }
@@ -200,14 +200,36 @@ impl Subscriptions {
             .collect()
     }
 
-    /// Told when [`resources`](Self::resources) has become something else.
+    /// Names of the resources that anybody listens to for whom `may_hear` returns true, given who it is and the name.
+    pub fn resources_for(&self, may_hear: impl Fn(&Principal, &str) -> bool) -> BTreeSet<String> {
+        let state = self.lock();
+        let mut heard = HashSet::new();
+        for subscriber in state.subscribers.values().filter(|it| it.is_agreed) {
+            for uri in &subscriber.filter.resource_subscriptions {
+                let listened = state.per_resource.get(uri);
+                let name = listened.and_then(|it| it.name.as_ref()).unwrap_or(uri);
+                if !heard.contains(name) && may_hear(&subscriber.principal, name) {
+                    heard.insert(name);
+                }
+            }
+        }
+        heard.into_iter().cloned().collect()
+    }
+
+    /// Has those who follow [`resources_changed`](Self::resources_changed) look again, since others may hear of resources
+    /// than before.
+    pub fn look_again(&self) {
+        self.listened.send_replace(());
+    }
+
+    /// Told when [`resources`](Self::resources) or [`resources_for`](Self::resources_for) may have become something else.
     pub fn resources_changed(&self) -> watch::Receiver<()> {
         self.listened.subscribe()
     }
 
     fn counted(&self, is_news: bool) {
         if is_news {
-            self.listened.send_replace(());
+            self.look_again();
         }
     }
 
@@ -430,9 +452,15 @@ impl Subscription {
 
     /// Has `principal`, who it is of, hear only what it may know with the roles that it has now.
     pub(crate) fn now_of(&self, principal: &Principal) {
-        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {
-            subscriber.principal = principal.clone();
-        }
+        let mut state = self.list.lock();
+        let Some(subscriber) = state.subscribers.get_mut(&self.key) else {
+            return;
+        };
+        let before = std::mem::replace(&mut subscriber.principal, principal.clone());
+        let is_news = before.roles() != principal.roles()
+            && !subscriber.filter.resource_subscriptions.is_empty();
+        drop(state);
+        self.list.counted(is_news);
     }
 
     /// Takes a resource from what is heard of.
