@@ -55,6 +55,8 @@ pub struct Invocation {
     pub(crate) handover: Option<Arc<Handover>>,
     /// The gravest effect that the tool may have; `None`: any.
     pub(crate) at_most: Option<Effect>,
+    /// False for the last round of a call that has asked too often: a question ends it.
+    pub(crate) may_ask: bool,
     /// True if its caller may not know of it, whatever the rules say.
     pub(crate) is_hidden: bool,
     /// True if filters were to look at it and have not, since its caller may not make it.
@@ -124,6 +126,7 @@ impl Invocation {
             reads: None,
             handover: None,
             at_most: None,
+            may_ask: true,
             is_hidden: false,
             is_unfiltered: false,
             refused: None,
@@ -151,6 +154,7 @@ impl Invocation {
             reads: None,
             handover: None,
             at_most: None,
+            may_ask: true,
             is_hidden: false,
             is_unfiltered: false,
             refused: None,
@@ -182,6 +186,7 @@ impl Invocation {
             reads: None,
             handover: None,
             at_most: None,
+            may_ask: true,
             is_hidden: false,
             is_unfiltered: false,
             refused: None,

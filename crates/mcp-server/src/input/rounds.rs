@@ -21,7 +21,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// requests in flight meanwhile.
 const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
 
-/// The most rounds of questions of one call.
+/// The most rounds of one call that waits for its answers. The last one may not ask.
 pub(crate) const MAX_ROUNDS: usize = 16;
 
 /// Parts of a request that its repetition must have as well.
@@ -61,9 +61,11 @@ where
     // Held until the call with the answers has been made.
     let mut _waiting = None;
     let mut visits: Vec<String> = Vec::new();
-    for _ in 0..MAX_ROUNDS {
+    for round in 1..=MAX_ROUNDS {
         let invocation = Invocation {
             answers: answers.clone(),
+            // A client that repeats its request goes on for as long as it likes.
+            may_ask: round < MAX_ROUNDS,
             ..invocation()
         };
         let report = Arc::clone(&invocation.report);
@@ -101,7 +103,7 @@ where
             state: needed.state,
         }));
     }
-    Err(asks_for_ever())
+    Err(McpError::new(ErrorCode::INTERNAL_ERROR, ASKS_FOR_EVER))
 }
 
 /// True for the answer of a user who goes to the address.
@@ -110,10 +112,8 @@ fn is_accepted(answer: Option<&RawValue>) -> bool {
     answer.is_some_and(|it| it["action"] == "accept")
 }
 
-/// A call that has asked [`MAX_ROUNDS`] times.
-pub(crate) fn asks_for_ever() -> McpError {
-    McpError::new(ErrorCode::INTERNAL_ERROR, "the call asks again and again")
-}
+/// Words for a call that asks in the last of [`MAX_ROUNDS`].
+pub(crate) const ASKS_FOR_EVER: &str = "the call asks again and again";
 
 /// Questions that a modern client is asked by a result, which it answers by asking again.
 pub(crate) fn sealed(

@@ -172,6 +172,10 @@ impl InvocationError {
                 let data = json!({ "details": self.to_string(), "retryable": true });
                 Told::new(code, "the tool did not answer in time", data)
             }
+            Self::AsksForEver => {
+                let data = json!({ "details": self.to_string(), "retryable": false });
+                Told::new(code, self.to_string(), data)
+            }
             Self::Stopped(call) => {
                 let data = json!({
                     "details": "it may have been done: its entry in the ledger says how far it came",

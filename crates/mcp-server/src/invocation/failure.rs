@@ -3,6 +3,7 @@
 
 use crate::{
     filter::{FilterRefusal, Phase},
+    input::rounds::ASKS_FOR_EVER,
     invocation::{
         refusal::{BadKey, KeyTaken, TooGrave, Unconfirmed},
         verdict::{Ended, Severity},
@@ -49,6 +50,9 @@ pub enum InvocationError {
     /// The deadline passed before the call had ended.
     #[error("not done within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
+    /// The call has asked in every round that it may have.
+    #[error("{ASKS_FOR_EVER}")]
+    AsksForEver,
     /// The server stopped before the call had ended; it may have been done. The ledger has it by this
     /// name, unless it runs without a record.
     #[error("the server stopped before the call had ended")]
@@ -230,6 +234,7 @@ impl InvocationError {
             },
             Self::Invalid(_) => row((INVALID_PARAMS, Arguments), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", OTHER)),
             Self::TimedOut(_) => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
+            Self::AsksForEver => row((INTERNAL, Error), Failed, (Charge::Estimate, Ending::NotRun, KeyFate::Free), (Ended::Error, Warning, "asks_for_ever", "tool_error")),
             Self::Stopped(_) => row((TIMED_OUT, Result), Cancelled, (Charge::Estimate, Ending::GivenUp, KeyFate::Unknown), (Ended::Cancelled, Warning, "stopped", "stopped")),
             Self::Tool(error) => meaning_of_tool(error),
             Self::Read(failure) => match failure {
@@ -398,6 +403,10 @@ mod tests {
                 "the tool itself says that it is late",
                 tool(ToolError::TimedOut),
             ),
+            (
+                "it asks in every round that it may have",
+                InvocationError::AsksForEver,
+            ),
             ("the server stops", InvocationError::Stopped(None)),
             ("the handler fails", tool(ToolError::failed("no"))),
             ("the worker crashes", tool(crashed)),
@@ -474,6 +483,7 @@ mod tests {
             | InvocationError::Filtered(_)
             | InvocationError::Invalid(_)
             | InvocationError::TimedOut(_)
+            | InvocationError::AsksForEver
             | InvocationError::Stopped(_)
             | InvocationError::Tool(
                 ToolError::Failed(_)

@@ -13,7 +13,7 @@ use crate::{
     trace::handler::HandlerSpan,
 };
 use adapter_tools::{
-    Content, LogLevel, LogSink, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
+    Content, LogLevel, LogSink, Needed, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
 };
 use governance::Denial;
 use jsonrpc_core::RawJson;
@@ -104,7 +104,7 @@ impl Runner {
         };
         let outcome = match output {
             Ok(output) => Ok(Invoked::Tool(shaped(output))),
-            Err(ToolError::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+            Err(ToolError::NeedsInput(needed)) => asks(invocation, needed),
             Err(ToolError::Held(why)) => Err(InvocationError::Denied(Denial::held(why))),
             Err(error) => Err(InvocationError::Tool(error)),
         };
@@ -132,7 +132,7 @@ impl Service<Admitted<Invocation>> for Runner {
                 let call = reporting(cx, traced(cx, context_of(cx, &admitted)));
                 match resources.read_for(call, (**read).clone()).await {
                     Ok(result) => Ok(Invoked::Resource(result)),
-                    Err(ReadFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+                    Err(ReadFailure::NeedsInput(needed)) => asks(invocation, needed),
                     Err(ReadFailure::Held(why)) => Err(InvocationError::Denied(Denial::held(why))),
                     // As late as a tool is, and as busy.
                     Err(ReadFailure::Handler(error)) => Err(InvocationError::Tool(error)),
@@ -152,7 +152,7 @@ impl Service<Admitted<Invocation>> for Runner {
                 };
                 match prompts.get(prompt).await {
                     Ok(result) => Ok(Invoked::Prompt(result)),
-                    Err(PromptFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+                    Err(PromptFailure::NeedsInput(needed)) => asks(invocation, needed),
                     Err(PromptFailure::Held(why)) => {
                         Err(InvocationError::Denied(Denial::held(why)))
                     }
@@ -161,6 +161,14 @@ impl Service<Admitted<Invocation>> for Runner {
                 }
             }
         }
+    }
+}
+
+/// A call that asks. In its last round that is its end, and what waits for the answers is given up.
+fn asks(invocation: &Invocation, needed: Needed) -> Result<Invoked, InvocationError> {
+    match invocation.may_ask {
+        true => Ok(Invoked::NeedsInput(needed)),
+        false => Err(InvocationError::AsksForEver),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Invocations,
-    input::rounds::{self, MAX_ROUNDS, asks_for_ever},
+    input::rounds::{self, MAX_ROUNDS},
     invocation::{
         Invocation, Invoked,
         answer::{AnswerOptions, Called, tool_result},
@@ -371,8 +371,14 @@ impl<Q: QuotaStore> Run<Q> {
         };
         // Held until the call with the answers has been made.
         let mut _waiting = None;
-        for _ in 0..MAX_ROUNDS {
+        let mut round = 1;
+        loop {
             let needed = match called.0 {
+                Ok(Ok(Invoked::NeedsInput(_) | Invoked::NeedsConfirmation(_)))
+                    if MAX_ROUNDS <= round =>
+                {
+                    return self.ended(live, Err(InvocationError::AsksForEver), &report);
+                }
                 Ok(Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed))) => needed,
                 Ok(outcome) => return self.ended(live, outcome, &report),
                 Err(NoEnd) => return failed(&internal()),
@@ -392,10 +398,11 @@ impl<Q: QuotaStore> Run<Q> {
             })));
             invocation.handover = Some(Handover::of(self.status_of(live), self.resume.clone()));
             invocation.is_rerun = self.is_rerun;
+            round += 1;
+            invocation.may_ask = round < MAX_ROUNDS;
             report = Arc::clone(&invocation.report);
             called = self.call(invocation, Some(live)).await;
         }
-        failed(&asks_for_ever())
     }
 
     fn ended(

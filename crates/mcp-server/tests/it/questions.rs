@@ -70,6 +70,56 @@ async fn a_question_that_nobody_answers_costs_what_its_tool_is_expected_to() {
 }
 
 #[tokio::test]
+async fn a_call_that_asks_again_and_again_has_failed_on_record() {
+    let setup = Setup::default();
+    let bench = setup.bench.clone();
+    let asks = bench.tool("asks", json!({}), &[], |_, _| async {
+        Err(ToolError::NeedsInput(form()))
+    });
+    let more_tools = vec![asks.with_estimated_cost_micros(PRICE)];
+    let house = Setup {
+        more_tools,
+        ..setup
+    }
+    .build();
+    let mut client = house.join("anna", Duration::ZERO);
+    client.voice.capabilities = json!({ "elicitation": {} });
+    client.open("2025-06-18").await;
+    let call = client
+        .begin("tools/call", json!({ "name": "asks", "arguments": {} }))
+        .await;
+    let mut asked = 0;
+    let answer = loop {
+        let said = client.receive().await;
+        if said["method"] != "elicitation/create" {
+            break said;
+        }
+        asked += 1;
+        let accepted = json!({ "action": "accept", "content": {} });
+        client
+            .send(&json!({ "jsonrpc": "2.0", "id": said["id"], "result": accepted }))
+            .await;
+    };
+    assert_eq!((&answer["id"], asked), (&call, 15));
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    assert_eq!(answer["error"]["message"], "the call asks again and again");
+    let record = house.record().await;
+    let (last, before) = record.split_last().unwrap();
+    assert_eq!((before.len(), house.bench.runs()), (15, 16));
+    assert!(
+        before
+            .iter()
+            .all(|it| it.ended.outcome == Outcome::Succeeded)
+    );
+    assert_eq!(last.ended.outcome, Outcome::Failed);
+    assert_eq!(
+        last.ended.message.as_deref(),
+        Some("the call asks again and again")
+    );
+    assert_eq!(last.ended.cost_micros, PRICE);
+}
+
+#[tokio::test]
 async fn what_a_handler_uses_after_its_question_is_charged_and_on_record() {
     let setup = Setup {
         policy: budget(5 * PRICE),
