@@ -1084,6 +1084,52 @@ async fn a_question_that_its_caller_cannot_answer_is_refused() {
 }
 
 #[tokio::test]
+async fn an_address_that_nobody_should_visit_is_not_passed_on() {
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let site = Site::new();
+        let gateway = site.gateway(vec![speaking(spec("up", site.upstream.path()), revision)]);
+        gateway.first_look(GENEROUS).await;
+        for (url, why) in [
+            ("javascript:alert(1)", "http or https"),
+            ("data:text/html,x", "http or https"),
+            ("file:///etc/passwd", "http or https"),
+            ("not a url", "a space"),
+            ("", "http or https"),
+            ("https://good.example:x@evil.example/", "a user"),
+            ("https://a.example/\u{202e}b", "invisible"),
+            ("https://a.example/\u{7}b", "invisible"),
+            ("https://ok.example/\u{e9}?a=b", ""),
+        ] {
+            // Asked for in the call, and as a reason not to begin it.
+            for n in [1, 2] {
+                if n == 2 && revision == "2026-07-28" {
+                    continue;
+                }
+                let arguments = json!({"text": url, "n": n});
+                let cx = asking(ALL, None);
+                let asked = call_as(&gateway, cx, "mcp_up_ask_url", arguments).await;
+                let told = match &asked {
+                    Err(ToolError::NeedsInput(needed)) if why.is_empty() => {
+                        let question = needed.questions.values().next().unwrap();
+                        assert!(matches!(question, Question::Url { url: it, .. } if it == url));
+                        continue;
+                    }
+                    // What the upstream was answered.
+                    Ok(output) => text(output),
+                    Err(ToolError::Failed(failure)) => &failure.message,
+                    Err(other) => panic!("{revision} {url}: {other:?}"),
+                };
+                assert!(
+                    told.contains("is not passed on") && told.contains(why),
+                    "{revision} {url}: {told}"
+                );
+            }
+        }
+        gateway.shut_down().await;
+    }
+}
+
+#[tokio::test]
 async fn a_question_under_a_key_of_the_gateways_own_is_not_passed_on() {
     let site = Site::new();
     let mut spec = spec("up", site.upstream.path());

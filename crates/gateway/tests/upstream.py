@@ -127,7 +127,9 @@ def call(params, out):
         changed(arguments["text"], out)
         return text("touched")
     if name == "ask_url":
-        asked = {"mode": "url", "message": "Look", "url": "https://example.com/pay"}
+        asked = {"mode": "url", "message": "Look", "url": arguments.get("text", "https://example.com/pay")}
+        if arguments.get("n") == 2:
+            raise Failed(-32042, "look first", {"elicitations": [{**asked, "elicitationId": "e-1"}]})
         if not IS_MODERN:
             asked["elicitationId"] = "e-1"
         return text(ask("elicitation/create", asked, params, out))

@@ -35,6 +35,7 @@
 //! [`Toolbox`] has the tools of several servers, [`blocking`] is the same for callers without a runtime; `docs/client-embedding.md` has programs for handlers,
 //! authorization, stores of tokens and bounds.
 
+mod address;
 mod authorize;
 pub mod blocking;
 mod bounds;
@@ -47,6 +48,7 @@ mod toolbox;
 mod wire;
 
 pub use crate::{
+    address::{Visited, visited},
     authorize::{Attempt, Authorize, Unauthorized},
     bounds::Bounds,
     connection::{Connection, subscription::Subscription},

@@ -1,6 +1,5 @@
 //! `client …`: any server of anybody's, by its address or by the program that it is.
 
-mod address;
 pub(crate) mod contact;
 mod desk;
 mod interrupt;

@@ -8,7 +8,7 @@ use crate::{
     text::{self, Cleaner, OURS, without_ours},
     upstream::{
         Upstream,
-        desk::{Asked, Caller, Place, can, capabilities_of},
+        desk::{Asked, Caller, Place, can, capabilities_of, unfit},
         has_room,
         slot::{Down, Live, Wants},
     },
@@ -663,6 +663,9 @@ impl Item<'_> {
                         text::clean(key),
                     )));
                 }
+                if let Some(error) = self.unfit(requests.values()) {
+                    return Err(error);
+                }
                 let questions = requests.into_iter().map(|(key, it)| (key, question(it)));
                 Err(ToolError::NeedsInput(Needed {
                     questions: questions.collect(),
@@ -676,6 +679,26 @@ impl Item<'_> {
             }
             Err(error) => Err(self.failed(error, flight, cx)),
         }
+    }
+
+    /// Error of a call whose upstream asks what is put to no client.
+    fn unfit<'q>(
+        &self,
+        questions: impl IntoIterator<Item = &'q InputRequest>,
+    ) -> Option<ToolError> {
+        let upstream = &self.upstream.spec.name;
+        let (method, why) = questions
+            .into_iter()
+            .find_map(|it| Some((it.method(), unfit(it)?)))?;
+        tracing::warn!(
+            upstream,
+            method,
+            why,
+            "a question of an upstream was refused"
+        );
+        Some(ToolError::failed(format!(
+            "upstream `{upstream}` asks what is put to no client: {why}"
+        )))
     }
 
     fn failed(&self, error: Error, flight: &Flight, cx: &ToolCx) -> ToolError {
@@ -699,6 +722,9 @@ impl Item<'_> {
                     ServerError::UrlElicitationRequired { elicitations }
                         if cx.askable().url && !elicitations.is_empty() =>
                     {
+                        if let Some(error) = self.unfit(&elicitations) {
+                            return error;
+                        }
                         let elicitations = elicitations.into_iter().enumerate();
                         let questions =
                             elicitations.map(|(at, it)| (format!("url-{}", at + 1), question(it)));

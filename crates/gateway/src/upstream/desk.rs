@@ -6,7 +6,7 @@ use crate::{
 };
 use adapter_tools::{Askable, LogLevel, ToolCx};
 use futures_util::future::BoxFuture;
-use mcp_client::Handlers;
+use mcp_client::{Handlers, visited};
 use mcp_protocol::model::{
     ClientCapabilities, ElicitationCapability, InputRequest, InputResponse, LoggingLevel,
     SamplingCapability, ServerNotification,
@@ -176,6 +176,19 @@ pub(crate) fn can(askable: Askable, question: &InputRequest) -> bool {
     }
 }
 
+/// Reason why a question is not put to clients: it wants a person to visit an address that nobody should.
+pub(crate) fn unfit(question: &InputRequest) -> Option<String> {
+    let InputRequest::ElicitUrl { url, .. } = question else {
+        return None;
+    };
+    let why = match visited(url) {
+        Err(why) => why,
+        Ok(it) if it.has_user => "it has a user or a password in front of the host",
+        Ok(_) => return None,
+    };
+    Some(format!("the address to visit is not passed on: {why}"))
+}
+
 /// A desk as its connection has it.
 pub(crate) struct Ears(pub(crate) Arc<Desk>);
 
@@ -194,6 +207,15 @@ impl Handlers for Ears {
     fn answer(&self, question: InputRequest) -> BoxFuture<'_, Reply> {
         Box::pin(async move {
             let method = question.method();
+            if let Some(why) = unfit(&question) {
+                tracing::warn!(
+                    upstream = self.0.upstream,
+                    method,
+                    why,
+                    "a question of an upstream was refused"
+                );
+                return Err(why);
+            }
             let caller = self.0.caller();
             let answer = match caller {
                 Ok(caller) if can(caller.askable, &question) => {

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use futures_util::future::BoxFuture;
-use mcp_client::Handlers;
+use mcp_client::{Handlers, Visited, visited};
 use mcp_protocol::model::{
     Choices, ClientCapabilities, Content, CreateMessageResult, ElicitAction, ElicitResult,
     ElicitationCapability, Form, FormField, FormKind, FormValue, InputRequest, InputResponse,
@@ -14,7 +14,6 @@ use oauth_client::Browser;
 use serde_json::{Map, Number, Value};
 use tokio::sync::Mutex;
 
-use super::address::{Visited, visited};
 use super::{quoted, shown};
 use crate::terminal::{relay, remark, tell};
 use config::{nearest, printable};
@@ -248,7 +247,7 @@ fn ask(message: &str, form: &Form) -> io::Result<InputResponse> {
 /// Sends a person to an address, by the system's browser.
 async fn visit(message: String, url: String) -> Result<InputResponse, String> {
     tell(&format!("the server asks: {}", quoted(&message, "  ")));
-    let Visited { url, warnings } = match visited(&url) {
+    let Visited { url, warnings, .. } = match visited(&url) {
         Ok(visited) => visited,
         Err(why) => {
             let url = printable(&url);

@@ -3,16 +3,22 @@
 use redaction::is_misleading;
 
 /// An address as it is shown and opened.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Visited {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visited {
     /// The address, in ASCII as far as the host goes.
-    pub(super) url: String,
+    pub url: String,
+    /// True if a user or a password stands before the host.
+    pub has_user: bool,
     /// Reasons to look twice.
-    pub(super) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
-/// The address that a server names, or the reason why it is refused.
-pub(super) fn visited(url: &str) -> Result<Visited, &'static str> {
+/// Reads the address that a server wants a person to visit ([`ElicitUrl`](mcp_protocol::model::InputRequest::ElicitUrl)).
+///
+/// # Errors
+///
+/// The reason why nobody should.
+pub fn visited(url: &str) -> Result<Visited, &'static str> {
     let odd = |it: char| it.is_control() || it.is_whitespace() || is_misleading(it);
     if url.contains(odd) {
         return Err("it has a space or an invisible character");
@@ -47,9 +53,14 @@ pub(super) fn visited(url: &str) -> Result<Visited, &'static str> {
             "the host has letters that may look like others: it is {ascii}"
         ));
     }
+    let has_user = user.is_some();
     let user = user.map_or_else(String::new, |it| format!("{it}@"));
     let url = format!("{scheme}://{user}{ascii}{path}");
-    Ok(Visited { url, warnings })
+    Ok(Visited {
+        url,
+        has_user,
+        warnings,
+    })
 }
 
 /// A host in lower case, its labels that are not in ASCII as IDNA writes them (RFC 5891). The letters are not mapped
@@ -154,9 +165,10 @@ mod tests {
     fn addresses_say_where_they_lead_or_are_refused() {
         let plain = visited("HTTPS://ok.example/?a=$(b)&c=\"d\"#e@f").unwrap();
         assert_eq!(plain.url, "https://ok.example/?a=$(b)&c=\"d\"#e@f");
-        assert!(plain.warnings.is_empty(), "{plain:?}");
+        assert!(!plain.has_user && plain.warnings.is_empty(), "{plain:?}");
         let odd = visited("http://good.example:x@аpple.com/a").unwrap();
         assert_eq!(odd.url, "http://good.example:x@xn--pple-43d.com/a");
+        assert!(odd.has_user);
         assert_eq!(
             odd.warnings,
             [
@@ -167,7 +179,9 @@ mod tests {
         for (url, why) in [
             ("javascript:alert(1)", "http or https"),
             ("file:///etc/passwd", "http or https"),
+            ("data:text/html,x", "http or https"),
             ("-flag", "http or https"),
+            ("", "http or https"),
             ("https://a.example/\u{1b}[2J", "invisible"),
             ("https://a.example/ --evil", "a space"),
             ("https://a.example/\u{a0}b", "a space"),
