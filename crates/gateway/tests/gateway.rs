@@ -1033,8 +1033,12 @@ async fn questions_of_an_upstream_are_the_callers_to_answer() {
             assert!(matches!(question, Question::Form { message, .. } if message == "Who?"));
         }
         let cx = asking(ALL, Some(answers(&needed, &answer)));
+        let meter = Arc::clone(cx.meter());
         let answered = call_as(&gateway, cx, name, json!({})).await.unwrap();
         assert!(text(&answered).contains(expected), "{}", text(&answered));
+        // On record as that of the call that has asked.
+        let place = format!("upstream up, tool {}, revision", &name["mcp_up_".len()..]);
+        assert!(meter.told().unwrap_or_default().starts_with(&place));
         // The same answers a second time go on with nothing.
         let cx = asking(ALL, Some(answers(&needed, &answer)));
         let again = call_as(&gateway, cx, name, json!({})).await;

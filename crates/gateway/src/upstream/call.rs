@@ -281,7 +281,10 @@ impl Item<'_> {
             }
         }
         let flight = match resumed {
-            Some(waiting) => resume(waiting, &answers, cx),
+            Some(waiting) => {
+                self.note_place(&waiting.flight.live, cx);
+                resume(waiting, &answers, cx)
+            }
             None => match cx.resume() {
                 Some(resume) => self.resume(resume, cx).await?,
                 None => self.begin(request, retry, cx).await?,
@@ -431,16 +434,21 @@ impl Item<'_> {
         }
     }
 
+    /// Notes where a call is carried out, for its record.
+    fn note_place(&self, live: &Live, cx: &ToolCx) {
+        cx.meter().note_place(&format!(
+            "upstream {}, {} {}, revision {}",
+            self.upstream.spec.name,
+            self.kind,
+            self.name,
+            live.connection.agreed().version.as_str()
+        ));
+    }
+
     fn fly(&self, live: Arc<Live>, work: Work, cx: &ToolCx) -> Flight {
         let upstream = self.upstream;
         let version = live.connection.agreed().version;
-        cx.meter().note_place(&format!(
-            "upstream {}, {} {}, revision {}",
-            upstream.spec.name,
-            self.kind,
-            self.name,
-            version.as_str()
-        ));
+        self.note_place(&live, cx);
         let (caller, questions) = Caller::new(cx.clone());
         let place = live.desk.enter(Arc::clone(&caller));
         let mut meta = ResultMeta::default();

@@ -432,7 +432,7 @@ impl Drop for OpenEntry<'_> {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             // The future is dropped by its caller's hanging up, or by a panic below it.
-            let (outcome, message) = if std::thread::panicking() {
+            let (outcome, why) = if std::thread::panicking() {
                 (Outcome::Failed, Some("the handler panicked"))
             } else {
                 (Outcome::Cancelled, None)
@@ -440,10 +440,13 @@ impl Drop for OpenEntry<'_> {
             let (report, estimate) = (Arc::clone(&self.report), self.estimate);
             let duration_us = (self.clock)().saturating_sub(self.began_us);
             when_over(&self.report, move || {
+                let told = report.meter().told();
+                let parts = told.as_deref().into_iter().chain(why);
+                let message = parts.collect::<Vec<_>>().join(": ");
                 let end = End {
                     duration_us,
                     cost_micros: report.cost_given_up(estimate).0,
-                    message,
+                    message: (!message.is_empty()).then_some(&message),
                     ..End::new(outcome)
                 };
                 // Handed over before this returns; nobody is left to wait for the disk.

@@ -3,6 +3,7 @@
 use crate::house::{Setup, pass, policy, reason_of};
 use adapter_tools::{Needed, ToolError, ToolOutput};
 use governance::{BreakerSpec, PolicySpec, Rules};
+use ledger::Outcome;
 use serde_json::json;
 use std::time::Duration;
 use testkit::{MODERN, failure_of, succeeded};
@@ -85,6 +86,36 @@ async fn a_tool_rests_when_it_fails_and_not_when_its_callers_do() {
             let answer = other.call(tool, arguments).await;
             assert_eq!(reason_of(&answer), Some("circuit_open"), "{tool}: {answer}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_has_on_record_where_it_was_carried_out() {
+    let setup = setup();
+    let (bench, begun) = (setup.bench.clone(), setup.bench.begun.clone());
+    let elsewhere = bench.tool("elsewhere", json!({}), &[], move |cx, _| {
+        let begun = begun.clone();
+        async move {
+            cx.meter().note_place("upstream up, tool slow");
+            begun.add_permits(1);
+            std::future::pending().await
+        }
+    });
+    let house = Setup {
+        more_tools: vec![elsewhere],
+        ..setup
+    }
+    .build();
+    for version in [MODERN, "2025-06-18"] {
+        let mut client = house.connect("anna", version).await;
+        let id = client.begin_call("elsewhere", json!({})).await;
+        house.bench.begun().await;
+        client.cancel(&id).await;
+        client.settle().await;
+        let record = house.record().await;
+        let ended = &record.last().unwrap().ended;
+        assert_eq!(ended.outcome, Outcome::Cancelled);
+        assert_eq!(ended.message.as_deref(), Some("upstream up, tool slow"));
     }
 }
 
