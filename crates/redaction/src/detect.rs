@@ -106,6 +106,11 @@ impl Detect {
         self.anchors.as_ref().is_some_and(|it| it.may_be_in(text))
     }
 
+    /// Returns true if the value of a name that may be that of a token is one.
+    pub(crate) fn is_token(value: &str) -> bool {
+        token::is_token_alone(value.as_bytes())
+    }
+
     /// Returns true if a number of JSON is a card number.
     pub(crate) fn is_card(&self, number: &str) -> bool {
         self.cards && card::is_number(number)

@@ -16,13 +16,15 @@ struct Node {
     meaning: Option<(Place, Meaning)>,
 }
 
-/// Position in a longer name at which a name counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Position in a longer name at which a name counts; each counts in more places than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// The whole name.
     Whole,
     /// The last words of a name: `password` in `db_password` and in `dbPassword`.
     Ending,
+    /// The last letters of a name: `password` in `dbpassword` too.
+    Suffix,
 }
 
 /// Meaning of a name for its value.
@@ -32,6 +34,8 @@ pub(crate) enum Meaning {
     Secret,
     /// Secret value that, where it is not quoted, extends to the end of the line.
     SecretLine,
+    /// Secret value if it reads like a token, and neither like words nor like the name of a scheme.
+    SecretToken,
     /// Harmless value, although the name ends like that of a secret.
     Harmless,
 }
@@ -51,7 +55,7 @@ impl Names {
     }
 
     /// Adds a name; whether there is anything in it that counts. Of two that say different things of
-    /// the same name the first stays, but a name that counts as an ending counts wherever it is.
+    /// the same name the first stays, unless the second has more values secret, and the place where more names count.
     pub(crate) fn add(&mut self, name: &str, place: Place, meaning: Meaning) -> bool {
         let mut at = 0;
         for byte in name.bytes().rev().filter_map(counting) {
@@ -72,8 +76,12 @@ impl Names {
             return false;
         }
         match &mut self.nodes[usize::from(at)].meaning {
-            Some((Place::Ending, _)) => {}
-            Some((there, _)) => *there = place,
+            Some((there, said)) => {
+                *there = place.max(*there);
+                if *said == Meaning::SecretToken {
+                    *said = meaning;
+                }
+            }
             none => *none = Some((place, meaning)),
         }
         for (byte, child) in &self.nodes[0].children {
@@ -145,6 +153,7 @@ fn begins_here(text: &[u8], at: usize, place: Place) -> bool {
                     .is_none_or(|it| !is_wordy(*it));
             joins_nothing || !(is_joined || is_wordy(before))
         }
+        Place::Suffix => true,
         Place::Ending => {
             !is_wordy(before)
                 || (before.is_ascii_lowercase() || before.is_ascii_digit())
@@ -180,6 +189,9 @@ mod tests {
         assert!(names.add("token", Place::Ending, Meaning::Secret));
         assert!(names.add("page_token", Place::Ending, Meaning::Harmless));
         assert!(names.add("API-Key", Place::Ending, Meaning::Secret));
+        assert!(names.add("passwd", Place::Suffix, Meaning::Secret));
+        assert!(names.add("nopasswd", Place::Ending, Meaning::Harmless));
+        assert!(names.add("auth", Place::Whole, Meaning::SecretToken));
         assert!(names.add("pin", Place::Whole, Meaning::Secret));
         assert!(names.add("密码", Place::Ending, Meaning::Secret));
         assert!(!names.add("_-", Place::Whole, Meaning::Secret));
@@ -215,6 +227,9 @@ mod tests {
             "oauth2Token",
             "OAUTH2_TOKEN",
             "--pin",
+            "PGPASSWD",
+            "userpasswd2",
+            "my_passwd",
         ] {
             let found = names.meaning(name.as_bytes(), 0, name.len());
             assert_eq!(found, Some(Meaning::Secret), "{name}");
@@ -245,9 +260,23 @@ mod tests {
                 "{name}"
             );
         }
-        for name in ["page_token", "nextPageToken", "pageToken"] {
+        let found = |name: &str| names.meaning(name.as_bytes(), 0, name.len());
+        assert_eq!(found("_auth"), Some(Meaning::SecretToken));
+        assert_eq!(found("oauth").or(found("has_auth")), None);
+        for name in ["page_token", "nextPageToken", "pageToken", "NOPASSWD"] {
             let found = names.meaning(name.as_bytes(), 0, name.len());
             assert_eq!(found, Some(Meaning::Harmless), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_later_makes_nothing_less_secret() {
+        let mut names = names();
+        assert!(names.add("auth", Place::Ending, Meaning::Secret));
+        assert!(names.add("passwd", Place::Whole, Meaning::SecretToken));
+        for name in ["auth", "my_auth", "PGPASSWD"] {
+            let found = names.meaning(name.as_bytes(), 0, name.len());
+            assert_eq!(found, Some(Meaning::Secret), "{name}");
         }
     }
 

@@ -212,7 +212,7 @@ impl Redactor {
         let mut scanner = Scanner::new(json);
         let mut splice = Splice::new(json);
         // What the name before says of the value that comes next.
-        let mut named: Option<Label> = None;
+        let mut named: Option<Meaning> = None;
         // The object or array that is being taken out as a whole.
         let mut whole: Option<Whole> = None;
         while let Some(token) = scanner.next()? {
@@ -236,7 +236,7 @@ impl Redactor {
                 (_, Token::Name(_)) | (None, Token::End(_)) => {}
                 (Some(trail), Token::End(_)) => trail.close(),
                 (trail, _) => {
-                    label = named.take();
+                    label = named.take().and_then(|it| label_of(it, token, json));
                     if trail.as_mut().is_some_and(Trail::value) {
                         label = Some(Label::Value);
                     }
@@ -247,7 +247,7 @@ impl Redactor {
                     if let Some(trail) = &mut trail {
                         trail.name(&json[name.range()], name.is_escaped);
                     }
-                    named = self.label_of(json, name);
+                    named = self.meaning_of(json, name);
                     self.string(&mut splice, name, known, &[], level);
                 }
                 Token::Object(start) | Token::Array(start) => match label {
@@ -298,16 +298,12 @@ impl Redactor {
         self.placeholders.write(label, secret, into);
     }
 
-    fn label_of(&self, json: &str, name: Text) -> Option<Label> {
-        let meaning = if name.is_escaped {
+    fn meaning_of(&self, json: &str, name: Text) -> Option<Meaning> {
+        if name.is_escaped {
             let name = string::decoded(&json[name.range()]);
             self.names.meaning(name.as_bytes(), 0, name.len())
         } else {
             self.names.meaning(json.as_bytes(), name.start, name.end)
-        };
-        match meaning {
-            Some(Meaning::Secret | Meaning::SecretLine) => Some(Label::Secret),
-            Some(Meaning::Harmless) | None => None,
         }
     }
 
@@ -357,6 +353,16 @@ impl Redactor {
             out.push('"');
         });
     }
+}
+
+/// How a value is secret by the meaning of its name.
+fn label_of(meaning: Meaning, value: Token, json: &str) -> Option<Label> {
+    let is_secret = match (meaning, value) {
+        (Meaning::Secret | Meaning::SecretLine, _) => true,
+        (Meaning::SecretToken, Token::String(text)) => Detect::is_token(&json[text.range()]),
+        (Meaning::SecretToken | Meaning::Harmless, _) => false,
+    };
+    is_secret.then_some(Label::Secret)
 }
 
 /// Returns true if a string is kept although its name marks it as secret: it is empty, or redacted

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 pub struct Spec {
     /// True to treat values as secret by the built-in list of names: passwords, tokens, keys, card
     /// numbers and the like, in `snake_case`, `camelCase` or with `-`, and as the last words of
-    /// longer names, such as `db_password`.
+    /// longer names, such as `db_password`; `PGPASSWORD` is one too.
     pub built_in_keys: bool,
     /// Further names. Case and `_`, `-`, `.` and spaces in them do not count. The whole name must be
     /// the same, or, if `*` stands before it, the last words: `*ssn` is `ssn` and `customerSsn`.
@@ -102,15 +102,15 @@ pub enum BadSpec {
     Key(String),
 }
 
+/// Names that are secret as the last letters of others too, since hardly another word ends in them.
+const SUFFIXES: &[&str] = &["password", "passwd", "passphrase", "passwort"];
+
 /// Names that are secret as the last words of others too.
 const ENDINGS: &[&str] = &[
-    "password",
     "passwords",
     "password_confirmation",
     "password_again",
-    "passwd",
     "pwd",
-    "passphrase",
     "passcode",
     "secret",
     "secrets",
@@ -149,6 +149,15 @@ const ENDINGS: &[&str] = &[
     "ssn",
     "social_security_number",
     "amz_signature",
+    "goog_signature",
+    "ssh_key",
+    "rediscli_auth",
+    "registry_auth",
+    "kennwort",
+    "mot_de_passe",
+    "contraseña",
+    "contraseÑa",
+    "contrasena",
     "密码",
     "口令",
     "パスワード",
@@ -164,6 +173,12 @@ const WHOLE: &[&str] = &[
     "sas",
     "sid_token",
 ];
+
+/// Names that are secret by themselves if their values read like tokens, since some are names of schemes or of places.
+const TOKENS: &[&str] = &["auth"];
+
+/// The same, as the last words of others too.
+const ENDINGS_OF_TOKENS: &[&str] = &["dsn"];
 
 /// Names whose values have spaces in them.
 const LINES: &[&str] = &["authorization", "cookie", "cookies", "set_cookie"];
@@ -185,6 +200,9 @@ const HARMLESS: &[&str] = &[
     "mask_token",
     "unexpected_token",
     "expected_token",
+    "nopasswd",
+    "nopassword",
+    "public_ssh_key",
 ];
 
 /// Returns true if values of this name, `GITHUB_TOKEN` or `dbPassword`, are redacted without any configuration.
@@ -202,8 +220,11 @@ impl Spec {
         let mut names = Names::new();
         if self.built_in_keys {
             for (list, place, meaning) in [
+                (SUFFIXES, Place::Suffix, Meaning::Secret),
                 (ENDINGS, Place::Ending, Meaning::Secret),
                 (WHOLE, Place::Whole, Meaning::Secret),
+                (TOKENS, Place::Whole, Meaning::SecretToken),
+                (ENDINGS_OF_TOKENS, Place::Ending, Meaning::SecretToken),
                 (LINES, Place::Ending, Meaning::SecretLine),
                 (HARMLESS, Place::Ending, Meaning::Harmless),
             ] {

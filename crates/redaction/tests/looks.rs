@@ -156,6 +156,22 @@ const SECRETS: &[(&str, &str)] = &[
     ("secret", "passwords: «['a', 'b']»."),
     ("secret", "password2=«hunter2»"),
     ("secret", "密码：x 密码=«abc»"),
+    ("secret", "PGPASSWORD=«hunter2» psql"),
+    ("secret", "export PGPASSWORD='«hunter2»'"),
+    ("secret", "MYSQLPASSWORD=«a»"),
+    ("secret", "x dbpassword=«b» y"),
+    ("secret", "userpassword: «hunter2»"),
+    ("secret", "SSHPASSPHRASE=«hunter2»"),
+    ("secret", "Passwort: «hunter2», x"),
+    ("secret", "mot_de_passe=«hunter2»"),
+    ("secret", "CONTRASEÑA=«hunter2»"),
+    ("secret", "REDISCLI_AUTH=«hunter2» redis-cli"),
+    ("secret", "_auth=«dXNlcjpwYXNz»"),
+    ("secret", "//registry.npmjs.org/:_authToken=«a-b-c»"),
+    ("secret", "Auth: «Xy7hunter2»"),
+    ("secret", "dsn=«shop:hunter2@tcp(db:3306)/shop»"),
+    ("secret", "ssh_key: «hunter2»"),
+    ("secret", "?X-Amz-Signature=«a0»&x=1"),
     ("secret", "password: '«never closed"),
     ("secret", "password: «the1»"),
     ("secret", "password=«the» end"),
@@ -232,6 +248,16 @@ const HARMLESS: &[&str] = &[
     "password=None, token=***",
     "password=''",
     "has_password: true",
+    "NOPASSWD: /usr/bin/systemctl",
+    "passwordless: yes, password_policy=strict, passwords_kept: 5",
+    "author: Ann Lee; authority=example.org; design: oak; signal: 9; tokens_used=512",
+    "auth: none, auth=basic, auth: bearer, auth: required, auth=oauth2",
+    "auth: OAuth2PasswordBearer, auth: client_credentials, auth: AWS4-HMAC-SHA256",
+    "auth: failed for Ann, oauth: 550e8400-e29b-41d4-a716-446655440000",
+    "auth=https://auth.example.org/v2",
+    "dsn: 5.1.1, dsn=MyData, sdsn=550e8400-e29b-41d4-a716",
+    "session_id=550e8400-e29b-41d4-a716-446655440000",
+    "public_ssh_key=ssh-ed25519",
     "monkey: 1, keys: 2, keyboard=us",
     "passenger: Ann; spin: left; company=x; author: y; opinion: z",
     "https://example.org:8080/a@b",
@@ -315,6 +341,39 @@ impl Letters {
             char::from(alphabet[(mixed >> 33) as usize % alphabet.len()])
         };
         (0..length).map(|_| letter()).collect()
+    }
+}
+
+#[test]
+fn members_are_secret_by_their_names() {
+    let redactor = redactor();
+    for name in [
+        "PGPASSWORD",
+        "dbpassword",
+        "auth",
+        "sentry_dsn",
+        "ssh_key",
+        "Passwort",
+    ] {
+        let json = json!({ name: "Xy7-hunter2" }).to_string();
+        assert!(
+            !redactor.json("tool/a", &json).contains("hunter2"),
+            "{name}"
+        );
+    }
+    for (name, value) in [
+        ("auth", json!("basic")),
+        ("auth", json!("OAuth2PasswordBearer")),
+        ("auth", json!("as the user that Ann2 is")),
+        ("auth", json!({"user": "Ann2Lee7", "kind": "x"})),
+        ("auth", json!(["Ann2Lee7"])),
+        ("dsn", json!("postgres://db2.example.org/shop")),
+        ("author", json!("Ann2Lee7")),
+        ("max_tokens", json!(512)),
+        ("passwordless", json!("Ann2Lee7")),
+    ] {
+        let json = json!({ name: value }).to_string();
+        assert_eq!(redactor.json("tool/a", &json), json);
     }
 }
 

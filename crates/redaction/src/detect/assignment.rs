@@ -1,7 +1,7 @@
 //! Values after the names of secrets, in running text: `password=…`, `"token": "…"`,
 //! `Authorization: …`, `{'pin': …}`, `<secret>…</secret>`.
 
-use super::Span;
+use super::{Span, token};
 use crate::{
     names::{Meaning, Names},
     placeholder::{self, Label},
@@ -31,7 +31,10 @@ pub(super) fn find(text: &str, names: &Names, spans: &mut Vec<Span>) {
             (b'>', _) => element(text, sign),
             (_, meaning) => value(text, sign, meaning),
         };
-        if let Some((start, end)) = value {
+        let is_none = |it: &(usize, usize)| {
+            meaning == Meaning::SecretToken && !token::is_token_alone(&bytes[it.0..it.1])
+        };
+        if let Some((start, end)) = value.filter(|it| !is_none(it)) {
             spans.push(Span {
                 start,
                 end,

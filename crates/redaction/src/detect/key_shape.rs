@@ -189,7 +189,7 @@ impl KeyShape {
 
 /// True if the text consists of words: parts of small letters, perhaps with a capital in front or all
 /// in capitals, none longer than words are. One random key of 20 characters in a million is such.
-fn reads_like_words(text: &[u8]) -> bool {
+pub(super) fn reads_like_words(text: &[u8]) -> bool {
     text.split(|it| !it.is_ascii_alphanumeric()).all(|word| {
         let has_capital_inside = word
             .windows(2)

@@ -1,6 +1,9 @@
 //! Tokens after the name of a scheme, and JSON web tokens.
 
-use super::{Span, key_shape::is_boundary};
+use super::{
+    Span,
+    key_shape::{is_boundary, reads_like_words},
+};
 use crate::placeholder::Label;
 
 /// Length of the shortest token, below which a text counts as a word of prose.
@@ -35,6 +38,39 @@ pub(super) fn after_scheme(text: &[u8], at: usize, end: usize) -> Option<Span> {
         end,
         label: Label::Token,
     })
+}
+
+/// Names of schemes and mechanisms that have digits, or capitals inside; without signs and in small letters.
+const SCHEMES: [&str; 14] = [
+    "apikeyauth",
+    "aws4hmacsha256",
+    "basicauth",
+    "bearerauth",
+    "bearertoken",
+    "digestauth",
+    "httpbasic",
+    "httpbearer",
+    "oauth2bearer",
+    "oauth2passwordbearer",
+    "oauthbearer",
+    "openidconnect",
+    "scramsha1",
+    "scramsha256",
+];
+
+/// True if a value reads like a token: one word, and neither one of a language nor the name of a scheme.
+pub(super) fn is_token_alone(value: &[u8]) -> bool {
+    let is_outside = |it: &u8| *it <= b' ' || !it.is_ascii();
+    if value.len() < SHORTEST || value.iter().any(is_outside) || reads_like_words(value) {
+        return false;
+    }
+    // Addresses are judged as such.
+    if memchr::memmem::find(value, b"://").is_some() {
+        return false;
+    }
+    let name = value.iter().filter(|it| it.is_ascii_alphanumeric());
+    let name: Vec<u8> = name.take(LONG).map(u8::to_ascii_lowercase).collect();
+    !SCHEMES.iter().any(|it| it.as_bytes() == name)
 }
 
 /// The characters of RFC 6750 and RFC 7617.
