@@ -45,7 +45,7 @@ impl OpenKey {
         line: &str,
         redacted: Cow<'a, str>,
     ) -> Cow<'a, str> {
-        let was_open = self.left != 0;
+        let was_open = self.is_open();
         self.see(line);
         if !was_open || !redactor.finds_private_keys() {
             return redacted;
@@ -77,8 +77,13 @@ impl OpenKey {
         Cow::Owned(out)
     }
 
+    /// True if a key has begun and not ended.
+    pub(crate) fn is_open(self) -> bool {
+        self.left != 0
+    }
+
     /// Notes the beginning or the end of a key in the line.
-    fn see(&mut self, line: &str) {
+    pub(crate) fn see(&mut self, line: &str) {
         let line = line.as_bytes();
         if !SIGNS.iter().any(|sign| sign.find(line).is_some()) {
             self.left = self.left.saturating_sub(1);

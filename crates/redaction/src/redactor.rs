@@ -2,6 +2,7 @@ use crate::{
     canonical::canonical,
     detect::{Detect, Hints},
     known::{without_known, without_known_json},
+    lines::OpenKey,
     names::{Meaning, Names},
     placeholder::{self, Label, Placeholders},
     pointers::{Pointer, Pointers, Trail},
@@ -215,6 +216,8 @@ impl Redactor {
         let mut named: Option<Meaning> = None;
         // The object or array that is being taken out as a whole.
         let mut whole: Option<Whole> = None;
+        // The private key whose lines are elements of an array, and the depth in there.
+        let mut lines = (OpenKey::default(), 0);
         while let Some(token) = scanner.next()? {
             if let Some(Whole {
                 start,
@@ -265,13 +268,33 @@ impl Redactor {
                         }
                     }
                 },
-                Token::End(_) => {}
+                Token::End(_) => {
+                    if scanner.depth() < lines.1 {
+                        lines = (OpenKey::default(), 0);
+                    }
+                }
                 Token::String(text) => match label {
                     Some(label) if label == Label::Value || !is_kept(&json[text.range()]) => {
                         self.replace(&mut splice, label, text.start - 1, text.end + 1);
                     }
                     Some(_) => {}
-                    None => self.string(&mut splice, text, known, pointers, level),
+                    None if lines.0.is_open() && scanner.depth() == lines.1 => {
+                        lines.0.see(&json[text.range()]);
+                        if !is_kept(&json[text.range()]) {
+                            let (start, end) = (text.start - 1, text.end + 1);
+                            self.replace(&mut splice, Label::PrivateKey, start, end);
+                        }
+                    }
+                    None => {
+                        let is_changed = self.string(&mut splice, text, known, pointers, level);
+                        if is_changed && self.finds_private_keys && scanner.is_in_array() {
+                            let mut key = OpenKey::default();
+                            key.see(&json[text.range()]);
+                            if key.is_open() {
+                                lines = (key, scanner.depth());
+                            }
+                        }
+                    }
                 },
                 Token::Number(start, end) => match label {
                     Some(label) => self.replace(&mut splice, label, start, end),
@@ -307,7 +330,7 @@ impl Redactor {
         }
     }
 
-    /// Takes out of a string, or of a name, what looks like a secret.
+    /// Takes out of a string, or of a name, what looks like a secret. True if there is something.
     fn string(
         &self,
         splice: &mut Splice<'_>,
@@ -315,26 +338,29 @@ impl Redactor {
         known: Hints,
         pointers: &[&Pointer],
         level: usize,
-    ) {
+    ) -> bool {
         let raw = &splice.text[text.range()];
         if raw.len() < SHORTEST {
-            return;
+            return false;
         }
         if text.is_escaped {
             let decoded = string::decoded(raw);
-            if let Cow::Owned(redacted) = self.embedded(&decoded, pointers, level + 1) {
-                splice.replace(text.start, text.end, |out| string::encode(&redacted, out));
-            }
-            return;
+            let Cow::Owned(redacted) = self.embedded(&decoded, pointers, level + 1) else {
+                return false;
+            };
+            splice.replace(text.start, text.end, |out| string::encode(&redacted, out));
+            return true;
         }
         let hints = Hints::of_part(raw, known.is_anchored, known.digits);
-        for span in self.detect.find(raw, hints, &self.names) {
+        let spans = self.detect.find(raw, hints, &self.names);
+        for span in &spans {
             let (start, end) = (text.start + span.start, text.start + span.end);
             splice.replace(start, end, |out| {
                 self.placeholders
                     .write(span.label, &raw[span.start..span.end], out);
             });
         }
+        !spans.is_empty()
     }
 
     /// Puts a string with a placeholder in the place of a value.

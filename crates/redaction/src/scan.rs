@@ -132,6 +132,11 @@ impl<'a> Scanner<'a> {
         self.nesting.depth()
     }
 
+    /// True if the innermost that is open is an array.
+    pub(crate) fn is_in_array(&self) -> bool {
+        self.nesting.innermost() == Some(Shape::Array)
+    }
+
     /// Number of bytes of white space between tokens passed so far.
     pub(crate) fn spaces(&self) -> usize {
         self.spaces

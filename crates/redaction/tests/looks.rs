@@ -377,6 +377,59 @@ fn members_are_secret_by_their_names() {
     }
 }
 
+#[test]
+fn a_private_key_in_an_array_of_lines_is_taken_out_to_its_end() {
+    const BODY: &str = "MIIEpAIBAAKCAQEA0123456789abcdefghijklmnopqrstuvwxyzABCD";
+    let redactor = redactor();
+    for (begin, end, line_end) in [
+        (
+            "-----BEGIN RSA PRIVATE KEY-----",
+            "-----END RSA PRIVATE KEY-----",
+            "",
+        ),
+        (
+            "-----BEGIN PRIVATE KEY-----",
+            "-----END PRIVATE KEY-----",
+            "\r\n",
+        ),
+        (
+            "PuTTY-User-Key-File-3: ssh-ed25519",
+            "Private-MAC: 0f",
+            "\n",
+        ),
+    ] {
+        let lines = ["before", begin, BODY, "MIIE==", end, "after"];
+        let lines: Vec<String> = lines.map(|it| format!("{it}{line_end}")).into();
+        let given = json!({"lines": lines, "next": [BODY], "text": json!(lines).to_string()});
+        let redacted: serde_json::Value =
+            serde_json::from_str(&redactor.json("tool/a", &given.to_string())).unwrap();
+        let text = redacted["text"].as_str().unwrap().to_owned();
+        for lines in [&redacted["lines"], &serde_json::from_str(&text).unwrap()] {
+            assert!(!lines.to_string().contains("MIIE"), "{lines}");
+            assert_eq!(
+                (&lines[0], &lines[5]),
+                (&given["lines"][0], &given["lines"][5])
+            );
+        }
+        assert_eq!(redacted["next"], given["next"]);
+    }
+    // One that never ends is over with its array, and what is public stays.
+    for (lines, left) in [
+        (json!([["-----BEGIN PRIVATE KEY-----", BODY], [BODY]]), 1),
+        (
+            json!([
+                "-----BEGIN CERTIFICATE-----",
+                BODY,
+                "-----END CERTIFICATE-----"
+            ]),
+            1,
+        ),
+    ] {
+        let redacted = redactor.json("tool/a", &lines.to_string()).into_owned();
+        assert_eq!(redacted.matches("MIIE").count(), left, "{redacted}");
+    }
+}
+
 /// Thousands of keys as services make them, in the places where they are found: none stays.
 #[test]
 fn keys_of_services_are_found_wherever_they_stand() {
