@@ -32,6 +32,7 @@
 //! ```
 
 mod canonical;
+mod company;
 mod detect;
 mod given;
 mod known;

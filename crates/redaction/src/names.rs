@@ -1,5 +1,7 @@
 //! Names of what is secret, looked up from their ends.
 
+use crate::{scan::Text, string};
+
 /// Names, as a tree of their bytes from the last to the first. Case and what joins words
 /// (`_`, `-`, `.`, spaces) do not count. A lookup reads a name once, backwards, and mostly gives up
 /// after two or three bytes.
@@ -106,6 +108,17 @@ impl Names {
             let is_number = (1..=MOST_DIGITS).contains(&digits);
             is_number.then(|| self.walk(text, floor, end - digits))?
         })
+    }
+
+    /// Meaning of a name that is a string of JSON.
+    #[inline]
+    pub(crate) fn meaning_of(&self, json: &str, name: Text) -> Option<Meaning> {
+        if name.is_escaped {
+            let name = string::decoded(&json[name.range()]);
+            self.meaning(name.as_bytes(), 0, name.len())
+        } else {
+            self.meaning(json.as_bytes(), name.start, name.end)
+        }
     }
 
     fn walk(&self, text: &[u8], floor: usize, end: usize) -> Option<Meaning> {

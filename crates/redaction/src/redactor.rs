@@ -1,5 +1,6 @@
 use crate::{
     canonical::canonical,
+    company::{self, Company, Role},
     detect::{Detect, Hints},
     known::{without_known, without_known_json},
     lines::OpenKey,
@@ -35,6 +36,8 @@ pub struct Redactor {
     detect: Detect,
     placeholders: Placeholders,
     finds_private_keys: bool,
+    /// True if members are secret by what stands beside them.
+    judges_company: bool,
     /// Pointers that capabilities declare themselves.
     declared: RwLock<Arc<Pointers>>,
     has_declared: AtomicBool,
@@ -83,6 +86,7 @@ impl Redactor {
             detect: Detect::new(spec.detectors),
             placeholders: Placeholders::new(&key),
             finds_private_keys: spec.detectors.private_keys,
+            judges_company: spec.built_in_keys,
             declared: RwLock::default(),
             has_declared: AtomicBool::new(false),
         })
@@ -208,6 +212,28 @@ impl Redactor {
         pointers: &[&Pointer],
         level: usize,
     ) -> Result<Cow<'a, str>, NotJson> {
+        match self.pass(json, pointers, level, None)? {
+            Some(redacted) => Ok(redacted),
+            None => {
+                let company = company::find(json, &self.names)?;
+                let redacted = self.pass(json, pointers, level, Some(&company))?;
+                Ok(redacted.unwrap_or(Cow::Borrowed(json)))
+            }
+        }
+    }
+
+    /// One pass over a text of JSON. Without `company`, none if there may be members that are secret by what stands
+    /// beside them, before or after, which hardly a text has.
+    fn pass<'a>(
+        &self,
+        json: &'a str,
+        pointers: &[&Pointer],
+        level: usize,
+        company: Option<&Company>,
+    ) -> Result<Option<Cow<'a, str>>, NotJson> {
+        let looks_for_company = self.judges_company && company.is_none();
+        // True if the string that comes next may be a name.
+        let mut is_name_next = false;
         let mut trail = (!pointers.is_empty()).then(|| Trail::new(pointers));
         let known = Hints::of(json, self.detect.is_anchored(json));
         let mut scanner = Scanner::new(json);
@@ -250,7 +276,17 @@ impl Redactor {
                     if let Some(trail) = &mut trail {
                         trail.name(&json[name.range()], name.is_escaped);
                     }
-                    named = self.meaning_of(json, name);
+                    named = self.names.meaning_of(json, name);
+                    is_name_next = false;
+                    if looks_for_company && company::may_matter(json, name) {
+                        match company::role(json, name) {
+                            Some(Role::KeyType) => return Ok(None),
+                            role => is_name_next = role == Some(Role::Name),
+                        }
+                    }
+                    if let Some(company) = company {
+                        named = named.or_else(|| company.meaning(name.start));
+                    }
                     self.string(&mut splice, name, known, &[], level);
                 }
                 Token::Object(start) | Token::Array(start) => match label {
@@ -272,6 +308,11 @@ impl Redactor {
                     if scanner.depth() < lines.1 {
                         lines = (OpenKey::default(), 0);
                     }
+                }
+                Token::String(text)
+                    if is_name_next && self.names.meaning_of(json, text).is_some() =>
+                {
+                    return Ok(None);
                 }
                 Token::String(text) => match label {
                     Some(label) if label == Label::Value || !is_kept(&json[text.range()]) => {
@@ -310,7 +351,7 @@ impl Redactor {
                 }
             }
         }
-        Ok(splice.finish())
+        Ok(Some(splice.finish()))
     }
 
     pub(crate) fn finds_private_keys(&self) -> bool {
@@ -319,15 +360,6 @@ impl Redactor {
 
     pub(crate) fn write_placeholder(&self, label: Label, secret: &str, into: &mut String) {
         self.placeholders.write(label, secret, into);
-    }
-
-    fn meaning_of(&self, json: &str, name: Text) -> Option<Meaning> {
-        if name.is_escaped {
-            let name = string::decoded(&json[name.range()]);
-            self.names.meaning(name.as_bytes(), 0, name.len())
-        } else {
-            self.names.meaning(json.as_bytes(), name.start, name.end)
-        }
     }
 
     /// Takes out of a string, or of a name, what looks like a secret. True if there is something.

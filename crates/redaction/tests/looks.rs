@@ -430,6 +430,50 @@ fn a_private_key_in_an_array_of_lines_is_taken_out_to_its_end() {
     }
 }
 
+#[test]
+fn members_are_secret_by_what_stands_beside_them() {
+    let redactor = redactor();
+    for secret in [
+        json!({"d": "hunter2", "e": "AQAB", "kty": "RSA", "n": "public", "p": "hunter2", "qi": "hunter2"}),
+        json!({"keys": [{"kty": "oct", "k": "hunter2"}]}),
+        json!({"text": json!({"k": "hunter2", "kty": "oct"}).to_string()}),
+        json!({"name": "DB_PASSWORD", "value": "hunter2"}),
+        json!([{"Key": "token", "Value": {"a": ["hunter2"]}}]),
+        json!({"headers": [{"name": "Authorization", "value": "hunter2"}]}),
+        json!({"name": "auth", "value": "Xy7-hunter2"}),
+    ] {
+        let redacted = redactor.json("tool/a", &secret.to_string()).into_owned();
+        assert!(!redacted.contains("hunter2"), "{redacted}");
+        assert!(
+            secret.get("n").is_none() || redacted.contains("public"),
+            "{redacted}"
+        );
+    }
+    let before = r#"{"value": "hunter2", "n\u0061me": "password"}"#;
+    assert!(!redactor.json("tool/a", before).contains("hunter2"));
+    for harmless in [
+        json!({"d": 1, "k": "v", "p": "q"}),
+        json!({"kty": "EC", "crv": "P-256", "x": "a", "y": "b", "in": {"d": "c"}}),
+        json!({"name": "author", "value": "Ann"}),
+        json!({"name": "max_tokens", "value": 5, "in": {"value": 6}}),
+        json!({"name": "auth", "value": "basic"}),
+        json!({"name": "password", "type": "string", "in": {"value": 6}}),
+        json!({"a": {"name": "password"}, "value": "x"}),
+        json!(["name", "password", "value", "x"]),
+        json!({"name": "next_page_token", "value": "abc"}),
+    ] {
+        let json = harmless.to_string();
+        assert_eq!(redactor.json("tool/a", &json), json);
+    }
+    let spec = Spec {
+        built_in_keys: false,
+        ..Spec::default()
+    };
+    let json = r#"{"kty":"oct","k":"hunter2"}"#;
+    let without = Redactor::new(&spec, [1; 32]).unwrap();
+    assert_eq!(without.json("tool/a", json), json);
+}
+
 /// Thousands of keys as services make them, in the places where they are found: none stays.
 #[test]
 fn keys_of_services_are_found_wherever_they_stand() {
