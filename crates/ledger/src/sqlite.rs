@@ -439,14 +439,24 @@ fn insert(
         "INSERT INTO entry_group (first_sequence, count, hash, body, id)
          VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
-    insert.execute(params![
+    let stored = insert.execute(params![
         signed(tail.next_sequence),
         signed(count),
         after.hash,
         body,
         id.as_bytes(),
     ])?;
+    one_row(stored)?;
     Ok(after)
+}
+
+/// Fails unless a statement has stored exactly one row: in tables that somebody has made anew, an insertion may succeed
+/// and store nothing.
+fn one_row(stored: usize) -> rusqlite::Result<()> {
+    match stored {
+        1 => Ok(()),
+        other => Err(rusqlite::Error::StatementChangedRows(other)),
+    }
 }
 
 /// Keeps what came of a group, in case that its storing seems to fail.
@@ -458,10 +468,10 @@ fn remember(
     transaction
         .prepare_cached("DELETE FROM operation_outcome")?
         .execute([])?;
-    transaction
+    let stored = transaction
         .prepare_cached("INSERT INTO operation_outcome VALUES (?1, ?2)")?
         .execute(params![id.as_bytes(), encode_outcomes(outcomes)])?;
-    Ok(())
+    one_row(stored)
 }
 
 /// Indexes up to `max_entries` more; tells whether there are more yet.

@@ -984,3 +984,68 @@ fn charges_are_stored_in_the_transaction_of_ends() {
     });
     assert_eq!(whole(&options).len(), 20);
 }
+
+#[test]
+fn what_an_insertion_does_not_store_is_not_taken_for_recorded() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1.to_owned();
+    let sql = |sql: &str| postgres.sql_in(&database, sql);
+    let options = options(&url);
+    runtime().block_on(async {
+        let patience = RecorderOptions {
+            max_wait: Duration::from_secs(2),
+            ..RecorderOptions::default()
+        };
+        let store = PostgresLedger::open(&options).unwrap();
+        let recorder = Recorder::spawn(store, patience).unwrap();
+        call(&recorder, "alice").await.unwrap();
+        let state = "SELECT (SELECT count(*) FROM owlclaw_ledger.entry_group), tail.*
+            FROM owlclaw_ledger.tail";
+        let swallow = "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RETURN NULL; END $$";
+        sql(swallow);
+        let trigger = |table: &str| {
+            let place = format!("owlclaw_ledger.{table}");
+            let made = format!(
+                "CREATE TRIGGER swallow BEFORE INSERT ON {place} FOR EACH ROW
+                 EXECUTE FUNCTION swallow()"
+            );
+            (made, format!("DROP TRIGGER swallow ON {place}"))
+        };
+        let rule = (
+            "CREATE RULE swallow AS ON INSERT TO owlclaw_ledger.entry_group DO INSTEAD NOTHING"
+                .to_owned(),
+            "DROP RULE swallow ON owlclaw_ledger.entry_group".to_owned(),
+        );
+        let keys = trigger("idempotency_key");
+        for (made, removed) in [trigger("entry_group"), rule, keys] {
+            let before = sql(state);
+            sql(&made);
+            let start = start("bob");
+            let claim = Claim::Key(key(&start));
+            let plain = async { recorder.begin(&start).await.map(drop) };
+            let claiming = async { recorder.begin_claiming(&start, &[claim]).await.map(drop) };
+            if !made.contains("idempotency_key") {
+                assert_eq!(plain.await, Err(RecordError::Unavailable), "{made}");
+            }
+            let refused = claiming.await.unwrap_err();
+            let is_unavailable = matches!(refused, BeginError::Record(RecordError::Unavailable));
+            assert!(is_unavailable, "{made}: {refused:?}");
+            let health = recorder.health().last_error.unwrap();
+            let told = match made.contains("RULE") {
+                true => "cannot perform INSERT RETURNING",
+                false => "has not stored",
+            };
+            assert!(health.contains(told), "{made}: {health}");
+            assert_eq!(sql(state), before, "{made}");
+            sql(&removed);
+            until("calls are recorded again", || recorder.is_ok()).await;
+            call(&recorder, "alice").await.unwrap();
+        }
+        close(&recorder).await;
+        assert_verified(&mut PostgresReader::open(&options).unwrap());
+    });
+}

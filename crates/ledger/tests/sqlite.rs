@@ -3,8 +3,8 @@
 
 use ledger::{
     Bucket, CallId, Counts, Durability, End, Filter, Kind, LedgerReader, OpenError, Outcome,
-    ReadLedger, Recorder, RecorderOptions, SqliteLedger, Start, Statistics, StatisticsQuery, Trust,
-    Usage, verify,
+    ReadLedger, RecordError, Recorder, RecorderOptions, SqliteLedger, Start, Statistics,
+    StatisticsQuery, Trust, Usage, verify,
 };
 use rusqlite::Connection;
 use std::{fs, path::Path, time::Duration};
@@ -134,6 +134,40 @@ fn a_trigger_that_an_attacker_has_put_there_does_nothing() {
     let mut reader = LedgerReader::open(&path).unwrap();
     let report = verify(&mut reader, Trust::default()).unwrap();
     assert_eq!(report.first_wrong, None);
+}
+
+#[test]
+fn what_an_insertion_does_not_store_is_not_taken_for_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.sqlite");
+    runtime().block_on(async {
+        let recorder = open(&path);
+        call(
+            &recorder,
+            &start(DAY_US, "ana", "tool/x"),
+            &end(Outcome::Succeeded, 10),
+        )
+        .await;
+        close(&recorder).await;
+        // Every further row conflicts with the first one, and is left out without an error.
+        let planted = Connection::open(&path).unwrap();
+        let sql = "ALTER TABLE entry_group RENAME TO was;
+            CREATE TABLE entry_group (first_sequence INTEGER PRIMARY KEY, count, hash, body, id,
+                trap DEFAULT 1 UNIQUE ON CONFLICT IGNORE);
+            INSERT INTO entry_group SELECT *, iif(first_sequence = 1, 1, NULL) FROM was;
+            DROP TABLE was;";
+        planted.execute_batch(sql).unwrap();
+        let store = SqliteLedger::open(&path, Durability::Strict).unwrap();
+        let options = RecorderOptions {
+            max_wait: Duration::from_secs(1),
+            ..RecorderOptions::default()
+        };
+        let recorder = Recorder::spawn(store, options).unwrap();
+        let begun = recorder.begin(&start(DAY_US, "bob", "tool/x")).await;
+        assert_eq!(begun.map(drop), Err(RecordError::Unavailable));
+        assert!(!recorder.is_ok());
+        recorder.close().await.unwrap_err();
+    });
 }
 
 #[test]

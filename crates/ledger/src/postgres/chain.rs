@@ -3,6 +3,9 @@
 //! The row `tail` says where the ledger ends, and whoever appends changes it: PostgreSQL lets one
 //! transaction at a time do so, and the others wait. A node that appended last knows what the row
 //! says and needs one statement; if another was faster, it locks the row and looks.
+//!
+//! An insertion may succeed and store nothing, where a trigger or a rule stands on the table. The statements that append
+//! divide by zero then, and fail as a whole: the end does not move without its entries.
 
 use super::{
     node::Node,
@@ -13,7 +16,7 @@ use crate::{
     record::operation::{Operation, OperationOutcome, decode_outcomes, encode_outcomes},
     store::{Account, Appended, Charge, Group, Tail, claims, claims::Applied},
 };
-use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, error::SqlState, types::ToSql};
 use uuid::Uuid;
 
 /// Copy of the row `tail`, as a node last saw it.
@@ -38,10 +41,21 @@ const LOCK: &str = "SELECT next_sequence, hash, generation FROM owlclaw_ledger.t
 const APPEND: &str = "WITH moved AS (
         UPDATE owlclaw_ledger.tail SET next_sequence = $2 + $3, hash = $4
         WHERE next_sequence = $2 AND hash = $5 AND generation = $6 RETURNING 1
+     ),
+     stored AS (
+        INSERT INTO owlclaw_ledger.entry_group (first_sequence, count, hash, body, id, node)
+        SELECT $2, $3, $4, $7, $1, $8 FROM moved RETURNING 1
      )
-     INSERT INTO owlclaw_ledger.entry_group
-        (first_sequence, count, hash, body, id, node)
-     SELECT $2, $3, $4, $7, $1, $8 FROM moved";
+     SELECT 1 / ((SELECT count(*) FROM stored) = 1)::int FROM moved";
+
+const WRITE: &str = "WITH stored AS (
+        INSERT INTO owlclaw_ledger.entry_group (first_sequence, count, hash, body, id, node)
+        VALUES ($1, $2, $3, $4, $5, $6) RETURNING 1
+     ),
+     moved AS (
+        UPDATE owlclaw_ledger.tail SET next_sequence = $7, hash = $3, generation = $8 RETURNING 1
+     )
+     SELECT 1 / ((SELECT count(*) FROM stored) = 1 AND (SELECT count(*) FROM moved) = 1)::int";
 
 /// The statements that tell what calls have cost, where there is a table for that.
 #[derive(Debug)]
@@ -65,10 +79,9 @@ impl ChargeStatements {
                  ON CONFLICT DO NOTHING"
             )
         };
-        let insertion = APPEND.find("INSERT").unwrap_or(APPEND.len());
-        let (moved, inserted) = APPEND.split_at(insertion);
+        let (moved, stored) = APPEND.split_at(APPEND.find("stored AS").unwrap_or(APPEND.len()));
         Self {
-            append: format!("{moved}, charged AS ({}) {inserted}", insert("moved,", 9)),
+            append: format!("{moved} charged AS ({}), {stored}", insert("moved,", 9)),
             alone: insert("", 1),
             counted: format!(
                 "INSERT INTO {orphans} (principal, node, sequence, capability, is_read, cost, estimate,
@@ -131,16 +144,25 @@ pub(super) async fn append_at(
         &node,
     ];
     let appended = match statements.filter(|_| !group.charges.is_empty()) {
-        None => session.execute(APPEND, &values).await?,
+        None => session.execute(APPEND, &values).await,
         Some(statements) => {
             let told = Charges::new(group.charges);
             let charged: [&(dyn ToSql + Sync); 4] =
                 [&told.principal, &told.node, &told.sequence, &told.actual];
             let values = [&values[..], &charged].concat();
-            session.execute(&statements.append, &values).await?
+            session.execute(&statements.append, &values).await
         }
     };
+    let appended = appended.map_err(not_stored)?;
     Ok((appended == 1).then_some(End { tail: after, ..end }))
+}
+
+/// Meaning of an error of a statement that appends.
+fn not_stored(error: Error) -> SessionError {
+    match error.code() {
+        Some(&SqlState::DIVISION_BY_ZERO) => SessionError::NotStored,
+        _ => error.into(),
+    }
 }
 
 /// Begins a transaction and locks the end of the ledger in it.
@@ -194,16 +216,7 @@ pub(super) async fn write(
         return Ok(end);
     }
     let after = end.tail.after(body, count);
-    let insert = session
-        .prepare(
-            "INSERT INTO owlclaw_ledger.entry_group
-                (first_sequence, count, hash, body, id, node)
-             VALUES ($1, $2, $3, $4, $5, $6)",
-        )
-        .await?;
-    let update = session
-        .prepare("UPDATE owlclaw_ledger.tail SET next_sequence = $1, hash = $2, generation = $3")
-        .await?;
+    let write = session.prepare(WRITE).await?;
     let client = session.client();
     let (first, count, next) = (
         signed(end.tail.next_sequence),
@@ -211,18 +224,23 @@ pub(super) async fn write(
         signed(after.next_sequence),
     );
     let hash = &after.hash[..];
-    // If one fails, committing takes the others back.
-    let (inserted, updated, committed) = tokio::join!(
+    let values: Values<'_> = &[
+        &first,
+        &count,
+        &hash,
+        &body,
+        &id,
+        &node,
+        &next,
+        &end.generation,
+    ];
+    // If the first fails, committing takes everything back.
+    let (written, committed) = tokio::join!(
         biased;
-        async {
-            let values: Values<'_> = &[&first, &count, &hash, &body, &id, &node];
-            client.execute(&insert, values).await
-        },
-        async { client.execute(&update, &[&next, &hash, &end.generation]).await },
+        client.execute(&write, values),
         client.batch_execute("COMMIT"),
     );
-    inserted?;
-    updated?;
+    written.map_err(not_stored)?;
     committed?;
     Ok(End { tail: after, ..end })
 }
@@ -295,7 +313,7 @@ async fn carry_out(
     let applied = claims::apply(&mut Rows(session), group.operations).await?;
     if group.operations.iter().any(tells_something) {
         session
-            .execute(
+            .store(
                 "INSERT INTO owlclaw_ledger.operation_outcome (writer, group_id, outcomes)
                  VALUES ($1, $2, $3)
                  ON CONFLICT (writer) DO UPDATE SET group_id = excluded.group_id,

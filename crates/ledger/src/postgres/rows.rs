@@ -1,7 +1,7 @@
 //! Approvals and keys, as rows.
 
 use super::{
-    session::Session,
+    session::{Session, SessionError},
     text::{restored, stored},
 };
 use crate::{
@@ -45,19 +45,19 @@ impl Rows<'_> {
 }
 
 impl ClaimStore for Rows<'_> {
-    type Error = Error;
+    type Error = SessionError;
 
-    async fn approval(&mut self, id: ApprovalId) -> Result<Option<Approval>, Error> {
+    async fn approval(&mut self, id: ApprovalId) -> Result<Option<Approval>, SessionError> {
         let sql = "SELECT * FROM owlclaw_ledger.approval WHERE id = $1";
         let row = self.0.query_opt(sql, &[&id.0]).await?;
-        row.as_ref().map(approval).transpose()
+        Ok(row.as_ref().map(approval).transpose()?)
     }
 
     async fn live_approval(
         &mut self,
         new: &NewApproval,
         now_us: u64,
-    ) -> Result<Option<Approval>, Error> {
+    ) -> Result<Option<Approval>, SessionError> {
         let row = self
             .0
             .query_opt(
@@ -68,10 +68,10 @@ impl ClaimStore for Rows<'_> {
                 &[&&new.binding[..], &new.needs.as_str(), &signed(now_us)],
             )
             .await?;
-        row.as_ref().map(approval).transpose()
+        Ok(row.as_ref().map(approval).transpose()?)
     }
 
-    async fn pending(&mut self, principal: &str, now_us: u64) -> Result<(u64, u64), Error> {
+    async fn pending(&mut self, principal: &str, now_us: u64) -> Result<(u64, u64), SessionError> {
         let row = self
             .0
             .query_opt(
@@ -89,11 +89,11 @@ impl ClaimStore for Rows<'_> {
         Ok((number(0)?, number(1)?))
     }
 
-    async fn put_approval(&mut self, it: &Approval, noted: bool) -> Result<(), Error> {
+    async fn put_approval(&mut self, it: &Approval, noted: bool) -> Result<(), SessionError> {
         let (decided, revoked) = (it.decided.as_ref(), it.revoked.as_ref());
         let text = |text: Option<&String>| text.map(|text| stored(text).into_owned());
         self.0
-            .execute(
+            .store(
                 "INSERT INTO owlclaw_ledger.approval (id, binding, principal, capability,
                     arguments, policy_version, reason, needs, requested_us, expires_us, state,
                     decided_by, decided_us, used_by, used_us, noted, decision, decided_proof,
@@ -134,27 +134,26 @@ impl ClaimStore for Rows<'_> {
                     &text(revoked.and_then(|it| it.reason.as_ref())),
                 ],
             )
-            .await?;
-        Ok(())
+            .await
     }
 
-    async fn unnoted(&mut self, max: usize) -> Result<Vec<Approval>, Error> {
+    async fn unnoted(&mut self, max: usize) -> Result<Vec<Approval>, SessionError> {
         let sql = "SELECT * FROM owlclaw_ledger.approval WHERE NOT noted
             ORDER BY decided_us LIMIT $1";
         let rows = self.0.query(sql, &[&signed(max as u64)]).await?;
-        rows.iter().map(approval).collect()
+        Ok(rows.iter().map(approval).collect::<Result<_, _>>()?)
     }
 
-    async fn expired(&mut self, now_us: u64, max: usize) -> Result<Vec<Approval>, Error> {
+    async fn expired(&mut self, now_us: u64, max: usize) -> Result<Vec<Approval>, SessionError> {
         let sql = "SELECT * FROM owlclaw_ledger.approval
             WHERE expires_us <= $1 AND state IN ('pending', 'approved')
             ORDER BY expires_us LIMIT $2";
         let values: [i64; 2] = [signed(now_us), signed(max as u64)];
         let rows = self.0.query(sql, &[&values[0], &values[1]]).await?;
-        rows.iter().map(approval).collect()
+        Ok(rows.iter().map(approval).collect::<Result<_, _>>()?)
     }
 
-    async fn remove_old(&mut self, approvals_us: u64, keys_us: u64) -> Result<(), Error> {
+    async fn remove_old(&mut self, approvals_us: u64, keys_us: u64) -> Result<(), SessionError> {
         self.0
             .execute(
                 "DELETE FROM owlclaw_ledger.approval WHERE expires_us < $1 AND noted
@@ -172,21 +171,21 @@ impl ClaimStore for Rows<'_> {
         Ok(())
     }
 
-    async fn key(&mut self, principal: &str, key: &str) -> Result<Option<KeyRow>, Error> {
+    async fn key(&mut self, principal: &str, key: &str) -> Result<Option<KeyRow>, SessionError> {
         let sql = "SELECT * FROM owlclaw_ledger.idempotency_key
             WHERE principal = $1 AND key = $2";
         let values = (stored(principal), stored(key));
         let row = self.0.query_opt(sql, &[&values.0, &values.1]).await?;
-        row.as_ref().map(key_row).transpose()
+        Ok(row.as_ref().map(key_row).transpose()?)
     }
 
-    async fn key_of(&mut self, call: CallId) -> Result<Option<KeyRow>, Error> {
+    async fn key_of(&mut self, call: CallId) -> Result<Option<KeyRow>, SessionError> {
         let sql = "SELECT * FROM owlclaw_ledger.idempotency_key WHERE call = $1 LIMIT 1";
         let row = self.0.query_opt(sql, &[&call.0]).await?;
-        row.as_ref().map(key_row).transpose()
+        Ok(row.as_ref().map(key_row).transpose()?)
     }
 
-    async fn put_key(&mut self, row: &KeyRow) -> Result<(), Error> {
+    async fn put_key(&mut self, row: &KeyRow) -> Result<(), SessionError> {
         let (state, result) = match &row.state {
             KeyState::Running => (RUNNING, None),
             KeyState::Done(kept) if kept.succeeded => (SUCCEEDED, kept.result.as_deref()),
@@ -195,7 +194,7 @@ impl ClaimStore for Rows<'_> {
         };
         let claim = &row.claim;
         self.0
-            .execute(
+            .store(
                 "INSERT INTO owlclaw_ledger.idempotency_key
                     (principal, key, capability, digest, call, at_us, until_us, state, result)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -215,11 +214,10 @@ impl ClaimStore for Rows<'_> {
                     &result.map(stored),
                 ],
             )
-            .await?;
-        Ok(())
+            .await
     }
 
-    async fn remove_key(&mut self, principal: &str, key: &str) -> Result<(), Error> {
+    async fn remove_key(&mut self, principal: &str, key: &str) -> Result<(), SessionError> {
         let sql = "DELETE FROM owlclaw_ledger.idempotency_key
             WHERE principal = $1 AND key = $2";
         let values = (stored(principal), stored(key));

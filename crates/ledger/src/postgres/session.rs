@@ -28,6 +28,12 @@ pub(super) enum SessionError {
     Silent(Duration),
     #[error("what came of a group that had been stored cannot be read")]
     Outcomes(#[source] DecodeError),
+    /// A statement succeeded and has not done what it says.
+    #[error(
+        "the database has not stored what it was told to: a trigger, a rule or a row-security policy on the tables of \
+         the schema owlclaw_ledger is in the way"
+    )]
+    NotStored,
 }
 
 impl Session {
@@ -99,6 +105,18 @@ impl Session {
         self.client.execute(&statement, values).await
     }
 
+    /// Stores one row. Any other number is an error.
+    pub(super) async fn store(
+        &mut self,
+        sql: &str,
+        values: Values<'_>,
+    ) -> Result<(), SessionError> {
+        match self.execute(sql, values).await? {
+            1 => Ok(()),
+            _ => Err(SessionError::NotStored),
+        }
+    }
+
     /// Asks in words that are put together for the occasion.
     pub(super) async fn query_once(
         &self,
@@ -143,7 +161,7 @@ impl SessionError {
         match self {
             Self::Connect(error) => error.database().and_then(Error::code),
             Self::Database(error) => error.code(),
-            Self::Silent(_) | Self::Outcomes(_) => None,
+            Self::Silent(_) | Self::Outcomes(_) | Self::NotStored => None,
         }
     }
 

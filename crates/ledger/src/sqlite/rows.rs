@@ -6,6 +6,7 @@ use crate::{
         id::CallId,
         operation::{Kept, KeyClaim},
     },
+    sqlite::one_row,
     store::claims::{ClaimStore, KeyRow, KeyState},
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
@@ -81,6 +82,11 @@ impl<'a> Rows<'a> {
         self.0.prepare_cached(sql)?.execute(values)?;
         Ok(())
     }
+
+    /// Stores a row, in the place of one that may be there.
+    fn put(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<()> {
+        one_row(self.0.prepare_cached(sql)?.execute(values)?)
+    }
 }
 
 impl ClaimStore for Rows<'_> {
@@ -134,7 +140,7 @@ impl ClaimStore for Rows<'_> {
         noted: bool,
     ) -> impl Future<Output = rusqlite::Result<()>> + Send {
         let (decided, revoked) = (it.decided.as_ref(), it.revoked.as_ref());
-        ready(self.execute(
+        ready(self.put(
             "INSERT OR REPLACE INTO approval (id, binding, principal, capability, arguments,
                 policy_version, reason, needs, requested_us, expires_us, state, decided_by,
                 decided_us, used_by, used_us, noted, decision, decided_proof, decided_reason,
@@ -235,7 +241,7 @@ impl ClaimStore for Rows<'_> {
             KeyState::Unknown => (UNKNOWN, None),
         };
         let claim = &row.claim;
-        ready(self.execute(
+        ready(self.put(
             "INSERT OR REPLACE INTO idempotency_key
                 (principal, key, capability, digest, call, at_us, until_us, state, result)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
