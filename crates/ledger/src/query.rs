@@ -13,6 +13,7 @@ use crate::{
         seal::Seal,
     },
     store::Tail,
+    verify::Fault,
 };
 use std::{error::Error, fmt, ops::Range, str::FromStr, time::Duration};
 
@@ -257,6 +258,16 @@ pub trait ReadLedger {
     ///
     /// [`QueryError`] when the ledger cannot be read.
     fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {
+        Ok(None)
+    }
+
+    /// The fault of what stands beside the entries and says where they and their index end, or of what somebody has put
+    /// on the tables: what no server should go on with. It costs little to look.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn fault(&mut self) -> Result<Option<Fault>, QueryError> {
         Ok(None)
     }
 }

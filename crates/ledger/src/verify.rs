@@ -194,6 +194,42 @@ pub enum Fault {
         /// Name of the table.
         table: &'static str,
     },
+    /// A table that must have one row has none.
+    #[error("the table {table} does not have its row")]
+    NoRow {
+        /// Name of the table.
+        table: &'static str,
+    },
+    /// The table that says where the ledger ends says otherwise than the entries.
+    #[error(
+        "the table tail says that the ledger ends with entry {said}, and the entries end with entry {last}: entries were \
+         taken away, or the table was changed"
+    )]
+    TailDiffers {
+        /// The last entry by the table.
+        said: u64,
+        /// The last entry.
+        last: u64,
+    },
+    /// The table that says how far the index goes says otherwise than the index, or than the entries.
+    #[error(
+        "the table indexed says that entries are indexed through entry {said}, and the tables call and note, or the \
+         entries themselves, say otherwise"
+    )]
+    IndexEnds {
+        /// The last indexed entry by the table.
+        said: u64,
+    },
+    /// Something that somebody has put on the tables changes what is written or read.
+    #[error(
+        "{what} can change or leave out what is written or read; this program made no such thing ({cure})"
+    )]
+    Planted {
+        /// Name of what was put there.
+        what: String,
+        /// Statement that removes it.
+        cure: String,
+    },
 }
 
 /// A ledger could not be verified, which says nothing about it.
@@ -302,6 +338,8 @@ pub fn verify_while(
 ) -> Result<Option<Report>, VerifyError> {
     // The file first: a line is written after what it seals, so all that it says must be there.
     let seals = Seals::new(trust)?;
+    // Questions of a ledger whose tables do not fit each other may fail.
+    let fault = ledger.fault()?;
     let extent = ledger.extent()?;
     let gaps = ledger.gaps()?;
     let deleted_through = gaps.last().map_or(0, |gap| gap.last_sequence);
@@ -317,11 +355,15 @@ pub fn verify_while(
         last: extent.last_sequence,
         groups: 0,
     };
-    let first_wrong = match verification.run(ledger, go_on) {
-        Ok(()) => None,
-        Err(Stop::Wrong(wrong)) => Some(wrong),
-        Err(Stop::Error(error)) => return Err(error),
-        Err(Stop::Told) => return Ok(None),
+    let first_wrong = match (verification.run(ledger, go_on), fault) {
+        (Err(Stop::Told), _) => return Ok(None),
+        (Err(Stop::Wrong(wrong)), _) => Some(wrong),
+        (Ok(()) | Err(Stop::Error(_)), Some(what)) => Some(Wrong {
+            sequence: None,
+            what,
+        }),
+        (Err(Stop::Error(error)), None) => return Err(error),
+        (Ok(()), None) => None,
     };
     let entries = verification.tail.next_sequence - 1;
     Ok(Some(Report {

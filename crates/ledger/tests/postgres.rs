@@ -1049,3 +1049,103 @@ fn what_an_insertion_does_not_store_is_not_taken_for_recorded() {
         assert_verified(&mut PostgresReader::open(&options).unwrap());
     });
 }
+
+#[test]
+fn tables_that_do_not_fit_the_entries_or_do_not_obey_are_told_and_not_gone_on_with() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1.to_owned();
+    let sql = |sql: &str| postgres.sql_in(&database, sql);
+    let options = options(&url);
+    runtime().block_on(async {
+        let recorder = open(&options);
+        call(&recorder, "alice").await.unwrap();
+        call(&recorder, "alice").await.unwrap();
+        close(&recorder).await;
+    });
+    assert_verified(&mut PostgresReader::open(&options).unwrap());
+    let of_calls = "UPDATE owlclaw_ledger.indexed SET through = through";
+    PostgresReader::open(&options).unwrap().count().unwrap();
+    sql("CREATE FUNCTION same() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$");
+    let of_tail = "UPDATE owlclaw_ledger.tail SET next_sequence = next_sequence";
+    let through: u64 = sql("SELECT through FROM owlclaw_ledger.indexed")
+        .parse()
+        .unwrap();
+    let cases = [
+        (
+            format!("{of_tail} + 5"),
+            format!("{of_tail} - 5"),
+            "ends with entry 9, and the entries end with entry 4",
+        ),
+        (
+            format!("{of_tail} - 1"),
+            format!("{of_tail} + 1"),
+            "ends with entry 3, and the entries end with entry 4",
+        ),
+        (
+            format!("{of_calls} - 2"),
+            format!("{of_calls} + 2"),
+            "the table indexed says that entries are indexed through entry 2",
+        ),
+        (
+            "DELETE FROM owlclaw_ledger.indexed".to_owned(),
+            format!("INSERT INTO owlclaw_ledger.indexed (through) VALUES ({through})"),
+            "the table indexed does not have its row",
+        ),
+        (
+            "CREATE TRIGGER x BEFORE INSERT ON owlclaw_ledger.call FOR EACH ROW
+                EXECUTE FUNCTION same()"
+                .to_owned(),
+            "DROP TRIGGER x ON owlclaw_ledger.call".to_owned(),
+            "the trigger x of owlclaw_ledger.call",
+        ),
+        (
+            "CREATE RULE x AS ON DELETE TO owlclaw_ledger.approval DO INSTEAD NOTHING".to_owned(),
+            "DROP RULE x ON owlclaw_ledger.approval".to_owned(),
+            "the rule x of owlclaw_ledger.approval",
+        ),
+    ];
+    for (change, back, expected) in cases {
+        sql(&change);
+        let mut reader = PostgresReader::open(&options).unwrap();
+        let report = ledger::verify(&mut reader, ledger::Trust::default()).unwrap();
+        let wrong = report.first_wrong.expect(&change).to_string();
+        assert!(wrong.contains(expected), "{change}: {wrong}");
+        assert_eq!(reader.fault().unwrap().unwrap().to_string(), wrong);
+        for error in [
+            PostgresLedger::open(&options).map(drop).unwrap_err(),
+            PostgresOfflineApprovals::open(&options)
+                .map(drop)
+                .unwrap_err(),
+        ] {
+            let is_told = matches!(error, PostgresOpenError::Unsound { .. });
+            assert!(is_told && error.to_string().contains(expected), "{error:?}");
+        }
+        if change.contains("+ 5") {
+            let asked = reader.notes(9, ledger::NoteFilter::default());
+            let error: &dyn Error = &asked.unwrap_err();
+            let told = error.source().unwrap().to_string();
+            assert!(told.contains(expected), "{told}");
+        }
+        sql(&back);
+        assert_verified(&mut PostgresReader::open(&options).unwrap());
+    }
+    // Where it applies to the user, and not otherwise.
+    sql("CREATE ROLE watched LOGIN PASSWORD 'hushed'; GRANT USAGE ON SCHEMA owlclaw_ledger TO watched;
+         GRANT SELECT ON ALL TABLES IN SCHEMA owlclaw_ledger TO watched;
+         ALTER TABLE owlclaw_ledger.note ENABLE ROW LEVEL SECURITY");
+    assert_verified(&mut PostgresReader::open(&options).unwrap());
+    let watched = self::options(&postgres.url_as("watched", "hushed", &database));
+    let fault = PostgresReader::open(&watched)
+        .unwrap()
+        .fault()
+        .unwrap()
+        .unwrap();
+    let told = fault.to_string();
+    assert!(
+        told.contains("ALTER TABLE owlclaw_ledger.note DISABLE ROW"),
+        "{told}"
+    );
+}

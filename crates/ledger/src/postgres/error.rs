@@ -1,5 +1,6 @@
 //! Errors of opening a ledger in PostgreSQL.
 
+use crate::verify::Fault;
 use std::error::Error;
 
 /// Reason why a ledger in PostgreSQL could not be opened. No password shows.
@@ -67,6 +68,16 @@ pub enum PostgresOpenError {
         found: i32,
         /// The newest version known here.
         known: i32,
+    },
+    /// Its tables do not fit the entries, or do not do what they are told to.
+    #[error(
+        "the ledger in the database {address} must not be gone on with: {fault} (docs/postgres.md#what-a-start-refuses)"
+    )]
+    Unsound {
+        /// Address, without the password.
+        address: String,
+        /// Fault that was found.
+        fault: Fault,
     },
     /// Any other error of the database.
     #[error("the ledger in the database {address} cannot be used")]

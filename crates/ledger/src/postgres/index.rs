@@ -4,6 +4,7 @@
 //! from them.
 
 use super::{
+    migrations,
     rows::signed,
     session::{Session, SessionError},
     text::stored,
@@ -16,9 +17,10 @@ use crate::{
         note::Noted,
     },
     sqlite::index::MAX_INDEXED,
+    verify::Fault,
 };
 use std::{collections::HashMap, error::Error as StdError};
-use tokio_postgres::Error;
+use tokio_postgres::{Error, error::SqlState};
 use uuid::Uuid;
 
 /// The most groups that are looked at together.
@@ -38,6 +40,9 @@ pub(super) enum IndexError {
         #[source]
         source: DecodeError,
     },
+    /// There is nothing to index where the tables say that there is, or it is indexed already.
+    #[error("the ledger cannot be indexed: {0}")]
+    Unsound(Fault),
 }
 
 impl From<Error> for IndexError {
@@ -50,8 +55,12 @@ impl IndexError {
     pub(super) fn boxed(self) -> Box<dyn StdError + Send + Sync> {
         match self {
             Self::Session(error) => Box::new(error),
-            damaged @ Self::Damaged { .. } => Box::new(damaged),
+            other => Box::new(other),
         }
+    }
+
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Session(error) if error.state() == Some(&SqlState::UNIQUE_VIOLATION))
     }
 }
 
@@ -74,7 +83,14 @@ pub(super) async fn index(session: &mut Session) -> Result<bool, IndexError> {
     session
         .run("BEGIN; SET LOCAL synchronous_commit = off")
         .await?;
-    let more = index_here(session).await?;
+    let indexed = index_here(session).await;
+    if indexed.as_ref().is_err_and(IndexError::is_conflict) {
+        session.run("ROLLBACK").await?;
+        if let Some(fault) = migrations::fault(session).await? {
+            return Err(IndexError::Unsound(fault));
+        }
+    }
+    let more = indexed?;
     session.run("COMMIT").await?;
     Ok(more)
 }
@@ -100,7 +116,12 @@ pub(super) async fn index_here(session: &mut Session) -> Result<bool, IndexError
         )
         .await?
         .map_or(Ok(None), |row| row.try_get(0))?;
-    let Some(last) = last else { return Ok(false) };
+    let Some(last) = last else {
+        return match migrations::fault(session).await? {
+            None => Ok(is_behind(session).await?),
+            Some(fault) => Err(IndexError::Unsound(fault)),
+        };
+    };
     let groups = session
         .query(
             "SELECT first_sequence, body FROM owlclaw_ledger.entry_group

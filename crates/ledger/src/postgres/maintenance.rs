@@ -101,6 +101,7 @@ async fn open(options: &PostgresOptions, node: &Node) -> Result<(Session, End), 
     time::timeout(patience, migrations::migrate(&mut session, options))
         .await
         .unwrap_or_else(|_| Err(explain(SessionError::Silent(patience))))?;
+    migrations::expect_sound(&mut session, options).await?;
     let end = within(options.max_attempt, register(&mut session, node))
         .await
         .map_err(explain)?;

@@ -39,6 +39,7 @@ impl PostgresOfflineApprovals {
             let explain = |error: SessionError| error.explain(options);
             let mut session = Session::connect(options).await.map_err(explain)?;
             migrations::check(&mut session, options).await?;
+            migrations::expect_sound(&mut session, options).await?;
             Ok(session)
         })?;
         Ok(Self {

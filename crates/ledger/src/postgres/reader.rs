@@ -23,6 +23,7 @@ use crate::{
         entry::Digest,
         id::CallId,
     },
+    verify::Fault,
 };
 use std::{ops::Range, time::Duration};
 use tokio_postgres::{Error, config::TargetSessionAttrs, error::SqlState};
@@ -208,6 +209,10 @@ impl ReadLedger for PostgresReader {
 
     fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
         self.ask_as_it_is(async |session| scan::keys_held(session, from).await)
+    }
+
+    fn fault(&mut self) -> Result<Option<Fault>, QueryError> {
+        self.ask_as_it_is(async |session| Ok(migrations::fault(session).await?))
     }
 
     fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError> {

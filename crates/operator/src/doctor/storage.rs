@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use ledger::{Filter, SigningKey, system_now_us};
+use ledger::{Filter, ReadLedger, SigningKey, system_now_us};
 
 use config::Config;
 use server::Finding;
@@ -33,6 +33,11 @@ fn in_database(config: &Config) -> Vec<Finding> {
         Ok(mut reader) => {
             let took = began.elapsed().as_millis();
             let mut findings = vec![Finding::ok(AREA, format!("it answers ({took} ms)"))];
+            let hint = "no server starts with it: see docs/postgres.md, What a start refuses";
+            if let Some(fault) = fault(AREA, &mut *reader) {
+                findings.push(fault.hint(hint));
+                return findings;
+            }
             // Each server has its own, made at its first start.
             findings.extend(redaction_key(AREA, config, false));
             findings.extend(signing_key(AREA, config));
@@ -49,6 +54,14 @@ fn in_database(config: &Config) -> Vec<Finding> {
             let why = server::with_causes(&*failure);
             vec![Finding::error(AREA, why).hint(hint)]
         }
+    }
+}
+
+/// A finding if what stands beside the entries does not fit them.
+fn fault(area: &'static str, reader: &mut dyn ReadLedger) -> Option<Finding> {
+    match reader.fault() {
+        Ok(fault) => fault.map(|it| Finding::error(area, it.to_string())),
+        Err(error) => Some(Finding::error(area, server::with_causes(&error))),
     }
 }
 
