@@ -18,7 +18,8 @@ mod witness_file;
 pub(crate) use self::file::{Lines, append_first, last};
 pub use self::{
     continuity::{
-        Continuity, ContinuityError, check_continuity, check_witness, check_witness_file,
+        Continuity, ContinuityError, begin_checkpoints, check_continuity, check_witness,
+        check_witness_file,
     },
     key::{KeyError, PublicKey, SigningKey},
     schedule::{

@@ -51,8 +51,8 @@ pub use crate::{
     checkpoint::{
         Checkpoint, CheckpointOptions, Checkpoints, Continuity, ContinuityError,
         DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL, KeyError, PublicKey, Signature,
-        SignatureError, SigningKey, WitnessFile, Witnessed, check_continuity, check_witness,
-        check_witness_file,
+        SignatureError, SigningKey, WitnessFile, Witnessed, begin_checkpoints, check_continuity,
+        check_witness, check_witness_file,
     },
     postgres::{
         DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresLedger, PostgresOfflineApprovals,

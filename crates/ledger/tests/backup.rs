@@ -28,6 +28,14 @@ impl Place {
         self.of("data/ledger.db.checkpoints")
     }
 
+    /// Removes the ledger, but not its file of checkpoints.
+    fn lose(&self) {
+        fs::remove_file(self.ledger()).unwrap();
+        for log in ["-wal", "-shm"] {
+            let _ = fs::remove_file(self.of(&format!("data/ledger.db{log}")));
+        }
+    }
+
     fn recorder(&self, key: &Arc<SigningKey>) -> Recorder {
         let store = SqliteLedger::open(self.ledger(), Durability::Strict).unwrap();
         let checkpoints = Checkpoints::new(CheckpointOptions {
@@ -135,10 +143,7 @@ async fn a_backup_beside_a_server_is_whole_and_an_older_one_is_refused_where_it_
     // In its place the older one is not gone on with, however it comes there.
     let there = restore_to(&new, &one, &key, true);
     assert!(matches!(there, Err(BackupError::Exists(_))), "{there:?}");
-    fs::remove_file(new.ledger()).unwrap();
-    for log in ["-wal", "-shm"] {
-        let _ = fs::remove_file(new.of(&format!("data/ledger.db{log}")));
-    }
+    new.lose();
     let older = restore_to(&new, &one, &key, false);
     let Err(BackupError::Contradicted(ContinuityError::RolledBack { last, .. })) = older else {
         panic!("{older:?}");
@@ -151,6 +156,32 @@ async fn a_backup_beside_a_server_is_whole_and_an_older_one_is_refused_where_it_
     assert!(
         matches!(refused, Err(ContinuityError::RolledBack { .. })),
         "until somebody accepts it on record"
+    );
+}
+
+#[tokio::test]
+async fn a_file_of_checkpoints_that_begins_anew_refuses_what_came_before() {
+    let old = Place::new();
+    let key = key(&old, "key");
+    let recorder = old.recorder(&key);
+    calls(&recorder, 5).await;
+    recorder.close().await.unwrap();
+    let earlier = old.of("earlier");
+    backup(&old.ledger(), &earlier, Some(&key), 7).unwrap();
+    let recorder = old.recorder(&key);
+    calls(&recorder, 5).await;
+    recorder.close().await.unwrap();
+    fs::remove_file(old.checkpoints()).unwrap();
+    let mut reader = LedgerReader::open(old.ledger()).unwrap();
+    begin_checkpoints(&mut reader, &old.checkpoints(), Some(&key), 9).unwrap();
+    drop(reader);
+    old.continuity().unwrap();
+    assert!(old.verify(&key).is_ok());
+    old.lose();
+    let refused = restore_to(&old, &earlier, &key, false);
+    assert!(
+        matches!(refused, Err(BackupError::Contradicted(_))),
+        "{refused:?}"
     );
 }
 

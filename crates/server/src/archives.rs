@@ -313,6 +313,42 @@ mod tests {
         recorder.close().await.unwrap();
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_older_backup_needs_acceptance_also_after_one_that_was_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.ledger.path = directory.path().join("ledger.db");
+        let file = config.ledger.checkpoints_file();
+        let backups = ["monday", "tuesday"].map(|name| directory.path().join(name));
+        for to in backups.iter().map(Some).chain([None]) {
+            let recorder = crate::store::open_beside(&config).await.unwrap().unwrap();
+            let at_us = system_clock();
+            let start = Start::new(CallId::new(at_us), at_us, "ana", Kind::Tool, "tool/pay");
+            let open = recorder.begin(&start).await.unwrap();
+            open.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+            recorder.close().await.unwrap();
+            if let Some(to) = to {
+                backup(&config, to).unwrap();
+            }
+        }
+        let lose = || {
+            std::fs::remove_file(&config.ledger.path).unwrap();
+            for log in ["ledger.db-wal", "ledger.db-shm"] {
+                let _ = std::fs::remove_file(directory.path().join(log));
+            }
+        };
+        let by = Some(("ana", "the disk is lost"));
+        let [monday, tuesday] = &backups;
+        lose();
+        restore(&config, tuesday, None).await.unwrap_err();
+        let (_, aside) = restore(&config, tuesday, by).await.unwrap();
+        assert!(file.exists() && aside.len() == 1, "{aside:?}");
+        lose();
+        let refused = restore(&config, monday, None).await.unwrap_err();
+        assert!(refused.to_string().contains("--by NAME"), "{refused}");
+        restore(&config, monday, by).await.unwrap();
+    }
+
     #[test]
     fn an_archive_that_cannot_be_written_is_told_in_health() {
         let directory = tempfile::tempdir().unwrap();

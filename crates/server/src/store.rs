@@ -11,8 +11,8 @@ use governance::{MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Digest, Durability, LedgerReader,
     LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
-    ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger, check_continuity,
-    check_witness, check_witness_file,
+    ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger,
+    begin_checkpoints, check_continuity, check_witness, check_witness_file,
 };
 use mcp_server::{Component, ComponentState, McpServer, system_clock};
 use quota_postgres::{Comparison, PostgresQuota, QuotaOptions, TimeSource, UseRecord};
@@ -358,6 +358,18 @@ pub fn accept_rollback<'a>(
             std::fs::rename(file, &to)
                 .map_err(|error| format!("{} cannot be set aside: {error}", file.display()))?;
             moved.push(to);
+        }
+        // From here on an earlier ledger in the place of this one is refused again.
+        if let Some(file) = checkpoints {
+            let config = config.clone();
+            let begun = tokio::task::spawn_blocking(move || {
+                let key = config.ledger.checkpoint.key.as_deref();
+                let key = key.map(SigningKey::load).transpose()?;
+                let mut reader = open_reader(&config)?;
+                begin_checkpoints(reader.as_mut(), &file, key.as_ref(), now_us)?;
+                Ok::<_, Failure>(())
+            });
+            begun.await??;
         }
         Ok((what, moved))
     })

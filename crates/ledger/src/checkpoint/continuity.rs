@@ -4,7 +4,7 @@
 //! that was taken away. Whoever serves with it would forget budgets that are used up, approvals that
 //! are used and keys that have run. The file of checkpoints remembers.
 
-use super::{Checkpoint, FileKind, Filed, file};
+use super::{Checkpoint, FileKind, Filed, SigningKey, file};
 use crate::{
     query::{NoteFilter, NoteRecord, QueryError, ReadLedger},
     record::{codec::hex, note::NoteKind},
@@ -54,8 +54,8 @@ pub enum ContinuityError {
         /// The entry that the ledger says was sealed there.
         filed: u64,
     },
-    /// The file of checkpoints cannot be read.
-    #[error("the checkpoints {} cannot be read", file.display())]
+    /// The file of checkpoints cannot be read or written.
+    #[error("the checkpoints {} cannot be read or written", file.display())]
     File {
         /// Path of the file.
         file: PathBuf,
@@ -95,6 +95,39 @@ pub fn check_continuity(
     file: &Path,
 ) -> Result<Continuity, ContinuityError> {
     check_file(ledger, file, FileKind::Checkpoints)
+}
+
+/// Begins the file of a ledger's checkpoints anew, with one of the ledger's end: an earlier copy of the ledger is refused
+/// from then on. `key` signs it. The file must not be there.
+///
+/// # Errors
+///
+/// [`ContinuityError`] when the ledger cannot be read or the file cannot be written.
+pub fn begin_checkpoints(
+    ledger: &mut dyn ReadLedger,
+    file: &Path,
+    key: Option<&SigningKey>,
+    now_us: u64,
+) -> Result<(), ContinuityError> {
+    let sequence = ledger.extent()?.last_sequence;
+    // An empty ledger is never sealed.
+    let Some(hash) = ledger.hash_after(sequence)? else {
+        return Ok(());
+    };
+    let mut checkpoint = Checkpoint {
+        sequence,
+        hash,
+        at_us: now_us,
+        next_by: u64::MAX,
+        signature: None,
+    };
+    if let Some(key) = key {
+        checkpoint.sign(key);
+    }
+    file::append_first(file, &checkpoint).map_err(|source| ContinuityError::File {
+        file: file.to_owned(),
+        source,
+    })
 }
 
 /// Compares a ledger with the file of a witness, as [`check_continuity`] does with that of its checkpoints.
