@@ -88,7 +88,14 @@ fn restore_to(
     accept: bool,
 ) -> Result<Restored, BackupError> {
     let keys = [key.public().clone()];
-    restore(from, &place.ledger(), &place.checkpoints(), &keys, accept)
+    restore(
+        from,
+        &place.ledger(),
+        &place.checkpoints(),
+        &keys,
+        None,
+        accept,
+    )
 }
 
 #[tokio::test]
@@ -157,6 +164,40 @@ async fn a_backup_beside_a_server_is_whole_and_an_older_one_is_refused_where_it_
         matches!(refused, Err(ContinuityError::RolledBack { .. })),
         "until somebody accepts it on record"
     );
+}
+
+#[tokio::test]
+async fn a_backup_whose_tables_were_altered_needs_somebody_who_accepts_it() {
+    let old = Place::new();
+    let key = key(&old, "key");
+    let recorder = old.recorder(&key);
+    calls(&recorder, 30).await;
+    recorder.close().await.unwrap();
+    drop(SqliteLedger::open(old.ledger(), Durability::Strict).unwrap());
+    for (number, change) in [
+        "UPDATE call SET cost_micros = 5 WHERE start_sequence = 1",
+        "DELETE FROM call WHERE start_sequence = 1",
+        "UPDATE usage_day SET used_micros = 7",
+        "INSERT INTO idempotency_key VALUES ('a', 'k', 'tool/x', zeroblob(32), zeroblob(16), 1, 2,
+            'succeeded', NULL)",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let to = old.of(&number.to_string());
+        backup(&old.ledger(), &to, Some(&key), 7).unwrap();
+        let changed = rusqlite::Connection::open(&to).unwrap().execute(change, []);
+        assert_eq!(changed.unwrap(), 1, "{change}");
+        let new = Place::new();
+        let refused = restore_to(&new, &to, &key, false);
+        assert!(
+            matches!(refused, Err(BackupError::Altered(_))),
+            "{change}: {refused:?}"
+        );
+        assert!(!new.ledger().exists() && !new.checkpoints().exists());
+        let accepted = restore_to(&new, &to, &key, true).unwrap();
+        assert!(matches!(accepted.altered, Some(BackupError::Altered(_))));
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use ledger::{ArchiveOptions, Archived, Archiver, BackupError, Checkpoint, PublicKey, SigningKey};
 use mcp_server::{Component, ComponentState, system_clock};
 
-use crate::{Failure, with_causes};
+use crate::{Failure, store::accept, with_causes};
 use config::Config;
 
 /// Name in `/health` of the component for archives that the server writes by itself.
@@ -121,17 +121,23 @@ pub fn restore<'a>(
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
         let checkpoints = config.ledger.checkpoints_file();
         let path = &config.ledger.path;
-        let restored = ledger::restore(from, path, &checkpoints, &keys, accepted.is_some());
+        let archive = config.ledger.archive.directory.as_deref();
+        let is_accepted = accepted.is_some();
+        let restored = ledger::restore(from, path, &checkpoints, &keys, archive, is_accepted);
         let restored = restored.map_err(|error| match error {
-        BackupError::Contradicted(_) => Failure::from(format!(
-            "{}. If the ledger is to be gone on with from this backup all the same, say who accepts that: \
-             --by NAME --reason TEXT, which is put on record",
-            with_causes(&error)
-        )),
-        error => error.into(),
-    })?;
-        let aside = match accepted.filter(|_| restored.contradicted.is_some()) {
-            Some((by, reason)) => crate::accept_rollback(config, by, reason).await?.1,
+            BackupError::Contradicted(_) | BackupError::Altered(_) | BackupError::NotCompared(_) => {
+                Failure::from(format!(
+                    "{}. If the ledger is to be gone on with from this backup all the same, say who accepts that: \
+                     --by NAME --reason TEXT, which is put on record",
+                    with_causes(&error)
+                ))
+            }
+            error => error.into(),
+        })?;
+        let altered = restored.altered.as_ref().map(|it| with_causes(it));
+        let is_wrong = restored.contradicted.is_some() || altered.is_some();
+        let aside = match accepted.filter(|_| is_wrong) {
+            Some((by, reason)) => accept(config, by, reason, altered).await?.1,
             None => Vec::new(),
         };
         Ok((restored.checkpoint, aside))
@@ -347,6 +353,24 @@ mod tests {
         let refused = restore(&config, monday, None).await.unwrap_err();
         assert!(refused.to_string().contains("--by NAME"), "{refused}");
         restore(&config, monday, by).await.unwrap();
+        // What somebody has altered in a backup goes on record with who accepts it.
+        lose();
+        std::fs::remove_file(&file).unwrap();
+        let sql = "UPDATE call SET principal = 'eve' WHERE start_sequence = 1";
+        crate::verification::change_file(tuesday, sql);
+        restore(&config, tuesday, None).await.unwrap_err();
+        let (_, aside) = restore(&config, tuesday, by).await.unwrap();
+        assert_eq!(aside, [""; 0].map(PathBuf::from));
+        let filter = ledger::NoteFilter {
+            kind: Some("rollback_accepted"),
+            ..ledger::NoteFilter::default()
+        };
+        let notes = crate::open_reader(&config)
+            .unwrap()
+            .notes(1, filter)
+            .unwrap();
+        let detail = &notes[0].noted.detail.text;
+        assert!(detail.contains("the table call says otherwise"), "{detail}");
     }
 
     #[test]

@@ -301,14 +301,32 @@ pub fn accept_rollback<'a>(
     by: &'a str,
     reason: &'a str,
 ) -> BoxFuture<'a, Result<(String, Vec<PathBuf>), Failure>> {
+    accept(config, by, reason, None)
+}
+
+/// Accepts as [`accept_rollback`] does, and with it what is wrong with a backup that was restored.
+pub(super) fn accept<'a>(
+    config: &'a Config,
+    by: &'a str,
+    reason: &'a str,
+    altered: Option<String>,
+) -> BoxFuture<'a, Result<(String, Vec<PathBuf>), Failure>> {
     Box::pin(async move {
-        let Some(NotContinued(error, witness)) = continuity_error(config).await? else {
+        let found = continuity_error(config).await?;
+        let (error, witness) = match found {
+            Some(NotContinued(error, witness)) => (Some(error), witness),
+            None => (None, None),
+        };
+        let what = error.as_ref().map(ToString::to_string);
+        let what: Vec<_> = what.into_iter().chain(altered).collect();
+        if what.is_empty() {
             return Err(
                 "the ledger goes on from where its checkpoints say that it was: there is \
                     nothing to accept"
                     .into(),
             );
-        };
+        }
+        let what = what.join("; ");
         let recorder = match database(config)? {
             Some(url) => {
                 let database = database_options(config, &url)?;
@@ -324,7 +342,8 @@ pub fn accept_rollback<'a>(
             }
         };
         let now_us = system_clock();
-        let file = checkpoints_file(config);
+        // A file that does not contradict the ledger stays.
+        let file = checkpoints_file(config).filter(|_| error.is_some());
         let aside = |file: &PathBuf| {
             let mut name = file.as_os_str().to_owned();
             name.push(format!(".{}", now_us / 1_000_000));
@@ -333,7 +352,6 @@ pub fn accept_rollback<'a>(
         let file_aside = file.as_ref().filter(|file| file.exists()).map(aside);
         let others = config.clone();
         let others = tokio::task::spawn_blocking(move || contradicting(&others)).await??;
-        let what = error.to_string();
         let mut detail =
             json!({ "reason": reason, "what": what, "file": file, "set_aside": file_aside });
         let moved = others.iter();

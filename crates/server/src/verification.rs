@@ -351,6 +351,20 @@ impl Verifier {
     }
 }
 
+/// Changes a ledger as somebody could who can write its file.
+#[cfg(test)]
+pub(super) fn change_file(path: &std::path::Path, sql: &str) {
+    let code = "import sqlite3, sys\n\
+                with sqlite3.connect(sys.argv[1], timeout=30) as file:\n\
+                \x20   assert file.execute(sys.argv[2]).rowcount == 1";
+    let python = std::process::Command::new("python3")
+        .args(["-c", code])
+        .arg(path)
+        .arg(sql)
+        .status();
+    assert!(python.unwrap().success());
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -390,19 +404,6 @@ mod tests {
             let open = recorder.begin(&start).await.unwrap();
             open.finish(&End::new(Outcome::Succeeded)).await.unwrap();
         }
-    }
-
-    /// Changes a ledger as somebody could who can write its file.
-    fn change_file(path: &Path, sql: &str) {
-        let code = "import sqlite3, sys\n\
-                    with sqlite3.connect(sys.argv[1], timeout=30) as file:\n\
-                    \x20   assert file.execute(sys.argv[2]).rowcount == 1";
-        let python = std::process::Command::new("python3")
-            .args(["-c", code])
-            .arg(path)
-            .arg(sql)
-            .status();
-        assert!(python.unwrap().success());
     }
 
     fn told(verifying: &Verifying) -> [Option<String>; 2] {

@@ -11,6 +11,7 @@ use crate::{
         schema::{OpenError, explain, open_to_read},
     },
     store::Tail,
+    verify::{Trust, VerifyError, Wrong, verify},
 };
 use sqlite_file::{CreateError, FileLock, LockError, private};
 use std::{
@@ -71,6 +72,12 @@ pub enum BackupError {
     /// The file of checkpoints knows of more than the backup has.
     #[error(transparent)]
     Contradicted(ContinuityError),
+    /// The tables beside the entries are not those that belong to them.
+    #[error("the backup ends as its checkpoint says, and is damaged: {0}")]
+    Altered(Wrong),
+    /// The tables beside the entries cannot be compared with them.
+    #[error("what the backup has beside its entries cannot be compared with them")]
+    NotCompared(#[source] VerifyError),
 }
 
 /// Path of the checkpoint beside a backup.
@@ -135,12 +142,15 @@ pub struct Restored {
     pub checkpoint: Checkpoint,
     /// The reason why a server refuses the ledger: the file of checkpoints seals entries that it does not have.
     pub contradicted: Option<ContinuityError>,
+    /// The reason why the tables beside the entries are not to be believed, or [`BackupError::NotCompared`].
+    pub altered: Option<BackupError>,
 }
 
 /// Puts the backup at `from` in the place of the ledger at `path`, which must not be there, and has a file of
 /// checkpoints at `checkpoints` know of its end: an older ledger in its place is refused from then on. If `keys` are
 /// given, one of them must have signed the checkpoint of the backup. A file of checkpoints that knows of later entries
-/// refuses it unless `accept` is true. It blocks.
+/// refuses it unless `accept` is true; so do tables beside the entries that differ from them, as [`crate::verify()`] compares
+/// them, with the segments in `archive`, if that is where they are. It blocks.
 ///
 /// # Errors
 ///
@@ -150,6 +160,7 @@ pub fn restore(
     path: &Path,
     checkpoints: &Path,
     keys: &[PublicKey],
+    archive: Option<&Path>,
     accept: bool,
 ) -> Result<Restored, BackupError> {
     let sealed_by = backup_checkpoint(from);
@@ -188,7 +199,19 @@ pub fn restore(
             sealed: checkpoint.sequence,
         });
     }
-    let mut reader = LedgerReader::open(&partial)?;
+    let mut reader = LedgerReader::open(&partial)?.with_archive(archive.map(Path::to_owned));
+    let altered = match verify(&mut reader, Trust::default()) {
+        Ok(report) => report.first_wrong.map(BackupError::Altered),
+        Err(error) => Some(BackupError::NotCompared(error)),
+    };
+    let altered = match altered {
+        Some(error) if !accept => {
+            drop(reader);
+            remove(&partial)?;
+            return Err(error);
+        }
+        altered => altered,
+    };
     let contradicted = check_continuity(Some(&mut reader), checkpoints).err();
     drop(reader);
     let has_file = checkpoints.exists();
@@ -204,6 +227,7 @@ pub fn restore(
             return Ok(Restored {
                 checkpoint,
                 contradicted: Some(error),
+                altered,
             });
         }
         None => {}
@@ -215,6 +239,7 @@ pub fn restore(
     Ok(Restored {
         checkpoint,
         contradicted: None,
+        altered,
     })
 }
 
