@@ -669,6 +669,43 @@ fn a_hold_that_is_gone_or_changed_without_a_note_is_found() {
 }
 
 #[test]
+fn nothing_is_deleted_while_a_hold_is_gone_or_before_a_segment_itself_is_old_enough() {
+    let fixture = Fixture::new();
+    fixture.archive_all(fixture.days_ago(2));
+    let count = || fixture.reader().segments().unwrap().len();
+    let all = count();
+    let change = |sql: &str| {
+        let connection = Connection::open(fixture.path()).unwrap();
+        assert_ne!(connection.execute(sql, []).unwrap(), 0);
+    };
+    let mut archiver = fixture.archiver();
+    let mut delete = |days| archiver.delete(fixture.days_ago(days), fixture.now_us, "system");
+    let mut holds = Holds::open(&fixture.path()).unwrap();
+    let of = HoldFilter::default();
+    let number = holds.set(&of, "ana", "case 7", 5).unwrap();
+    assert_eq!(delete(1).unwrap(), [""; 0]);
+    for is_said in [false, true] {
+        if is_said {
+            holds.set(&of, "ana", "case 7", 6).unwrap();
+            fixture.write(|_| until_said(&fixture));
+        }
+        change("DELETE FROM legal_hold");
+        let refused = delete(1).unwrap_err();
+        assert!(matches!(refused, ArchiveError::HoldsDiffer), "{refused:?}");
+        assert_eq!(count(), all);
+        // It is lifted by what the notes say, if somebody answers for that.
+        let lifted = holds.lift(number, "ana", "over", 7).unwrap().unwrap();
+        assert_eq!(lifted.of, of);
+        assert_eq!(holds.lift(number, "ana", "over", 7).unwrap(), None);
+        fixture.write(|_| until_said(&fixture));
+    }
+    change("UPDATE archive_segment SET until_us = 1");
+    assert_eq!(delete(DAYS + 1).unwrap(), [""; 0]);
+    assert_eq!(count(), all);
+    assert_eq!(delete(1).unwrap().len(), all);
+}
+
+#[test]
 fn an_archive_of_another_ledger_is_left_as_it_is() {
     let (one, other) = (Fixture::new(), Fixture::new());
     one.archive_all(one.days_ago(2));

@@ -60,6 +60,8 @@ pub struct ArchiveOptions {
 #[derive(Debug)]
 pub struct Archiver {
     connection: Connection,
+    /// Path of the ledger.
+    path: PathBuf,
     options: ArchiveOptions,
     _lock: FileLock,
 }
@@ -155,6 +157,15 @@ pub enum ArchiveError {
     /// The entries to be archived are too young.
     #[error("what is younger than two days stays in the ledger: limits of calls depend on it")]
     TooYoung,
+    /// The holds in force are others than the notes say.
+    #[error(
+        "the holds in force are not those that the notes of the ledger set and lifted (`ledger verify` says so, too): \
+         nothing is deleted. `ledger lift-hold` lifts one that differs or is gone, which is put on record; then set it anew"
+    )]
+    HoldsDiffer,
+    /// The notes about holds cannot be read.
+    #[error("the notes about holds cannot be read, without which nothing is deleted")]
+    Holds(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A segment could not be compressed.
     #[error("a segment could not be compressed")]
     Compression(#[source] io::Error),
@@ -239,7 +250,7 @@ impl Archiver {
             move |source| ArchiveError::File { path, source }
         };
         let path = path.canonicalize().map_err(failed(path))?;
-        let mut beside = path.into_os_string();
+        let mut beside = path.clone().into_os_string();
         beside.push(".archive");
         let mut lock = FileLock::take(Path::new(&beside)).map_err(|error| match error {
             LockError::Held { said } => ArchiveError::Locked(said),
@@ -256,6 +267,7 @@ impl Archiver {
         let directory = wanted.canonicalize().map_err(failed(wanted))?;
         Ok(Self {
             connection,
+            path,
             options: ArchiveOptions {
                 directory,
                 ..options

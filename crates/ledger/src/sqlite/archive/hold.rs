@@ -1,10 +1,13 @@
 //! Deleting segments that are old enough, and holds that keep them.
 
-use super::{ArchiveError, Archiver, Listed, State, leave_note, segment};
-use crate::sqlite::schema::open_to_archive;
+use super::{ArchiveError, Archiver, Listed, State, leave_note, segment, write::Begins};
+use crate::sqlite::{reader::LedgerReader, schema::open_to_archive};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde_json::json;
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Calls that must not be deleted: those that meet every condition given; all, if none is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +40,7 @@ pub struct Hold {
 /// Holds of a ledger in a `SQLite` file, also beside a server. Setting and lifting one is put on record by the
 /// server, or by the next one.
 #[derive(Debug)]
-pub struct Holds(Connection);
+pub struct Holds(Connection, PathBuf);
 
 impl Holds {
     /// Opens the ledger at `path`. A server of this version must have opened it before.
@@ -48,7 +51,7 @@ impl Holds {
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
         let connection = open_to_archive(path)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
-        Ok(Self(connection))
+        Ok(Self(connection, path.to_owned()))
     }
 
     /// The holds that have not been lifted, the oldest first.
@@ -102,7 +105,8 @@ impl Holds {
         Ok(number)
     }
 
-    /// Lifts a hold; `None` if there is none of this number.
+    /// Lifts a hold; `None` if there is none of this number. One whose row somebody has deleted is lifted by what the notes
+    /// say of it.
     ///
     /// # Errors
     ///
@@ -117,9 +121,20 @@ impl Holds {
         let transaction = self
             .0
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let hold = all(&transaction)?
+        let mut hold = all(&transaction)?
             .into_iter()
             .find(|hold| hold.number == number);
+        if hold.is_none() {
+            let noted = LedgerReader::open(&self.1)?.hold_noted(number);
+            let noted = noted.map_err(|error| ArchiveError::Holds(Box::new(error)))?;
+            hold = noted.map(|of| Hold {
+                number,
+                of,
+                by: String::new(),
+                reason: String::new(),
+                at_us: 0,
+            });
+        }
         if hold.is_some() {
             transaction.execute("DELETE FROM legal_hold WHERE number = ?1", [signed(number)])?;
             let detail = json!({ "hold_lifted": number, "reason": reason });
@@ -176,10 +191,21 @@ impl Archiver {
         if state.through < listed.last || before_us <= listed.until_us {
             return Ok(false);
         }
-        let holds = all(&transaction)?;
-        if !holds.is_empty() {
+        // Nobody changes them until the transaction ends, and what is deleted does not come back.
+        let mut reader = LedgerReader::open(&self.path)?;
+        let directory = Some(self.options.directory.clone());
+        reader = reader.with_archive(directory);
+        let differ = reader.holds_differ();
+        if differ.map_err(|error| ArchiveError::Holds(Box::new(error)))? {
+            return Err(ArchiveError::HoldsDiffer);
+        }
+        if path.exists() {
             let segment = segment::open(path)?;
-            for hold in holds {
+            // The segment itself says how old it is.
+            if before_us.cast_signed() <= Begins::of(&segment)?.until_us {
+                return Ok(false);
+            }
+            for hold in all(&transaction)? {
                 if keeps(&segment, &hold.of)? {
                     return Ok(false);
                 }

@@ -202,14 +202,14 @@ impl Archiver {
 }
 
 /// First start and times of a segment.
-struct Begins {
+pub(super) struct Begins {
     first_start: i64,
     from_us: i64,
-    until_us: i64,
+    pub(super) until_us: i64,
 }
 
 impl Begins {
-    fn of(segment: &Connection) -> rusqlite::Result<Self> {
+    pub(super) fn of(segment: &Connection) -> rusqlite::Result<Self> {
         segment.query_row(
             "SELECT coalesce((SELECT min(start_sequence) FROM call), 9223372036854775807),
                 coalesce(min(at_us), 0), coalesce(max(at_us), 0)

@@ -6,6 +6,7 @@ use crate::{
     record::note::NoteKind,
     sqlite::archive::{Hold, HoldFilter, all_holds},
 };
+use rusqlite::Connection;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -17,20 +18,11 @@ const PAGE: usize = 256;
 
 impl LedgerReader {
     /// True if the holds in force are others than the notes say, those included that no server has put on record yet.
-    pub(super) fn holds_differ(&mut self) -> Result<bool, QueryError> {
+    pub(crate) fn holds_differ(&mut self) -> Result<bool, QueryError> {
         for _ in 0..MAX_ATTEMPTS {
-            let ((holds, unsaid), view) = self.look(|snapshot| {
-                let mut select = snapshot
-                    .prepare_cached("SELECT detail FROM main.unsaid_note ORDER BY number")?;
-                let unsaid = select.query_map([], |row| row.get(0))?;
-                let unsaid = unsaid.collect::<Result<Vec<String>, _>>()?;
-                Ok((all_holds(snapshot)?, unsaid))
-            })?;
-            // What is on record by now as well is taken twice, which changes nothing.
-            let mut details = self.retention_notes()?;
-            details.extend(unsaid);
-            let mut expected = BTreeMap::new();
-            details.iter().for_each(|it| take(it, &mut expected));
+            let ((holds, unsaid), view) =
+                self.look(|snapshot| Ok((all_holds(snapshot)?, unsaid_details(snapshot)?)))?;
+            let expected = self.holds_noted(unsaid)?;
             // The note of a hold may have been deleted with its segment.
             let has_gaps = view.listed.iter().any(|it| it.is_deleted);
             if agree(&holds, expected, has_gaps) {
@@ -38,6 +30,25 @@ impl LedgerReader {
             }
         }
         Ok(true)
+    }
+
+    /// The conditions of the hold of this number, if it is in force by the notes.
+    pub(crate) fn hold_noted(&mut self, number: u64) -> Result<Option<HoldFilter>, QueryError> {
+        let (unsaid, _) = self.look(|snapshot| Ok(unsaid_details(snapshot)?))?;
+        Ok(self.holds_noted(unsaid)?.remove(&number))
+    }
+
+    /// The holds that are in force by the notes on record and by those that no server has put there yet.
+    fn holds_noted(
+        &mut self,
+        unsaid: Vec<String>,
+    ) -> Result<BTreeMap<u64, HoldFilter>, QueryError> {
+        // What is on record by now as well is taken twice, which changes nothing.
+        let mut details = self.retention_notes()?;
+        details.extend(unsaid);
+        let mut expected = BTreeMap::new();
+        details.iter().for_each(|it| take(it, &mut expected));
+        Ok(expected)
     }
 
     /// Details of the notes about segments and holds, in the order of their entries.
@@ -58,6 +69,13 @@ impl LedgerReader {
         all.sort_by_key(|it| it.sequence);
         Ok(all.into_iter().map(|it| it.noted.detail.text).collect())
     }
+}
+
+/// Details of the notes that no server has put on record yet.
+fn unsaid_details(snapshot: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut select =
+        snapshot.prepare_cached("SELECT detail FROM main.unsaid_note ORDER BY number")?;
+    select.query_map([], |row| row.get(0))?.collect()
 }
 
 /// Takes over what one note says.
