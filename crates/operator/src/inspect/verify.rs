@@ -45,7 +45,9 @@ pub(crate) fn verify(
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     // One that is named must be there; the one beside a ledger need not be.
     let beside = config.ledger.checkpoints_file();
-    let named = checkpoints.or(config.ledger.checkpoint.file.as_deref());
+    // Nor need the one of the configuration: that it is gone is told by what the ledger says that it sealed there.
+    let configured = config.ledger.checkpoint.file.as_deref();
+    let named = checkpoints.or(configured.filter(|path| path.exists()));
     let is_beside = config.ledger.url.is_none() && beside.exists();
     let file = named.or_else(|| is_beside.then_some(beside.as_path()));
     // It begins with the first checkpoint; one that is gone since then is missed by what the ledger says of it.
@@ -278,4 +280,44 @@ fn text(
         Some(wrong) => format!("damaged      {wrong}"),
     });
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use ledger::{
+        CallId, CheckpointOptions, Checkpoints, Durability, End, Kind, Outcome, Recorder,
+        RecorderOptions, SqliteLedger, Start, system_now_us,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_of_checkpoints_that_is_gone_leaves_a_sound_ledger_without_its_seal() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.ledger.path = directory.path().join("ledger.db");
+        let file = directory.path().join("checkpoints");
+        config.ledger.checkpoint.file = Some(file.clone());
+        let checkpoints = Checkpoints::new(CheckpointOptions {
+            file: Some(file.clone()),
+            ..CheckpointOptions::default()
+        });
+        let store = SqliteLedger::open(&config.ledger.path, Durability::Strict).unwrap();
+        let recorder = Recorder::spawn_with_hook(store, RecorderOptions::default(), checkpoints);
+        let recorder = recorder.unwrap();
+        let at_us = system_now_us();
+        let start = Start::new(CallId::new(at_us), at_us, "ana", Kind::Tool, "tool/pay");
+        let open = recorder.begin(&start).await.unwrap();
+        open.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+        recorder.close().await.unwrap();
+        let verified = |named| verify(&config, &[], named, ReportFormat::Text);
+        let there = verified(None).unwrap();
+        assert!(there.is_sound && there.is_sealed, "{}", there.text);
+        std::fs::remove_file(&file).unwrap();
+        let gone = verified(None).unwrap();
+        assert!(gone.is_sound && !gone.is_sealed, "{}", gone.text);
+        assert!(gone.text.contains("lacking      "), "{}", gone.text);
+        // One that is named for this must be there.
+        assert!(verified(Some(&file)).is_err());
+    }
 }
