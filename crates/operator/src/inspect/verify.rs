@@ -67,8 +67,7 @@ pub(crate) fn verify(
     bar.finish_and_clear();
     let stamps = server::verify_timestamps(config, reader.as_mut())?;
     let is_stamped = stamps.as_ref().is_none_or(|it| it.wrong.is_none());
-    let counters = compare_counters(config);
-    let counters = Counters::of(counters);
+    let counters = Counters::beside(config, report.is_ok());
     Ok(Verified {
         is_sound: report.is_ok() && is_stamped && counters.are_right(),
         is_sealed: report.is_sealed(),
@@ -164,6 +163,14 @@ enum Counters {
 }
 
 impl Counters {
+    /// Compares them with the table of calls, unless that differs from the entries: nothing would follow from it then.
+    fn beside(config: &Config, is_right: bool) -> Self {
+        match config.ledger.url {
+            Some(_) if !is_right => Self::Unknown("the ledger is damaged".to_owned()),
+            _ => Self::of(compare_counters(config)),
+        }
+    }
+
     fn of(compared: Result<Option<Comparison>, Failure>) -> Self {
         match compared {
             Ok(None) => Self::None,
@@ -319,5 +326,16 @@ mod tests {
         assert!(gone.text.contains("lacking      "), "{}", gone.text);
         // One that is named for this must be there.
         assert!(verified(Some(&file)).is_err());
+    }
+
+    #[test]
+    fn counters_are_not_held_against_a_ledger_that_is_damaged() {
+        let mut config = Config::default();
+        config.ledger.url = Some(config::Secret::new("postgres://ana@127.0.0.1:1/none"));
+        let counters = Counters::beside(&config, false);
+        assert_eq!(
+            counters.lines(),
+            ["counters     not compared: the ledger is damaged"]
+        );
     }
 }
