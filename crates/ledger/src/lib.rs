@@ -99,6 +99,7 @@ pub use crate::{
             Hold, HoldFilter, Holds, MIN_AGE,
         },
         backup::{BackupError, Restored, backup, backup_checkpoint, restore},
+        index::MAX_INDEXED as MAX_SUMMED,
         offline_approvals::{OfflineApprovals, OfflineApprovalsError},
         reader::LedgerReader,
         schema::OpenError,

@@ -22,7 +22,7 @@ use std::error::Error;
 
 /// Larger numbers are indexed as this one, so that sums do not overflow; the entries have the
 /// numbers as they are.
-pub(crate) const MAX_INDEXED: u64 = 1 << 52;
+pub const MAX_INDEXED: u64 = 1 << 52;
 
 /// Rows that are gathered before they are written.
 const MAX_ROWS: usize = 4096;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use governance::Policy;
-use ledger::{Bucket, ReadLedger, Statistics, StatisticsQuery, statistics, system_now_us};
+use ledger::{
+    Bucket, MAX_SUMMED, ReadLedger, Statistics, StatisticsQuery, statistics, system_now_us,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -119,7 +121,7 @@ object! {
         unknown: u64,
         /// Calls that have not ended.
         open: u64,
-        /// Cost, decimal.
+        /// Cost, decimal; `at least …` if a call cost more than what sums count of one.
         cost: String,
         /// Milliseconds within which half of the calls ended.
         p50_ms: Option<f64>,
@@ -133,6 +135,14 @@ object! {
         max_calls_per_minute: Option<u32>,
         /// Calls that it may make in any day.
         max_calls_per_day: Option<u32>,
+    }
+}
+
+/// A sum of costs. Of a call that cost more than [`MAX_SUMMED`] that much is in it.
+fn cost(micros: u64) -> String {
+    match micros < MAX_SUMMED {
+        true => amount(micros),
+        false => format!("at least {}", amount(micros)),
     }
 }
 
@@ -165,12 +175,23 @@ fn row(it: &Statistics, policy: &Policy) -> UsageRow {
         abandoned: tally.abandoned,
         unknown: tally.unknown,
         open: tally.open,
-        cost: amount(tally.cost_micros),
+        cost: cost(tally.cost_micros),
         p50_ms: percentile(50),
         p95_ms: percentile(95),
         p99_ms: percentile(99),
         monthly_budget: budget.map(|it| it.to_string()),
         max_calls_per_minute: minute,
         max_calls_per_day: day,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_that_may_be_too_low_says_so() {
+        assert_eq!(cost(2_500_000), "2.5");
+        assert_eq!(cost(MAX_SUMMED + 2), "at least 4503599627.370498");
     }
 }
