@@ -171,6 +171,56 @@ fn what_an_insertion_does_not_store_is_not_taken_for_recorded() {
 }
 
 #[test]
+fn an_index_that_does_not_end_where_it_says_is_told_and_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.sqlite");
+    runtime().block_on(async {
+        let recorder = open(&path);
+        for at_us in DAY_US..DAY_US + 5 {
+            call(
+                &recorder,
+                &start(at_us, "ana", "tool/x"),
+                &end(Outcome::Succeeded, 10),
+            )
+            .await;
+        }
+        close(&recorder).await;
+    });
+    drop(SqliteLedger::open(&path, Durability::Strict).unwrap());
+    for (change, expected) in [
+        (
+            "UPDATE indexed SET through = through - 4",
+            "through entry 6",
+        ),
+        (
+            "UPDATE indexed SET through = through + 4",
+            "through entry 14",
+        ),
+        (
+            "DELETE FROM indexed",
+            "the table indexed does not have its row",
+        ),
+    ] {
+        let changed = Connection::open(&path)
+            .unwrap()
+            .execute(change, [])
+            .unwrap();
+        assert_eq!(changed, 1);
+        let mut reader = LedgerReader::open(&path).unwrap();
+        let fault = reader.fault().unwrap().unwrap().to_string();
+        assert!(fault.contains(expected), "{change}: {fault}");
+        let report = verify(&mut reader, Trust::default()).unwrap();
+        assert!(report.first_wrong.is_some(), "{change}");
+        drop(SqliteLedger::open(&path, Durability::Strict).unwrap());
+        let mut reader = LedgerReader::open(&path).unwrap();
+        assert_eq!(reader.fault().unwrap(), None, "{change}");
+        let report = verify(&mut reader, Trust::default()).unwrap();
+        assert_eq!(report.first_wrong, None, "{change}");
+        assert_eq!(reader.count().unwrap().calls, 5);
+    }
+}
+
+#[test]
 fn a_second_server_is_told_who_holds_the_ledger() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("deep/er/ledger.sqlite");

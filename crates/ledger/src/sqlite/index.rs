@@ -10,7 +10,7 @@ mod tables;
 
 use self::rows::{Place, Rows};
 pub(crate) use self::tables::{
-    CALL_COLUMNS, NOTE_COLUMNS, begin_after_archive, is_current, prepare, tables,
+    CALL_COLUMNS, NOTE_COLUMNS, begin_after_archive, fault, is_current, prepare, tables,
 };
 pub(crate) use self::{
     rows::reason,

@@ -111,6 +111,8 @@ fn in_file(config: &Config) -> Vec<Finding> {
     match open_reader(config) {
         Ok(mut reader) => {
             findings.push(Finding::ok(AREA, format!("{place} can be read")));
+            let hint = "a server that starts makes the index anew from the entries; `ledger verify` compares all of it";
+            findings.extend(fault(AREA, &mut *reader).map(|it| it.hint(hint)));
             findings.extend(redaction_key(AREA, config, true));
             findings.extend(continued(AREA, config));
             findings.extend(clock(&mut *reader));

@@ -1,4 +1,5 @@
-use rusqlite::Connection;
+use crate::verify::Fault;
+use rusqlite::{Connection, OptionalExtension};
 use std::ops::RangeInclusive;
 
 /// The version of the tables below. Another one in a file makes it be indexed anew.
@@ -121,30 +122,77 @@ pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
     has_version(connection, VERSION..=VERSION)
 }
 
-fn has_version(connection: &Connection, versions: RangeInclusive<i64>) -> rusqlite::Result<bool> {
-    let columns: i64 = connection.query_row(
-        "SELECT count(*) FROM pragma_table_info('indexed', 'main')
-         WHERE name = 'version'",
+/// The fault of an index of a known version that does not end where it says. It can be made anew from the entries.
+pub(crate) fn fault(connection: &Connection) -> rusqlite::Result<Option<Fault>> {
+    if !has_column(connection)? {
+        return Ok(None);
+    }
+    let known = FIRST_WITH_THESE_ROWS..=VERSION;
+    let ends = connection
+        .query_row(
+            "SELECT version BETWEEN ?1 AND ?2, through FROM main.indexed",
+            [known.start(), known.end()],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .optional()?;
+    let Some((is_known, through)): Option<(bool, i64)> = ends else {
+        return Ok(Some(Fault::NoRow { table: "indexed" }));
+    };
+    if !is_known {
+        return Ok(None);
+    }
+    let archived = match has_archive(connection)? {
+        true => "(SELECT through FROM main.archived)",
+        false => "0",
+    };
+    let differs: bool = connection.query_row(
+        &format!(
+            "SELECT through < max(
+                    coalesce((SELECT max(start_sequence) FROM main.call), 0),
+                    coalesce((SELECT max(sequence) FROM main.note), 0))
+                OR max({archived}, coalesce((SELECT first_sequence + count - 1 FROM main.entry_group
+                    ORDER BY first_sequence DESC LIMIT 1), 0)) < through
+             FROM main.indexed"
+        ),
         [],
         |row| row.get(0),
     )?;
-    if columns == 0 {
-        return Ok(false);
-    }
+    let said = through.unsigned_abs();
+    Ok(differs.then_some(Fault::IndexEnds { said }))
+}
+
+fn has_column(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(
-        "SELECT version BETWEEN ?1 AND ?2 FROM main.indexed",
-        [versions.start(), versions.end()],
+        "SELECT EXISTS (SELECT 1 FROM pragma_table_info('indexed', 'main') WHERE name = 'version')",
+        [],
         |row| row.get(0),
     )
 }
 
+fn has_version(connection: &Connection, versions: RangeInclusive<i64>) -> rusqlite::Result<bool> {
+    if !has_column(connection)? {
+        return Ok(false);
+    }
+    let found: Option<bool> = connection
+        .query_row(
+            "SELECT version BETWEEN ?1 AND ?2 FROM main.indexed",
+            [versions.start(), versions.end()],
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(found.unwrap_or(false))
+}
+
 /// Makes the tables of the index, in place of those of another version. Of versions whose rows
-/// are the same these are kept, and only summed up anew.
+/// are the same these are kept, and only summed up anew. What does not end where it says is made anew as a whole.
 pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    if is_current(connection)? {
+    let fault = fault(connection)?;
+    if let Some(fault) = &fault {
+        tracing::error!(%fault, "the index of the ledger was changed, and is made anew from the entries");
+    } else if is_current(connection)? {
         return Ok(());
     }
-    if has_version(connection, FIRST_WITH_THESE_ROWS..=VERSION)? {
+    if fault.is_none() && has_version(connection, FIRST_WITH_THESE_ROWS..=VERSION)? {
         let through = super::indexed_through(connection)?;
         connection.execute_batch(
             "DROP TABLE main.usage_day;

@@ -23,8 +23,10 @@ use crate::{
     },
     sqlite::{
         archive::Listed,
+        index,
         schema::{OpenError, explain, open_to_read},
     },
+    verify::Fault,
 };
 use rusqlite::{Connection, Transaction};
 use segments::{Segments, View};
@@ -457,6 +459,10 @@ impl ReadLedger for LedgerReader {
             (None, true) => self.differing_archive(),
             (differing, _) => Ok(differing),
         }
+    }
+
+    fn fault(&mut self) -> Result<Option<Fault>, QueryError> {
+        Ok(index::fault(&self.connection)?)
     }
 
     fn segments(&mut self) -> Result<Vec<Seal>, QueryError> {
