@@ -706,6 +706,25 @@ fn nothing_is_deleted_while_a_hold_is_gone_or_before_a_segment_itself_is_old_eno
 }
 
 #[test]
+fn what_is_left_to_be_said_is_said_as_a_note_about_the_archive_alone() {
+    let fixture = Fixture::new();
+    let left = "INSERT INTO unsaid_note (at_us, kind, actor, subject, detail)
+        VALUES (7, 'rollback_accepted', 'eve', '', '{}')";
+    Connection::open(fixture.path())
+        .unwrap()
+        .execute(left, [])
+        .unwrap();
+    fixture.write(|_| until_said(&fixture));
+    let filter = NoteFilter {
+        actor: Some("eve"),
+        ..NoteFilter::default()
+    };
+    let notes = fixture.reader().notes(9, filter).unwrap();
+    let kinds: Vec<_> = notes.into_iter().map(|it| it.noted.kind).collect();
+    assert_eq!(kinds, [NoteKind::RETENTION]);
+}
+
+#[test]
 fn an_archive_of_another_ledger_is_left_as_it_is() {
     let (one, other) = (Fixture::new(), Fixture::new());
     one.archive_all(one.days_ago(2));

@@ -349,20 +349,20 @@ pub(crate) fn leave_note(
 
 /// Encodes the notes that were left, which are forgotten with that; tells how many there are.
 pub(crate) fn say_notes(connection: &Connection, body: &mut Vec<u8>) -> rusqlite::Result<u64> {
-    let mut select = connection.prepare_cached(
-        "SELECT at_us, kind, actor, subject, detail FROM unsaid_note ORDER BY number",
-    )?;
+    let mut select = connection
+        .prepare_cached("SELECT at_us, actor, subject, detail FROM unsaid_note ORDER BY number")?;
     let mut rows = select.query([])?;
     let mut count = 0;
     while let Some(row) = rows.next()? {
         let at_us = row.get::<_, i64>(0)?.unsigned_abs();
-        let (kind, actor, subject, detail): (String, String, String, String) =
-            (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
+        let (actor, subject, detail): (String, String, String) =
+            (row.get(1)?, row.get(2)?, row.get(3)?);
+        // Of whatever kind a row says that it is: notes of other kinds are the server's own.
         let note = Note {
             actor: &actor,
             subject: &subject,
             detail: &detail,
-            ..Note::new(at_us, NoteKind::named(kind))
+            ..Note::new(at_us, NoteKind::RETENTION)
         };
         codec::encode_note(CallId::new(at_us), &note, body);
         count += 1;
