@@ -66,6 +66,12 @@ impl Words {
         pieces.collect()
     }
 
+    /// True if the operator has given or will give all of it.
+    pub(crate) fn is_yours(&self) -> bool {
+        let mut pieces = self.0.iter();
+        pieces.all(|it| !matches!(it, Piece::Theirs(_)))
+    }
+
     /// The value without secrets, as far as it is known.
     #[must_use]
     pub fn plain(&self) -> String {

@@ -145,12 +145,15 @@ fn of_package(package: &Package, from: &str, answers: &Answers) -> Result<Plan, 
     let (mut refused, mut warnings) = (Vec::new(), Vec::new());
     let mut environment = Vec::new();
     for (name, variable) in &package.environment {
-        if let Some(why) = steers(name) {
-            refused.push(format!("the variable `{name}` {why}"));
+        let Some(words) = asking.value(name, variable) else {
+            continue;
+        };
+        match steers(name, &words) {
+            Some(Steering::Refused(why)) => refused.push(why),
+            Some(Steering::Yours(why)) => warnings.push(why),
+            None => {}
         }
-        if let Some(words) = asking.value(name, variable) {
-            environment.push((name.clone(), words));
-        }
+        environment.push((name.clone(), words));
     }
     let of_runtime = words(&package.runtime_arguments, &mut asking, true);
     let of_runtime = runtime.judge(of_runtime, &mut refused, &mut warnings);
@@ -289,111 +292,203 @@ fn words(
     words
 }
 
-/// Reason why a variable cannot be set by a stranger: it decides which code is loaded, or from where, or whom the program
-/// believes on the way.
-pub(crate) fn steers(name: &str) -> Option<&'static str> {
-    is_steering(name).then_some(
-        "decides which code is run, where it comes from, or by which way: set it yourself with `upstream add`, if it is \
-         meant",
-    )
+/// Remark on a variable that decides which code is run.
+pub(crate) enum Steering {
+    /// The publisher would choose it.
+    Refused(String),
+    /// The operator has.
+    Yours(String),
+}
+
+/// Remark on a variable with this value: a stranger must not decide which code is loaded, or from where, or whom the
+/// program believes on the way.
+pub(crate) fn steers(name: &str, value: &Words) -> Option<Steering> {
+    let decides = "decides which code is run, where it comes from, or by which way";
+    is_steering(name).then(|| match value.is_yours() {
+        true => Steering::Yours(format!("the variable `{name}`, to which you give a value, {decides}")),
+        false => Steering::Refused(format!(
+            "the variable `{name}` {decides}, which is not for its publisher to say: if it is meant, give a value of your \
+             own by --set where it is asked for, or add the server with `upstream add`"
+        )),
+    })
 }
 
 /// True if a variable decides which code a program loads, or from where, or whom it believes on the way.
 #[must_use]
 pub fn is_steering(name: &str) -> bool {
-    const NAMES: [&str; 54] = [
+    const NAMES: [&str; 85] = [
         "ALL_PROXY",
         "APPDATA",
-        "AWS_CA_BUNDLE",
+        "AR",
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
         "BASHOPTS",
         "BASH_ENV",
+        "BROWSER",
+        "CC",
         "CDPATH",
+        "CFLAGS",
+        "CHROME_BIN",
+        "CHROME_PATH",
         "CLASSPATH",
         "COMSPEC",
         "CONTAINER_CONNECTION",
         "CONTAINER_HOST",
         "CONTAINER_SSHKEY",
-        "CURL_CA_BUNDLE",
+        "CPPFLAGS",
         "CURL_HOME",
-        "EDITOR",
+        "CXX",
+        "CXXFLAGS",
         "ENV",
         "FTP_PROXY",
         "GCONV_PATH",
         "GLIBC_TUNABLES",
+        "GOBIN",
+        "GOENV",
+        "GOFLAGS",
+        "GOINSECURE",
+        "GONOSUMDB",
+        "GOPATH",
+        "GOPRIVATE",
+        "GOPROXY",
+        "GOROOT",
+        "GOSUMDB",
+        "GOTOOLCHAIN",
         "HOME",
         "HOSTALIASES",
         "HTTPS_PROXY",
         "HTTP_PROXY",
         "IFS",
         "INIT_CWD",
-        "JAVA_OPTIONS",
-        "JAVA_TOOL_OPTIONS",
-        "JDK_JAVA_OPTIONS",
+        "JRE_HOME",
+        "KUBECONFIG",
+        "LDFLAGS",
+        "LESSCLOSE",
+        "LESSOPEN",
         "LOCALAPPDATA",
         "LOCALDOMAIN",
         "LOCPATH",
+        "M2_HOME",
+        "MAKEFLAGS",
         "NETRC",
         "NLSPATH",
         "NO_PROXY",
-        "PAGER",
         "PATH",
         "PATHEXT",
+        "PHPRC",
+        "PHP_INI_SCAN_DIR",
         "PROMPT_COMMAND",
         "PS4",
-        "REQUESTS_CA_BUNDLE",
         "RES_OPTIONS",
+        "R_HOME",
         "SHELL",
         "SHELLOPTS",
-        "SSH_ASKPASS",
+        "SSH_ASKPASS_REQUIRE",
         "SSH_AUTH_SOCK",
+        "SSH_SK_HELPER",
+        "SSH_SK_PROVIDER",
         "SSLKEYLOGFILE",
         "SSL_CERT_DIR",
         "SSL_CERT_FILE",
+        "SYSTEMROOT",
+        "TCLLIBPATH",
         "TEMP",
+        "TERMINFO",
+        "TERMINFO_DIRS",
         "TMP",
         "TMPDIR",
         "USERPROFILE",
         "VIRTUAL_ENV",
         "VISUAL",
+        "WINDIR",
         "_JAVA_OPTIONS",
     ];
     /// Beginnings of the variables of programs that fetch and run code, and of what they load.
-    const BEGINNINGS: [&str; 35] = [
+    const BEGINNINGS: [&str; 63] = [
         "BASH_FUNC_",
         "BUILDAH_",
         "BUNDLE_",
         "BUN_",
+        "CARGO_",
+        "CMAKE_",
         "COMPLUS_",
         "CONDA_",
         "CONTAINERS_",
-        "COREHOST_",
         "CORECLR_",
+        "COREHOST_",
         "COREPACK_",
+        "COR_",
         "DENO_",
         "DOCKER_",
         "DOTNET_",
         "DYLD_",
+        "ELIXIR_",
+        "ERL_",
         "GEM_",
+        "GIO_",
         "GIT_",
+        "GRADLE_",
+        "GTK_",
+        "GUILE_",
+        "JAVA_",
+        "JDK_",
+        "JULIA_",
+        "KRB5",
         "LD_",
+        "LUA_",
+        "MAVEN_",
+        "MCP_SERVER_",
+        "MONO_",
         "MSBUILD",
         "NODE_",
         "NPM_CONFIG_",
         "NUGET_",
         "OPENSSL_",
+        "OWLCLAW_",
         "PERL",
         "PIP_",
         "PNPM_",
         "PODMAN_",
         "PYENV_",
         "PYTHON",
+        "QML",
+        "QT_",
         "RUBY",
+        "RUSTC",
+        "RUSTFLAGS",
+        "RUSTUP_",
+        "R_ENVIRON",
+        "R_LIBS",
+        "R_PROFILE",
         "SUDO_",
+        "TSX_",
+        "TS_NODE_",
         "UV_",
         "VOLTA_",
         "XDG_",
         "YARN_",
         "ZDOTDIR",
+    ];
+    /// Ends of variables that name programs, what programs load, and what they are started with.
+    const ENDS: [&str; 18] = [
+        "EDITOR",
+        "PAGER",
+        "_ASKPASS",
+        "_BROWSERS_PATH",
+        "_CA_BUNDLE",
+        "_CPATH",
+        "_DOWNLOAD_BASE_URL",
+        "_DOWNLOAD_HOST",
+        "_EXECUTABLE",
+        "_EXECUTABLE_PATH",
+        "_LIBRARY_PATH",
+        "_LOAD_PATH",
+        "_MODULE_DIR",
+        "_MODULE_PATH",
+        "_OPTS",
+        "_PLUGIN_PATH",
+        "_PRELOAD",
+        "_WRAPPER",
     ];
     /// Variables with such a beginning that change what a program writes, and not what it runs.
     const HARMLESS: [&str; 8] = [
@@ -410,5 +505,6 @@ pub fn is_steering(name: &str) -> bool {
     let is_named = NAMES.contains(&upper.as_str());
     let begins = BEGINNINGS.iter().any(|it| upper.starts_with(it));
     let is_harmless = HARMLESS.contains(&upper.as_str());
-    is_named || (begins && !is_harmless)
+    let ends = ENDS.iter().any(|it| upper.ends_with(it));
+    is_named || ((begins || ends) && !is_harmless)
 }

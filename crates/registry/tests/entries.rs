@@ -584,6 +584,45 @@ fn variables_that_steer_a_runtime_are_refused() {
         "REQUESTS_CA_BUNDLE",
         "OPENSSL_CONF",
         "NUGET_PACKAGES",
+        "LUA_INIT",
+        "LUA_CPATH_5_4",
+        "PHPRC",
+        "PHP_INI_SCAN_DIR",
+        "R_PROFILE_USER",
+        "R_LIBS_SITE",
+        "JULIA_LOAD_PATH",
+        "ERL_FLAGS",
+        "ERL_LIBS",
+        "GUILE_LOAD_PATH",
+        "TCLLIBPATH",
+        "MONO_PATH",
+        "GOFLAGS",
+        "GOPROXY",
+        "RUSTC_WRAPPER",
+        "CARGO_HOME",
+        "MAVEN_OPTS",
+        "GRADLE_OPTS",
+        "SBT_OPTS",
+        "JAVA_HOME",
+        "TS_NODE_PROJECT",
+        "GIO_MODULE_DIR",
+        "GTK_MODULES",
+        "QT_PLUGIN_PATH",
+        "COR_PROFILER_PATH",
+        "CORECLR_PROFILER",
+        "LESSOPEN",
+        "KUBECONFIG",
+        "BROWSER",
+        "EDITOR",
+        "GIT_EDITOR",
+        "MANPAGER",
+        "PUPPETEER_EXECUTABLE_PATH",
+        "PLAYWRIGHT_BROWSERS_PATH",
+        "CHROME_PATH",
+        "OWLCLAW_VAULT_KEY",
+        "MCP_SERVER_HTTP_PORT",
+        "SSH_ASKPASS",
+        "SUDO_ASKPASS",
     ] {
         let told = refusal(&entry(name));
         assert!(told.contains("decides which code is run"), "{name}: {told}");
@@ -597,6 +636,47 @@ fn variables_that_steer_a_runtime_are_refused() {
     ] {
         assert_eq!(refusal(&entry(name)), "", "{name}");
     }
+}
+
+#[test]
+fn an_operator_may_give_a_variable_that_steers() {
+    let entry = |members: Value| {
+        let mut variable = json!({"name": "KUBECONFIG"});
+        for (name, value) in members.as_object().unwrap() {
+            variable[name] = value.clone();
+        }
+        of_package(json!({
+            "registryType": "pypi", "identifier": "kube", "version": "1.0.0", "environmentVariables": [variable],
+        }))
+    };
+    let given = [("KUBECONFIG", "/home/ana/.kube/config")];
+    for members in [
+        json!({}),
+        json!({"isRequired": true}),
+        json!({"default": "/tmp/x"}),
+    ] {
+        let plan = planned(&entry(members), &given);
+        assert_eq!(plan.refused, Vec::<String>::new());
+        assert_eq!(
+            line(&plan),
+            "uvx kube@1.0.0 | KUBECONFIG=/home/ana/.kube/config"
+        );
+        assert!(
+            plan.warnings[0].contains("`KUBECONFIG`, to which you give a value"),
+            "{:?}",
+            plan.warnings
+        );
+    }
+    let plan = planned(&entry(json!({})), &[]);
+    assert_eq!((plan.refused, plan.warnings), (vec![], vec![]));
+    let plan = planned(&entry(json!({"isRequired": true})), &[]);
+    assert_eq!(
+        (plan.refused, plan.missing),
+        (vec![], vec!["KUBECONFIG".to_owned()])
+    );
+    let template = json!({"value": "/tmp/{x}", "variables": {"x": {"isRequired": true}}});
+    let plan = planned(&entry(template), &[("x", "y")]);
+    assert!(plan.refused[0].contains("--set"), "{:?}", plan.refused);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::script::{self, Script};
 use crate::input::{Answers, Asking, Input, Piece, Variable, Words};
-use crate::launch::{Launch, Plan, finished, steers};
+use crate::launch::{Launch, Plan, Steering, finished, steers};
 use crate::reading::{Reader, Unfit, shown};
 use crate::server_json::is_variable;
 
@@ -123,32 +123,31 @@ impl Manifest {
         for argument in &self.arguments {
             arguments.extend(filling.words(argument));
         }
-        let mut environment = Vec::new();
+        let (mut environment, mut warnings) = (Vec::new(), Vec::new());
         for (name, text) in &self.environment {
             let is_own = LOADING.contains(&name.as_str())
                 && text.starts_with("${__dirname}")
                 && !text.contains([':', ';'])
                 && !text.contains("..");
             let is_loading = LOADING.contains(&name.as_str());
-            let leads_out = "decides which code is run, and leads out of the bundle";
-            let why = match is_loading {
-                true => Some(leads_out),
-                false => steers(name),
-            };
-            if let Some(why) = why
-                && !is_own
-            {
-                filling.refused.push(format!("the variable `{name}` {why}"));
-            }
             let mut words = filling.words(text);
             if words.len() > 1 {
                 filling.refused.push(format!(
                     "the variable `{name}` would have several values: give one"
                 ));
             }
-            if let Some(words) = words.pop() {
-                environment.push((name.clone(), words));
+            let Some(words) = words.pop() else {
+                continue;
+            };
+            match steers(name, &words).filter(|_| !is_own) {
+                Some(_) if is_loading => filling.refused.push(format!(
+                    "the variable `{name}` decides which code is run, and leads out of the bundle"
+                )),
+                Some(Steering::Refused(why)) => filling.refused.push(why),
+                Some(Steering::Yours(why)) => warnings.push(why),
+                None => {}
             }
+            environment.push((name.clone(), words));
         }
         // What no command has is asked for all the same.
         for setting in &self.settings {
@@ -163,7 +162,7 @@ impl Manifest {
         let Filling {
             asking, refused, ..
         } = filling;
-        finished(launch, "manifest", asking, (refused, Vec::new()), None)
+        finished(launch, "manifest", asking, (refused, warnings), None)
     }
 }
 
