@@ -8,6 +8,8 @@ use crate::reading::{Reader, Unfit};
 /// The schema that is read and written.
 pub const SCHEMA: &str =
     "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
+/// Member of `_meta` with what the registry says of an entry.
+const OFFICIAL: &str = "io.modelcontextprotocol.registry/official";
 /// The longest text of an entry, in bytes.
 pub const MAX_BYTES: usize = 256 * 1024;
 /// Most packages, and most remotes, of an entry.
@@ -115,12 +117,15 @@ impl ServerJson {
         }
         let value: Value =
             serde_json::from_str(text).map_err(|error| whole(format!("it is no JSON: {error}")))?;
-        match value {
+        let remark = remark_on_status(&value).map_err(whole)?;
+        let mut server = match value {
             Value::Object(mut members) if members.get("server").is_some_and(Value::is_object) => {
                 Self::of(members.remove("server").unwrap_or_default())
             }
             value => Self::of(value),
-        }
+        }?;
+        server.remarks.extend(remark);
+        Ok(server)
     }
 
     /// The same of a value.
@@ -157,6 +162,37 @@ impl ServerJson {
     #[must_use]
     pub fn short_name(&self) -> &str {
         self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+}
+
+/// Remark on the status that a registry gives an entry; the error says that the entry is deleted.
+fn remark_on_status(answer: &Value) -> Result<Option<String>, String> {
+    // Some registries have it within the entry.
+    let metas = [&answer["_meta"], &answer["server"]["_meta"]].map(|it| &it[OFFICIAL]);
+    let plain = [&answer["server"]["status"], &answer["status"]];
+    let found = metas.into_iter().find(|it| !it["status"].is_null());
+    let status = found.map(|it| &it["status"]);
+    let status = status.or_else(|| plain.into_iter().find(|it| !it.is_null()));
+    let Some(status) = status else {
+        return Ok(None);
+    };
+    let status = status
+        .as_str()
+        .map_or_else(|| status.to_string(), str::to_owned);
+    let why = found.and_then(|it| it["statusMessage"].as_str());
+    let why = why.map_or_else(String::new, |it| format!(": {}", crate::reading::shown(it)));
+    match status.as_str() {
+        "active" => Ok(None),
+        "deleted" => Err(format!("its registry says that it is deleted{why}")),
+        "deprecated" => Ok(Some(format!(
+            "its registry says that it is deprecated{why}"
+        ))),
+        other => {
+            let other = crate::reading::shown(other);
+            Ok(Some(format!(
+                "its registry gives it the status `{other}`, which is not known here{why}"
+            )))
+        }
     }
 }
 

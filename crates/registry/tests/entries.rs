@@ -780,3 +780,32 @@ fn an_entry_is_the_one_that_was_asked_for_or_says_which_it_is() {
         assert!(server.differs_from(name, Some(version)).is_some());
     }
 }
+
+#[test]
+fn an_entry_that_its_registry_has_deleted_is_refused_and_a_deprecated_one_is_told() {
+    let answer = |status: Value| {
+        let meta = json!({ "io.modelcontextprotocol.registry/official": status });
+        ServerJson::parse(&json!({ "server": entry(json!({})), "_meta": meta }).to_string())
+    };
+    for status in [json!({}), json!({ "status": "active" })] {
+        assert_eq!(answer(status).unwrap().remarks, Vec::<String>::new());
+    }
+    let deleted = answer(json!({ "status": "deleted", "statusMessage": "malware" })).unwrap_err();
+    assert_eq!(
+        deleted[0].why,
+        "its registry says that it is deleted: malware"
+    );
+    let deprecated = answer(json!({ "status": "deprecated" })).unwrap();
+    assert_eq!(
+        deprecated.remarks,
+        ["its registry says that it is deprecated"]
+    );
+    let strange = answer(json!({ "status": 3 })).unwrap();
+    assert!(
+        strange.remarks[0].contains("the status `3`"),
+        "{:?}",
+        strange.remarks
+    );
+    let within = entry(json!({ "status": "deleted" }));
+    assert!(ServerJson::parse(&within.to_string()).is_err());
+}
