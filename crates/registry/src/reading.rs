@@ -49,6 +49,13 @@ pub fn shown(text: &str) -> String {
     shown
 }
 
+/// Reason why a text of JSON says two things: an object of it has two members of one name, of which another reader may take
+/// the other one.
+pub(crate) fn repeats(json: &str) -> Option<String> {
+    let name = redaction::repeated_name(json)?;
+    Some(format!("`{}` is there twice in one object", shown(&name)))
+}
+
 /// Collects mistakes while members are read.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {

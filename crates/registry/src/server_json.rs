@@ -117,6 +117,9 @@ impl ServerJson {
         }
         let value: Value =
             serde_json::from_str(text).map_err(|error| whole(format!("it is no JSON: {error}")))?;
+        if let Some(why) = crate::reading::repeats(text) {
+            return Err(whole(why));
+        }
         let remark = remark_on_status(&value).map_err(whole)?;
         let mut server = match value {
             Value::Object(mut members) if members.get("server").is_some_and(Value::is_object) => {

@@ -555,3 +555,14 @@ fn a_signature_fits_its_file_and_no_other() {
         "{error}"
     );
 }
+
+#[test]
+fn a_manifest_that_says_two_things_is_refused() {
+    let text = manifest(json!({})).to_string();
+    for twice in [r#"{"name": "other","#, r#"{"a": {"b": 1, "\u0062": 2},"#] {
+        let text = text.replacen('{', twice, 1);
+        let file = zipped(&[("manifest.json", text.as_bytes(), 0o644)]);
+        let why = Bundle::read(file).unwrap_err().to_string();
+        assert!(why.contains("is there twice in one object"), "{why}");
+    }
+}

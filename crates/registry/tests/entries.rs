@@ -809,3 +809,11 @@ fn an_entry_that_its_registry_has_deleted_is_refused_and_a_deprecated_one_is_tol
     let within = entry(json!({ "status": "deleted" }));
     assert!(ServerJson::parse(&within.to_string()).is_err());
 }
+
+#[test]
+fn an_entry_that_says_two_things_is_refused() {
+    let text = entry(json!({})).to_string();
+    let twice = text.replacen('{', r#"{"n\u0061me": "io.github.example/time","#, 1);
+    let found = ServerJson::parse(&twice).unwrap_err();
+    assert_eq!(found[0].why, "`name` is there twice in one object");
+}

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::script::{self, Script};
 use crate::input::{Answers, Asking, Input, Piece, Variable, Words};
 use crate::launch::{Launch, Plan, Steering, finished, steers};
-use crate::reading::{Reader, Unfit, shown};
+use crate::reading::{Reader, Unfit, repeats, shown};
 use crate::server_json::is_variable;
 
 /// Versions that are read.
@@ -74,6 +74,9 @@ impl Manifest {
     pub(super) fn parse(text: &str) -> Result<Self, Vec<Unfit>> {
         let raw: Value = serde_json::from_str(text)
             .map_err(|error| vec![Unfit::new("", format!("it is no JSON: {error}"))])?;
+        if let Some(why) = repeats(text) {
+            return Err(vec![Unfit::new("", why)]);
+        }
         let mut reader = Reader::default();
         let found = read(&raw, &mut reader);
         match (found, reader.found.is_empty()) {
