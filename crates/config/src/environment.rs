@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use self::interpolate::{InterpolateError, TemplatePart, interpolate, template};
 use self::vault_place::VaultPlace;
+use crate::reading::file::known_secrets_of;
 
 /// Time that a program has whose output a reference stands for.
 const COMMAND_TIME: Duration = Duration::from_secs(10);
@@ -81,11 +82,11 @@ impl Environment {
         }
         let replaced = interpolate(&format!("${{{reference}}}"), self).ok()??;
         for (reference, value) in &replaced.uses {
-            if reference.reference.starts_with("vault:")
-                || redaction::is_secret_name(&reference.reference)
-            {
-                redaction::know([value.reveal()]);
-            }
+            let value = value.reveal();
+            redaction::know(match reference.reference.starts_with("vault:") {
+                true => vec![value],
+                false => known_secrets_of(&reference.reference, value),
+            });
         }
         Some(replaced.text)
     }

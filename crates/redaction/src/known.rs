@@ -1,6 +1,7 @@
 //! Secrets that this process knows, found by their value wherever they stand.
 
 use crate::{
+    given::secret_parts,
     scan::{NotJson, Scanner, Text, Token},
     string,
 };
@@ -71,11 +72,23 @@ struct Search {
 /// with their forms in percent encoding, Base64, hexadecimal digits and strings of JSON, and with each line of 16
 /// bytes or more of a value of several lines. Values of fewer than [`MIN_KNOWN_BYTES`] bytes are not looked for.
 ///
+/// Secrets that are parts of a value, such as the password of an address or what stands behind `Bearer`, are looked for by
+/// themselves, too.
+///
 /// Values stay in memory, since they are searched for.
 pub fn know<'v>(values: impl IntoIterator<Item = &'v str>) {
+    let mut all = Vec::new();
+    for value in values {
+        for part in secret_parts("", value) {
+            let part = &value[part.place];
+            all.extend(unescaped(part));
+            all.push(part.to_owned());
+        }
+        all.push(value.to_owned());
+    }
     let mut known = VALUES.lock().unwrap_or_else(PoisonError::into_inner);
     let before = known.values.len();
-    for value in values {
+    for value in &all {
         let value = value.trim();
         if value.len() < MIN_KNOWN_BYTES {
             continue;
@@ -95,6 +108,29 @@ pub fn know<'v>(values: impl IntoIterator<Item = &'v str>) {
     if known.values.len() != before {
         known.search();
     }
+}
+
+/// A part of an address without its percent encoding, if it has any.
+fn unescaped(part: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut pieces = part.split('%');
+    bytes.extend_from_slice(pieces.next()?.as_bytes());
+    for piece in pieces {
+        let digits = piece
+            .get(..2)
+            .filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
+        match digits.and_then(|it| u8::from_str_radix(it, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(piece[2..].as_bytes());
+            }
+            None => {
+                bytes.push(b'%');
+                bytes.extend_from_slice(piece.as_bytes());
+            }
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|it| it != part)
 }
 
 /// Takes this for a secret, as [`know`] does, until [`MAX_KNOWN_TOKENS`] others were told after it: for tokens, which come
@@ -500,6 +536,23 @@ mod tests {
             "pa%26ss%3Cwo%3Erd%2Fwith%3Aodd%40chars%231",
         ] {
             assert_eq!(without_known(said), KNOWN);
+        }
+    }
+
+    #[test]
+    fn secrets_that_are_parts_of_a_known_value_are_known() {
+        know([
+            "postgresql://ana:canary-part%2Bone@db/shop",
+            "https://h/mcp?lang=english1&api_key=canary-part-two",
+            "X-Api-Key:canary-part-three",
+            "Bearer canary-part-four",
+        ]);
+        for part in ["%2Bone", "+one", "-two", "-three", "-four"] {
+            let text = format!("wrong: canary-part{part}!");
+            assert_eq!(without_known(&text), format!("wrong: {KNOWN}!"));
+        }
+        for text in ["postgresql://ana:", "lang=english1", "X-Api-Key", "db/shop"] {
+            assert_eq!(without_known(text), text);
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use figment::value::{Dict, Value as Setting};
+use redaction::{is_secret_setting, secret_parts};
 
 use crate::Environment;
 use crate::environment::interpolate::{
@@ -84,20 +85,33 @@ fn refers(text: &str, beginning: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with('$'))
 }
 
-/// Returns true if the value of a reference is a secret wherever it stands. Variables are, unless a name says
-/// otherwise: programs are given much in their environment that is none.
-fn is_known_secret(path: &str, reference: &Reference) -> bool {
+/// The secrets in the value of a reference, wherever they stand. Variables are some, unless a name says otherwise: programs
+/// are given much in their environment that is none.
+fn known_secrets<'v>(path: &str, reference: &Reference, value: &'v str) -> Vec<&'v str> {
     let is_environment =
         path.contains(".env.") || path.contains(".args[") || path.ends_with(".url");
     match reference.source {
-        ReferenceSource::Default => false,
-        ReferenceSource::Environment if reference.reference.starts_with("vault:") => true,
+        ReferenceSource::Default => Vec::new(),
+        ReferenceSource::Environment if reference.reference.starts_with("vault:") => vec![value],
         ReferenceSource::Environment if is_environment => {
             let last = path.rsplit('.').next().unwrap_or_default();
-            redaction::is_secret_name(&reference.reference) || redaction::is_secret_name(last)
+            let names = [reference.reference.as_str(), last];
+            names
+                .iter()
+                .flat_map(|name| known_secrets_of(name, value))
+                .collect()
         }
-        _ => true,
+        _ => vec![value],
     }
+}
+
+/// The secrets in the value of a variable: all of it if it has the name of one, and the parts that are.
+pub(crate) fn known_secrets_of<'v>(name: &str, value: &'v str) -> Vec<&'v str> {
+    let parts = secret_parts(name, value);
+    // A value has no references of its own.
+    let is_whole = is_secret_setting(name) && (!parts.is_empty() || value.contains("${"));
+    let parts = parts.into_iter().map(|it| &value[it.place]);
+    is_whole.then_some(value).into_iter().chain(parts).collect()
 }
 
 struct Walk<'a> {
@@ -326,8 +340,8 @@ impl<'a> Walk<'a> {
             },
         };
         for (reference, value) in replaced.iter().flat_map(|it| &it.uses) {
-            if is_secret && is_known_secret(path, reference) {
-                redaction::know([value.reveal()]);
+            if is_secret {
+                redaction::know(known_secrets(path, reference, value.reveal()));
             }
             self.references.push((path.to_owned(), reference.clone()));
         }
