@@ -411,6 +411,7 @@ pub(crate) fn put_in(
         "in_vault": moved,
         "added": added,
         "variables": variables,
+        "kept": secrets.kept(),
         "told": told,
     });
     if let Some(servers) = servers {
@@ -507,6 +508,7 @@ fn added_text(
     for (name, _, place) in moved {
         let _ = writeln!(out, "  {name}  for {}", printable(place));
     }
+    out.push_str(&remarks(secrets));
     if is_written {
         out.push_str(match needed.is_empty() {
             true => "\na server that runs takes it up at once; `owlclaw-mcp upstream list` shows it",
@@ -517,6 +519,20 @@ fn added_text(
         });
     }
     out.trim_end().to_owned()
+}
+
+/// Lines on values that are in plain text still.
+pub(crate) fn remarks(secrets: &Secrets) -> String {
+    let mut out = String::new();
+    let kept: Vec<_> = secrets.kept().iter().map(|it| printable(it)).collect();
+    if !kept.is_empty() {
+        let _ = writeln!(
+            out,
+            "kept as they are: {}\n(a secret among them goes into the vault by `owlclaw-mcp vault set`, with `${{vault:NAME}}` in its place)",
+            kept.join(", ")
+        );
+    }
+    out
 }
 
 /// True if a program can be found as it is named.
@@ -616,6 +632,23 @@ mod tests {
                 "{host}"
             );
         }
+    }
+
+    #[test]
+    fn what_stays_in_plain_text_is_told() {
+        let mut secrets = Secrets::into_vault(&vault::Vault::default());
+        secrets.variable("a", "REGION", "eu-west");
+        secrets.variable("a", "DB_PASS", "short");
+        secrets.variable("a", "API_AUTH", "long enough");
+        let told = remarks(&secrets);
+        assert!(
+            told.contains("kept as they are: upstreams.a.env.REGION\n"),
+            "{told}"
+        );
+        assert!(
+            !told.contains("eu-west") && !told.contains("API_AUTH"),
+            "{told}"
+        );
     }
 
     fn strings(of: &[&str]) -> Vec<String> {

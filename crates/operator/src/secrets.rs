@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use redaction::{SecretPart, secret_parts, secret_parts_of_arguments, with_parts};
 use vault::{Name, Secret, Vault};
 
 /// A variable that an entry refers to.
@@ -26,6 +27,8 @@ pub(crate) struct Secrets {
     moved: Vec<(Name, String)>,
     /// Names of secrets of the vault that are referred to and have no value yet.
     awaited: Vec<String>,
+    /// Places of values that are written as they were.
+    kept: Vec<String>,
 }
 
 /// A name for a variable.
@@ -41,31 +44,11 @@ pub(crate) fn as_variable(text: &str) -> String {
     }
 }
 
-/// True if a value of this name is mostly a secret.
-fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_uppercase().replace('-', "_");
-    let parts = [
-        "KEY",
-        "TOKEN",
-        "SECRET",
-        "PASSWORD",
-        "PASSWD",
-        "AUTHORIZATION",
-        "CREDENTIAL",
-        "COOKIE",
-    ];
-    parts.iter().any(|it| name.contains(it)) || name.split('_').any(|it| it == "PAT" || it == "PWD")
-}
-
-/// True if a value of this name is mostly a secret, or looks like one.
-pub(crate) fn is_secret(name: &str, value: &str) -> bool {
-    is_secret_name(name) || looks_secret(value)
-}
-
-/// True if a value looks like a secret, whatever it is called.
-fn looks_secret(value: &str) -> bool {
-    let redactor = mcp_server::redactor_of_this_process();
-    redactor.text(value) != value
+/// A name for a variable whose value stood there.
+fn of_place(place: &str) -> String {
+    let name = as_variable(place.strip_prefix("upstreams.").unwrap_or(place));
+    let parts = name.split('_').filter(|it| !it.is_empty());
+    as_variable(&parts.collect::<Vec<_>>().join("_"))
 }
 
 /// The variables that a text refers to.
@@ -104,7 +87,7 @@ impl Secrets {
     fn in_vault(&mut self, value: &str, preferred: &str, place: &str) -> Option<String> {
         let vault = self.vault.as_mut()?;
         let beginning = as_variable(preferred);
-        let longer = as_variable(&place.replacen("upstreams.", "", 1));
+        let longer = of_place(place);
         let numbered = (2..).map(|it| format!("{longer}_{it}"));
         let names = [beginning, longer.clone()].into_iter().chain(numbered);
         for name in names.filter_map(|it| it.parse::<Name>().ok()) {
@@ -168,105 +151,138 @@ impl Secrets {
         });
     }
 
-    /// The text to write: `value`, or a reference to a variable of the name `preferred`, where it is a secret.
-    fn written(&mut self, value: &str, is_secret: bool, preferred: &str, place: String) -> String {
-        if value.contains("${") {
-            for name in references(value) {
-                self.note(name, place.clone(), false);
-            }
-            return value.to_owned();
+    /// Places of values that are written as they were: a secret among them is seen by who looks through them.
+    pub(crate) fn kept(&self) -> &[String] {
+        &self.kept
+    }
+
+    /// The text to write: `value`, with a reference in the place of each secret in it. `preferred` is the name for a
+    /// secret that is all of it.
+    fn written(
+        &mut self,
+        value: &str,
+        parts: Vec<SecretPart>,
+        preferred: &str,
+        place: &str,
+    ) -> String {
+        for name in references(value) {
+            self.note(name, place.to_owned(), false);
         }
-        if value.is_empty() || !(is_secret || looks_secret(value)) {
-            return value.to_owned();
+        // A default has no reference in it, and `$${` says something else in the vault.
+        let stays = |it: &SecretPart| it.is_default || value[it.place.clone()].contains("${");
+        let (staying, parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(stays);
+        let is_plain = parts.is_empty() && !value.is_empty() && !value.contains("${");
+        if is_plain || !staying.is_empty() {
+            self.kept.push(place.to_owned());
         }
-        if let Some(reference) = self.in_vault(value, preferred, &place) {
+        with_parts(value, &parts, |part| {
+            let (preferred, place) = match part.name.as_str() {
+                "" => (preferred.to_owned(), place.to_owned()),
+                name => (format!("{preferred}_{name}"), format!("{place} ({name})")),
+            };
+            self.referred(&value[part.place.clone()], &preferred, place)
+        })
+    }
+
+    /// A reference to a secret of the vault, or to a variable.
+    fn referred(&mut self, secret: &str, preferred: &str, place: String) -> String {
+        if let Some(reference) = self.in_vault(secret, preferred, &place) {
             return reference;
         }
-        let mut variable = as_variable(preferred);
-        let is_taken = |it: &str| self.needed.iter().any(|other| other.variable == it);
-        if is_taken(&variable) {
-            variable = as_variable(&place.replacen("upstreams.", "", 1));
-        }
+        let longer = of_place(&place);
+        let numbered = (2..).map(|it| format!("{longer}_{it}"));
+        let mut names = [as_variable(preferred), longer.clone()]
+            .into_iter()
+            .chain(numbered);
+        let is_free = |it: &String| self.needed.iter().all(|other| other.variable != *it);
+        let variable = names.find(is_free).unwrap_or_default();
         self.note(&variable, place, true);
         format!("${{{variable}}}")
     }
 
     pub(crate) fn variable(&mut self, upstream: &str, name: &str, value: &str) -> String {
         let place = format!("upstreams.{upstream}.env.{name}");
-        self.written(value, is_secret_name(name), name, place)
+        self.written(value, secret_parts(name, value), name, &place)
     }
 
-    /// A variable of a file of variables.
+    /// A variable of a file of variables, as a whole: what has a part of its value in it is no other program's to read.
     pub(crate) fn of_file(&mut self, name: &str, value: &str) -> String {
-        self.written(value, is_secret_name(name), name, name.to_owned())
+        let mut parts = secret_parts(name, value);
+        parts.retain(|it| !it.is_default);
+        let is_secret = !parts.is_empty() && !value.contains("${");
+        let whole = SecretPart {
+            name: String::new(),
+            place: 0..value.len(),
+            is_default: false,
+        };
+        self.written(
+            value,
+            is_secret.then_some(whole).into_iter().collect(),
+            name,
+            name,
+        )
     }
 
     pub(crate) fn header(&mut self, upstream: &str, name: &str, value: &str) -> String {
         let place = format!("upstreams.{upstream}.headers.{name}");
-        let (scheme, rest) = match value.split_once(' ') {
-            Some((scheme, rest)) if name.eq_ignore_ascii_case("authorization") => {
-                (Some(scheme), rest)
-            }
-            _ => (None, value),
-        };
         let what = match name.eq_ignore_ascii_case("authorization") {
             true => "token",
             false => name,
         };
         let preferred = format!("{upstream}_{what}");
-        let written = self.written(rest.trim(), is_secret_name(name), &preferred, place);
-        match scheme {
-            Some(scheme) => format!("{scheme} {written}"),
-            None => written,
-        }
+        self.written(value, secret_parts(name, value), &preferred, &place)
     }
 
     /// Arguments of a program, in which the values of options such as `--api-key` are secrets.
     pub(crate) fn arguments(&mut self, upstream: &str, arguments: &[String]) -> Vec<String> {
         let mut written = Vec::new();
         let mut option: Option<&str> = None;
-        for (at, argument) in arguments.iter().enumerate() {
+        let parts = secret_parts_of_arguments(arguments);
+        for (at, (argument, parts)) in arguments.iter().zip(parts).enumerate() {
             let place = format!("upstreams.{upstream}.args[{at}]");
-            let named = argument
-                .split_once('=')
-                .filter(|(it, _)| it.starts_with('-'));
-            written.push(match (named, option) {
-                (Some((name, value)), _) => {
-                    let preferred = format!("{upstream}_{}", name.trim_start_matches('-'));
-                    let value = self.written(value, is_secret_name(name), &preferred, place);
-                    format!("{name}={value}")
+            let named = argument.split_once('=').map(|(name, _)| name);
+            let named = match argument.starts_with('-') {
+                true => named,
+                false => option.or(named),
+            };
+            let named = named.map(|it| it.trim_start_matches('-'));
+            let preferred = match (named, parts.first()) {
+                // Its own name is behind it.
+                (_, Some(part)) if !part.name.is_empty() => upstream.to_owned(),
+                (Some(name), _) => format!("{upstream}_{name}"),
+                (None, _) => format!("{upstream}_argument"),
+            };
+            let kept = self.kept.len();
+            written.push(self.written(argument, parts, &preferred, &place));
+            match named {
+                // Words that no option names are shown with the command; `-y` has no value.
+                Some(name) if kept < self.kept.len() && name != "y" => {
+                    self.kept[kept] = format!("{place} ({name})");
                 }
-                (None, Some(name)) if !argument.starts_with('-') => {
-                    let preferred = format!("{upstream}_{}", name.trim_start_matches('-'));
-                    self.written(argument, is_secret_name(name), &preferred, place)
-                }
-                _ => self.written(argument, false, &format!("{upstream}_argument"), place),
-            });
+                _ => self.kept.truncate(kept),
+            }
             option = Some(argument.as_str()).filter(|it| it.starts_with('-') && !it.contains('='));
         }
         written
     }
 
-    /// An address, in whose query there may be secrets.
+    /// An address, in which there may be a password, and secrets in the path and the query.
     pub(crate) fn url(&mut self, upstream: &str, url: &str) -> String {
         let place = format!("upstreams.{upstream}.url");
-        let Some((path, query)) = url.split_once('?') else {
-            for name in references(url) {
-                self.note(name, place.clone(), false);
+        let kept = self.kept.len();
+        let written = self.written(url, secret_parts("", url), upstream, &place);
+        // Of an address, the query may have more.
+        self.kept.truncate(kept);
+        let query = written.split_once('?').map_or("", |(_, query)| query);
+        for pair in query.split('&') {
+            if let Some((name, value)) = pair.split_once('=')
+                && !value.is_empty()
+                && !value.contains("${")
+            {
+                self.kept.push(format!("{place} ({name})"));
             }
-            return url.to_owned();
-        };
-        let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-            Some((name, value)) => {
-                let preferred = format!("{upstream}_{name}");
-                let place = format!("{place} ({name})");
-                let value = self.written(value, is_secret_name(name), &preferred, place);
-                format!("{name}={value}")
-            }
-            None => pair.to_owned(),
-        });
-        let pairs: Vec<_> = pairs.collect();
-        format!("{path}?{}", pairs.join("&"))
+        }
+        written
     }
 }
 
@@ -308,7 +324,7 @@ mod tests {
             [
                 "--api-key",
                 "${GH_API_KEY}",
-                "--token=${GH_ARGS_2_}",
+                "--token=${GH_ARGS_2_TOKEN}",
                 "--port",
                 "80",
                 "-y"
@@ -317,6 +333,48 @@ mod tests {
         assert_eq!(
             secrets.url("s", "https://h/mcp?api_key=hunter2&x=1"),
             "https://h/mcp?api_key=${S_API_KEY}&x=1"
+        );
+        for (text, expected) in [
+            ("https://u:p@h/", "https://u:${T_PASSWORD}@h/"),
+            (
+                "https://h/s/aB3dE5fG7hI9jK1lM3nO5pQ7",
+                "https://h/s/${T_PATH}",
+            ),
+        ] {
+            assert_eq!(secrets.url("t", text), expected);
+        }
+        for (name, value, expected) in [
+            ("SMTP_PASS", "hunter2", "${SMTP_PASS}"),
+            (
+                "DATABASE_URL",
+                "postgresql://ana:pw@h/d",
+                "postgresql://ana:${DATABASE_URL_PASSWORD}@h/d",
+            ),
+            ("HEADER", "X-Auth: hunter2", "X-Auth: ${HEADER_X_AUTH}"),
+            ("B_KEY", "${B:-hunter2}", "${B:-hunter2}"),
+        ] {
+            assert_eq!(secrets.variable("d", name, value), expected);
+        }
+        assert_eq!(
+            secrets.arguments(
+                "h",
+                &["--header", "X-Api-Key:hunter2", "--pass", "x"].map(str::to_owned)
+            ),
+            [
+                "--header",
+                "X-Api-Key:${H_X_API_KEY}",
+                "--pass",
+                "${H_PASS}"
+            ]
+        );
+        assert_eq!(
+            secrets.kept(),
+            [
+                "upstreams.gh.env.REGION",
+                "upstreams.gh.args[4] (port)",
+                "upstreams.s.url (x)",
+                "upstreams.d.env.B_KEY"
+            ]
         );
         let references: Vec<_> = secrets.all().filter(|it| !it.was_written_out).collect();
         assert_eq!(references.len(), 1);

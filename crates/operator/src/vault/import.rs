@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::spans::{Text, strings};
 use super::{failed, keep, open, shown};
+use crate::edit::remarks;
 use crate::output::{Stop, print, print_json};
 use crate::request::ReportFormat;
 use crate::rewrite::rewrite;
@@ -68,6 +69,7 @@ pub(super) fn import(
             "vault": place.path,
             "written": is_written,
             "secrets": moved.collect::<Vec<_>>(),
+            "kept": secrets.kept(),
             "told": told,
         }));
     }
@@ -76,8 +78,12 @@ pub(super) fn import(
         let _ = writeln!(out, "note: {}", printable(line));
     }
     if moved.is_empty() {
-        let _ = write!(out, "{name} has no secrets that are written out");
-        return print(&out);
+        let _ = writeln!(
+            out,
+            "{name} has nothing that is a secret by its name or its looks"
+        );
+        out.push_str(&remarks(&secrets));
+        return print(out.trim_end());
     }
     let vault = shown(place);
     let _ = writeln!(
@@ -91,6 +97,7 @@ pub(super) fn import(
     for (name, places) in &moved {
         let _ = writeln!(out, "  {name}  ({})", printable(&places.join(", ")));
     }
+    out.push_str(&remarks(&secrets));
     out.push_str(match is_written {
         true => "copies of the file, such as backups, still have them",
         false => "nothing is changed; --write does it",
