@@ -142,39 +142,49 @@ pub(super) fn bundle(url: &str) -> Result<Vec<u8>, String> {
         .map_err(|why| format!("its bundle {url} is not had: {why}"))
 }
 
-/// Content at an address, or at the one that it leads to.
-fn get(url: &str, reach: Reach, max: u64, within: Duration) -> Result<Vec<u8>, String> {
-    let client = Client::new(ClientOptions {
-        reach,
-        max_body: usize::try_from(max).unwrap_or(usize::MAX),
-        timeout: within,
-        ..ClientOptions::default()
-    })
-    .map_err(|error| server::with_causes(&error))?;
+/// Content at an address, or at the one that it leads to: what may be reached is for the operator to say of the origin
+/// alone that they have named, and who answers there names others.
+fn get(named: &str, reach: Reach, max: u64, within: Duration) -> Result<Vec<u8>, String> {
+    let client = |reach| {
+        let client = Client::new(ClientOptions {
+            reach,
+            max_body: usize::try_from(max).unwrap_or(usize::MAX),
+            timeout: within,
+            ..ClientOptions::default()
+        });
+        client.map_err(|error| server::with_causes(&error))
+    };
+    let (own, public) = (client(reach)?, client(Reach::default())?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let mut url = url.to_owned();
+        let mut url = named.to_owned();
         for _ in 0..=MAX_REDIRECTS {
+            let is_named = origin(&url) == origin(named);
+            let about = |why: String| match url == named {
+                true => why,
+                false => format!("it leads to `{}`, and there {why}", printable(&url)),
+            };
             let request = Request::get(&url)
                 .header(
                     header::ACCEPT,
                     "application/json, application/octet-stream, */*",
                 )
                 .body(Bytes::new())
-                .map_err(|error| error.to_string())?;
+                .map_err(|error| about(error.to_string()))?;
+            let client = if is_named { &own } else { &public };
             let response = client
                 .send(request)
                 .await
-                .map_err(|error| server::with_causes(&error))?;
+                .map_err(|error| about(server::with_causes(&error)))?;
             let status = response.status();
             if status.is_success() {
                 return Ok(response.into_body().to_vec());
             }
             if !status.is_redirection() {
-                return Err(format!("it is answered with {status}"));
+                return Err(about(format!("it is answered with {status}")));
             }
             let to = response.headers().get(header::LOCATION);
             let to = to.and_then(|it| it.to_str().ok()).unwrap_or_default();
@@ -182,6 +192,15 @@ fn get(url: &str, reach: Reach, max: u64, within: Duration) -> Result<Vec<u8>, S
         }
         Err(format!("it leads on more than {MAX_REDIRECTS} times"))
     })
+}
+
+/// Scheme, host and port of an address.
+fn origin(url: &str) -> Option<(String, String, u16)> {
+    let uri: http::Uri = url.parse().ok()?;
+    let scheme = uri.scheme_str()?.to_ascii_lowercase();
+    let usual = if scheme == "https" { 443 } else { 80 };
+    let host = uri.host()?.to_ascii_lowercase();
+    Some((scheme, host, uri.port_u16().unwrap_or(usual)))
 }
 
 /// The address that a redirection names: an encrypted one, unless none before was.
@@ -290,5 +309,22 @@ mod tests {
         let bundles = config(&serving(|_| ("200 OK".to_owned(), "PK".to_owned())));
         let why = refusal("a.b/c", &bundles).unwrap();
         assert!(why.ends_with("it is a bundle, and no entry"), "{why}");
+    }
+
+    #[test]
+    fn a_redirection_leads_to_private_networks_only_where_the_operator_has_named_them() {
+        let inner = serving(|_| ("200 OK".to_owned(), entry()));
+        let outer = serving(move |path| match path {
+            "/elsewhere" => (format!("302 Found\r\nlocation: {inner}/a"), String::new()),
+            "/here" => ("302 Found\r\nlocation: /there".to_owned(), String::new()),
+            _ => ("200 OK".to_owned(), entry()),
+        });
+        let read = |path: &str| get(&format!("{outer}{path}"), Reach::Any, 4096, SOON);
+        assert_eq!(read("/here").unwrap(), entry().into_bytes());
+        let why = read("/elsewhere").unwrap_err();
+        assert!(
+            why.contains("it leads to `http://127.0.0.1:") && why.contains("not public"),
+            "{why}"
+        );
     }
 }
