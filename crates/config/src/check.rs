@@ -213,6 +213,7 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     crate::sections::registry::check(&config.registry, origins, problems);
     crate::sections::results::check(&config.results, origins, problems);
     crate::sections::upstreams::check(config, origins, problems);
+    crate::sections::upstreams::warn_of_secrets(config, origins, problems);
     crate::sections::alerts::check(&config.alerts, origins, problems);
     crate::sections::costs::check(config, origins, problems);
     crate::sections::desk::check(config, origins, problems);

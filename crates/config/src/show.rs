@@ -4,6 +4,7 @@ pub(crate) mod editor;
 pub(crate) mod reference;
 pub(crate) mod summary;
 
+use redaction::{SecretPart, secret_parts, secret_parts_of_arguments, with_parts};
 use serde_json::Value;
 
 use crate::layer::child;
@@ -123,19 +124,44 @@ impl Loaded {
         let mut written = settings
             .iter()
             .filter(|it| matches!(it.origin, Origin::File(_)));
-        written.any(|it| it.value == HIDDEN)
+        written.any(|it| it.value.to_string().contains(HIDDEN))
     }
 }
 
-/// Returns true for a value of a program's environment that is written out and, by its name or its looks, a secret.
-fn is_secret(path: &str, text: &str) -> bool {
-    let Some((_, name)) = path.rsplit_once(".env.") else {
-        return false;
-    };
-    let is_reference = text.contains("${");
-    !text.is_empty()
-        && !is_reference
-        && (redaction::is_secret_name(name) || redaction::looks_secret(text))
+/// The value without the secrets that are written out in it, as far as they can be told: in variables, headers, arguments
+/// and addresses of upstreams and commands.
+fn without_secrets(path: &str, value: Value) -> Value {
+    let is_of_program = path.starts_with("upstreams.") || path.starts_with("commands.");
+    let (_, last) = path.rsplit_once('.').unwrap_or_default();
+    let named = [".env.", ".headers."]
+        .iter()
+        .find_map(|it| path.rsplit_once(it));
+    match value {
+        Value::String(text) => match named {
+            Some((_, name)) => shown(&text, &secret_parts(name, &text)).into(),
+            None if is_of_program && last == "url" => shown(&text, &secret_parts("", &text)).into(),
+            None => text.into(),
+        },
+        Value::Array(words) if is_of_program && matches!(last, "args" | "command") => {
+            let texts = words
+                .iter()
+                .map(|it| it.as_str().unwrap_or_default().to_owned());
+            let parts = secret_parts_of_arguments(&texts.collect::<Vec<_>>());
+            let words = words
+                .into_iter()
+                .zip(parts)
+                .map(|(word, parts)| match word {
+                    Value::String(text) => shown(&text, &parts).into(),
+                    word => word,
+                });
+            words.collect()
+        }
+        value => value,
+    }
+}
+
+fn shown(text: &str, secrets: &[SecretPart]) -> String {
+    with_parts(text, secrets, |_| HIDDEN.to_owned())
 }
 
 fn collect(value: Value, path: &str, loaded: &Loaded, settings: &mut Vec<Setting>) {
@@ -153,10 +179,7 @@ fn collect(value: Value, path: &str, loaded: &Loaded, settings: &mut Vec<Setting
                 origin: origin.clone(),
             });
             let (layer, overrides) = (loaded.layer_of(&origin), overrides.collect());
-            let value = match &value {
-                Value::String(text) if is_secret(path, text) => HIDDEN.into(),
-                _ => value,
-            };
+            let value = without_secrets(path, value);
             settings.push(Setting {
                 key: path.to_owned(),
                 value,

@@ -1252,3 +1252,54 @@ fn keys_and_tokens_are_kept_apart_or_meant_to_be_one() {
         "identity: {{api_keys: {{}}, shared_principals: true, {token}}}}}}}"
     ));
 }
+
+#[test]
+fn secrets_of_upstreams_that_are_written_out_are_told_and_not_shown() {
+    let file = "mcp_server:
+  upstreams:
+    a:
+      command: x
+      args: [--api-key, plainplain, --token=plainplain, 'postgres://u:plainplain@h/d', --port, '80']
+      env: {DB_PASS: plainplain, REGION: eu, B: '${A_KEY:-plainplain}', C_KEY: '${C:-}'}
+    b:
+      url: 'https://h/mcp?key=plainplain&x=1'
+      headers: {X-Auth: plainplain, Authorization: 'Bearer ${C:-}'}
+";
+    let told = problems(file, Environment::default(), Overrides::default());
+    let keys = [
+        "a.env.B",
+        "a.env.DB_PASS",
+        "a.args",
+        "b.headers.X-Auth",
+        "b.url",
+    ];
+    assert_eq!(told.len(), keys.len(), "{told:?}");
+    for (told, key) in told.iter().zip(keys) {
+        let message =
+            format!("`upstreams.{key}` has what looks like a secret, and it is written out");
+        assert!(
+            told.starts_with("warning mcp-server.yaml:") && told.contains(&message),
+            "{told}"
+        );
+    }
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    std::fs::write(directory.path().join("mcp-server.yaml"), file).expect("it can be written");
+    let loaded = load(
+        &Overrides::default(),
+        &Environment::default(),
+        directory.path(),
+    )
+    .unwrap();
+    let shown: Vec<String> = loaded.settings().iter().map(ToString::to_string).collect();
+    let shown = shown.join("\n");
+    assert!(!shown.contains("plainplain"), "{shown}");
+    for part in [
+        r#"["--api-key","(secret)","--token=(secret)","postgres://u:(secret)@h/d","--port","80"]"#,
+        "https://h/mcp?key=(secret)&x=1",
+        "${A_KEY:-(secret)}",
+        r#"REGION: "eu""#,
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(loaded.has_written_secrets());
+}

@@ -9,6 +9,7 @@ use gateway::{ChangeKind, NameTemplate, is_of_transport};
 use governance::Micros;
 use http_client::BadUrl;
 use identity::{KeySource, canonical_resource};
+use redaction::{secret_parts, secret_parts_of_arguments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -626,6 +627,40 @@ fn credential_faults(
         }
     }
     faults
+}
+
+/// Warns of secrets of upstreams that are written out.
+pub(crate) fn warn_of_secrets(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    for (name, upstream) in &config.upstreams {
+        let path = child("upstreams", name);
+        let pairs = [("env", &upstream.env), ("headers", &upstream.headers)];
+        let pairs = pairs.into_iter().flat_map(|(key, pairs)| {
+            let path = child(&path, key);
+            let has = |(name, value): &(&String, &String)| !secret_parts(name, value).is_empty();
+            let found: Vec<_> = pairs
+                .iter()
+                .filter(has)
+                .map(|(name, _)| child(&path, name))
+                .collect();
+            found
+        });
+        let url = upstream.url.as_deref().unwrap_or_default();
+        let url = (!secret_parts("", url).is_empty()).then(|| child(&path, "url"));
+        let args = secret_parts_of_arguments(&upstream.args);
+        let args = args.iter().any(|it| !it.is_empty());
+        let args = args.then(|| child(&path, "args"));
+        for key in pairs.chain(url).chain(args) {
+            let message = format!("`{key}` has what looks like a secret, and it is written out");
+            let hint = "put it into the vault by `owlclaw-mcp vault set NAME`, and write `${vault:NAME}` in its place";
+            let origin = origin_near(origins, &key);
+            problems.push(
+                Problem::warning(origin, message)
+                    .key(key)
+                    .hint(hint)
+                    .without_line(),
+            );
+        }
+    }
 }
 
 /// Adds the problems of upstreams that can be found without looking at the machine.
