@@ -412,6 +412,7 @@ pub(crate) fn put_in(
         "added": added,
         "variables": variables,
         "kept": secrets.kept(),
+        "too_short": secrets.short(),
         "told": told,
     });
     if let Some(servers) = servers {
@@ -521,9 +522,18 @@ fn added_text(
     out.trim_end().to_owned()
 }
 
-/// Lines on values that are in plain text still.
+/// Lines on values that are in plain text still, and on secrets that nothing can be redacted by.
 pub(crate) fn remarks(secrets: &Secrets) -> String {
     let mut out = String::new();
+    let short: Vec<_> = secrets.short().into_iter().collect();
+    if !short.is_empty() {
+        let _ = writeln!(
+            out,
+            "warning: fewer than {} bytes, so that in logs and answers it is not recognised, and not redacted: {}",
+            redaction::MIN_KNOWN_BYTES,
+            short.join(", ")
+        );
+    }
     let kept: Vec<_> = secrets.kept().iter().map(|it| printable(it)).collect();
     if !kept.is_empty() {
         let _ = writeln!(
@@ -635,12 +645,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_in_plain_text_is_told() {
+    fn what_stays_in_plain_text_and_what_is_too_short_is_told() {
         let mut secrets = Secrets::into_vault(&vault::Vault::default());
         secrets.variable("a", "REGION", "eu-west");
         secrets.variable("a", "DB_PASS", "short");
         secrets.variable("a", "API_AUTH", "long enough");
         let told = remarks(&secrets);
+        assert!(told.contains("not redacted: DB_PASS\n"), "{told}");
         assert!(
             told.contains("kept as they are: upstreams.a.env.REGION\n"),
             "{told}"

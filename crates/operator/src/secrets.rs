@@ -156,6 +156,13 @@ impl Secrets {
         &self.kept
     }
 
+    /// Secrets that are to come into the vault and are too short to be looked for in logs and answers.
+    pub(crate) fn short(&self) -> BTreeSet<&str> {
+        let short = self.moved();
+        let short = short.filter(|(_, value, _)| crate::vault::is_short(value));
+        short.map(|(name, ..)| name.as_str()).collect()
+    }
+
     /// The text to write: `value`, with a reference in the place of each secret in it. `preferred` is the name for a
     /// secret that is all of it.
     fn written(

@@ -70,6 +70,7 @@ pub(super) fn import(
             "written": is_written,
             "secrets": moved.collect::<Vec<_>>(),
             "kept": secrets.kept(),
+            "too_short": secrets.short(),
             "told": told,
         }));
     }
