@@ -96,6 +96,8 @@ pub struct HostFile {
     pub specs: Vec<UpstreamSpec>,
     /// Entries that were left out, and secrets that stand in the file.
     pub warnings: Vec<String>,
+    /// Names of entries that were left out.
+    pub left_out: Vec<String>,
     /// True if the file is there and no list of servers can be read from it.
     pub is_broken: bool,
 }
@@ -124,6 +126,7 @@ impl HostFile {
         let told = |why: String| Self {
             specs: Vec::new(),
             warnings: vec![format!("{}: {why}", path.display())],
+            left_out: Vec::new(),
             is_broken: true,
         };
         let text = match std::fs::metadata(path) {
@@ -200,7 +203,10 @@ impl HostFile {
                     spec.name = offered;
                     file.specs.push(spec);
                 }
-                Err(why) => file.warnings.push(format!("`{name}` is left out: {why}")),
+                Err(why) => {
+                    file.warnings.push(format!("`{name}` is left out: {why}"));
+                    file.left_out.push(name.clone());
+                }
             }
         }
         file

@@ -113,6 +113,19 @@ impl File {
         Ok(())
     }
 
+    /// Looks at an entry by itself. The error has all that is wrong with it, without places: it stands in no file yet.
+    fn fits(&self, name: &str, entry: &Value, secrets: &Secrets) -> Result<(), String> {
+        let upstreams = json!({ "mcp_server": { "upstreams": { name: entry } } });
+        let (text, environment) = standing_in(&upstreams.to_string(), secrets);
+        let Err(rejected) = self.read_all(&[&self.text, &text], &environment) else {
+            return Ok(());
+        };
+        let wrong = rejected.problems.iter();
+        let wrong = wrong.filter(|it| it.severity == config::Severity::Error);
+        let wrong = wrong.map(|it| printable(&it.message));
+        Err(wrong.collect::<Vec<_>>().join("; "))
+    }
+
     /// Puts `text` in the place of the file, whole or not at all.
     fn write(&self, text: &str) -> Result<(), Stop> {
         rewrite(&self.name, &self.path, &self.text, text).map_err(failed)
@@ -213,6 +226,15 @@ pub(crate) fn import(
         None => Secrets::default(),
     };
     let names: Vec<&str> = found.specs.iter().map(|it| it.name.as_str()).collect();
+    let is_wanted =
+        |name: &str| only.is_empty() || only.iter().any(|it| legal_name(it) == legal_name(name));
+    if found.is_broken || found.left_out.iter().any(|it| is_wanted(it)) {
+        return Err(failed(format!(
+            "nothing is written: {}: {}",
+            path.display(),
+            printable(&told.join("; "))
+        )));
+    }
     for wanted in only {
         if !names.contains(&legal_name(wanted).as_str()) {
             let meant = config::nearest(wanted, names.iter().copied());
@@ -226,7 +248,7 @@ pub(crate) fn import(
         }
     }
     for spec in &found.specs {
-        if !only.is_empty() && !only.iter().any(|it| legal_name(it) == spec.name) {
+        if !is_wanted(&spec.name) {
             continue;
         }
         let name = spec.name.clone();
@@ -238,6 +260,13 @@ pub(crate) fn import(
             continue;
         }
         let entry = of_spec(&name, spec, &mut secrets).map_err(failed)?;
+        if let Err(why) = file.fits(&name, &entry, &secrets) {
+            return Err(failed(format!(
+                "nothing is written: {}: `{}` cannot be an upstream: {why}",
+                path.display(),
+                printable(&spec.name)
+            )));
+        }
         entries.push((name, entry));
     }
     let kept = match place.filter(|_| !manner.dry_run) {
@@ -320,6 +349,22 @@ fn of_spec(name: &str, spec: &UpstreamSpec, secrets: &mut Secrets) -> Result<Val
     Ok(Value::Object(entry))
 }
 
+/// The variables of a server that has those that entries refer to.
+fn with_unset(secrets: &Secrets) -> Environment {
+    let unset = secrets.unset().into_iter();
+    unset.fold(Environment::of_process(), |it, name| it.with(name, "x"))
+}
+
+/// A text whose references to secrets that the vault does not have yet are to variables, and these variables.
+fn standing_in(text: &str, secrets: &Secrets) -> (String, Environment) {
+    let (mut text, mut environment) = (text.to_owned(), with_unset(secrets));
+    for (name, ..) in secrets.moved() {
+        environment = environment.with(name.as_str(), "x");
+        text = text.replace(&format!("${{vault:{name}}}"), &format!("${{{name}}}"));
+    }
+    (text, environment)
+}
+
 /// Writes entries into the file, once all is well with it; returns true if it did.
 fn write_in(
     file: &File,
@@ -328,11 +373,7 @@ fn write_in(
     secrets: &Secrets,
     manner: Manner,
 ) -> Result<bool, Stop> {
-    let mut environment = Environment::of_process();
-    for variable in secrets.unset() {
-        // The file is checked as it will be read by a server that has them.
-        environment = environment.with(variable, "x");
-    }
+    let environment = with_unset(secrets);
     let before = file
         .read(&file.text, &environment)
         .map_err(Stop::Rejected)?;
@@ -352,17 +393,10 @@ fn write_in(
         })?;
     }
     if manner.dry_run {
-        // The vault does not have the secrets yet, to which the entries refer: variables stand in for them.
-        let mut environment = environment;
-        let mut stand_ins = [text.clone(), json!(added).to_string()];
-        for (name, ..) in secrets.moved() {
-            environment = environment.with(name.as_str(), "x");
-            let (vault, variable) = (format!("${{vault:{name}}}"), format!("${{{name}}}"));
-            stand_ins = stand_ins.map(|it| it.replace(&vault, &variable));
-        }
-        let [text, added] = &stand_ins;
-        let added = serde_json::from_str(added).map_err(|error| failed(error.to_string()))?;
-        file.check(text, &environment, &added, None)?;
+        let (text, environment) = standing_in(&text, secrets);
+        let (added, _) = standing_in(&json!(added).to_string(), secrets);
+        let added = serde_json::from_str(&added).map_err(|error| failed(error.to_string()))?;
+        file.check(&text, &environment, &added, None)?;
     } else {
         file.check(&text, &environment, added, None)?;
     }
@@ -640,6 +674,50 @@ mod tests {
                 (&a.allow[..], &a.deny[..]),
                 (&strings(allow)[..], &strings(deny)[..]),
                 "{host}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_a_hosts_file_is_refused_by_its_entry_unless_others_are_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let before = "mcp_server:\n  app: x\n";
+        let imported = |entry: &str, only: &[&str]| {
+            std::fs::write(path("mcp-server.yaml"), before).unwrap();
+            let host =
+                format!(r#"{{"mcpServers": {{"good": {{"command": "x"}}, "bad": {entry}}}}}"#);
+            std::fs::write(path("host.json"), host).unwrap();
+            let manner = Manner {
+                dry_run: false,
+                format: ReportFormat::Text,
+            };
+            let settings = Settings::of_file(Some(path("mcp-server.yaml")));
+            let done = import(settings, &path("host.json"), &strings(only), false, manner);
+            let written = std::fs::read_to_string(path("mcp-server.yaml")).unwrap();
+            match done {
+                Ok(_) => Ok(written),
+                Err(Stop::Failed(why)) => {
+                    assert_eq!(written, before);
+                    Err(why.to_string())
+                }
+                Err(_) => panic!("{entry}"),
+            }
+        };
+        for (entry, expected) in [
+            (r#"{"command": 7}"#, "host.json: `bad` is left out: "),
+            (
+                r#"{"url": "https://h/mcp", "headers": {"Mcp-Session-Id": "x"}}"#,
+                "host.json: `bad` ",
+            ),
+        ] {
+            let why = imported(entry, &[]).unwrap_err();
+            assert!(why.contains(expected), "{why}");
+            assert!(!why.contains("mcp-server.yaml:"), "{why}");
+            let written = imported(entry, &["good"]).unwrap();
+            assert!(
+                written.contains("good:") && !written.contains("bad:"),
+                "{written}"
             );
         }
     }

@@ -122,7 +122,7 @@ fn unescaped(part: &str) -> Option<String> {
         match digits.and_then(|it| u8::from_str_radix(it, 16).ok()) {
             Some(byte) => {
                 bytes.push(byte);
-                bytes.extend_from_slice(piece[2..].as_bytes());
+                bytes.extend_from_slice(&piece.as_bytes()[2..]);
             }
             None => {
                 bytes.push(b'%');
