@@ -267,11 +267,18 @@ async fn a_hosts_file_is_imported_without_its_secrets() {
         refused.messages
     );
     assert_eq!(site.read("mcp-server.yaml"), FILE);
-    site.write("host.json", host.replace(r#""command": 7"#, r#""command": "x", "timeout": 7000000"#));
+    site.write(
+        "host.json",
+        host.replace(r#""command": 7"#, r#""command": "x", "timeout": 7000000"#),
+    );
     let refused = upstream(&site, &["import", "host.json"]).await;
     assert_eq!(refused.code, Some(1), "{}", refused.output);
     assert!(refused.messages.contains("`bad`"), "{}", refused.messages);
-    assert!(!refused.messages.contains("mcp-server.yaml:"), "{}", refused.messages);
+    assert!(
+        !refused.messages.contains("mcp-server.yaml:"),
+        "{}",
+        refused.messages
+    );
     assert_eq!(site.read("mcp-server.yaml"), FILE);
     site.write("host.json", host.replace(r#""bad": {"command": 7},"#, ""));
     let imported = upstream(&site, &["import", "host.json", "--format", "json"]).await;
