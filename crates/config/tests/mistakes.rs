@@ -1040,7 +1040,9 @@ fn headers_of_the_transport_are_none_of_an_upstreams() {
     for header in ["Mcp-Session-Id", "content-type", "Last-Event-ID"] {
         let line = format!("upstreams: {{a: {{url: 'https://h', headers: {{{header}: x}}}}}}");
         let file = format!("mcp_server:\n  {line}\n");
-        let found = problems(&file, Environment::default(), Overrides::default());
+        let mut found = problems(&file, Environment::default(), Overrides::default());
+        // One of them is written out like a secret, which is beside the point.
+        found.retain(|it| !it.starts_with("warning"));
         let expected = format!("`upstreams.a.headers.{header}` is set by the transport");
         assert!(
             found.len() == 1 && found[0].contains(&expected),
