@@ -111,7 +111,7 @@ fn twins(status: &Status) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// What is to be said of an upstream; nothing of one that its operator holds, which is said with the pattern.
+/// Finding about an upstream; none about one that its operator holds, which is stated with the pattern.
 fn finding(status: Status) -> Option<Finding> {
     let name = &status.name;
     Some(match status.state {
