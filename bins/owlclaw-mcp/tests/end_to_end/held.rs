@@ -309,7 +309,7 @@ async fn tools_held_back_are_reported_with_file_and_line() {
         site.read("skills/shop/append/SKILL.md"),
     );
     let Said { messages, code, .. } = run(strict.command(&["start"])).await;
-    assert_eq!(code, Some(1), "{messages}");
+    assert_eq!(code, Some(2), "{messages}");
     assert!(messages.contains("max_daily_call`"), "{messages}");
 }
 
@@ -522,7 +522,7 @@ async fn a_pattern_matches_the_addresses_that_a_template_can_have() {
         let site = Site::new(rules(resource, prompt));
         site.write("app.py", FAMILIES);
         let said = run(site.command(&["start"])).await;
-        assert_eq!(said.code, Some(1), "{resource} {prompt}: {}", said.messages);
+        assert_eq!(said.code, Some(2), "{resource} {prompt}: {}", said.messages);
         assert!(said.messages.contains(key), "{}", said.messages);
     }
 }
@@ -1037,7 +1037,7 @@ async fn a_tool_with_a_name_that_clients_refuse_is_offered_and_governed_under_a_
     config["mcp_server"]["governance"]["default"] = json!({"tools": {"deny": ["退款"]}});
     site.write("mcp-server.yaml", config.to_string());
     let said = run(site.command(&["start"])).await;
-    assert_eq!(said.code, Some(1), "{}", said.messages);
+    assert_eq!(said.code, Some(2), "{}", said.messages);
     assert!(
         said.messages.contains(&format!("is offered as `{name}`")),
         "{}",
