@@ -268,8 +268,7 @@ fn check_references(document: &mut Document<'_>, rank: Rank, problems: &mut Vec<
     take_references(&mut document.root, &mut found);
     for (at, kind) in found {
         let message = format!(
-            "the {} cannot refer to {kind}: the program that gets the value would be run, or the file be read, by another \
-             one's word than the system's",
+            "the {} cannot refer to {kind}: which programs are run, and which files are read, is the system's to say",
             rank.name()
         );
         problems.push(
