@@ -11,9 +11,10 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use redaction::{is_secret_setting, secret_parts};
+
 use self::interpolate::{InterpolateError, TemplatePart, interpolate, template};
 use self::vault_place::VaultPlace;
-use crate::reading::file::known_secrets_of;
 
 /// Time that a program has whose output a reference stands for.
 const COMMAND_TIME: Duration = Duration::from_secs(10);
@@ -221,4 +222,13 @@ pub(crate) fn absolute(base: &Path, text: impl AsRef<Path>) -> PathBuf {
         .components()
         .filter(|part| *part != Component::CurDir)
         .collect()
+}
+
+/// The secrets in the value of a variable: all of it if it has the name of one, and the parts that are.
+pub(crate) fn known_secrets_of<'v>(name: &str, value: &'v str) -> Vec<&'v str> {
+    let parts = secret_parts(name, value);
+    // A value has no references of its own.
+    let is_whole = is_secret_setting(name) && (!parts.is_empty() || value.contains("${"));
+    let parts = parts.into_iter().map(|it| &value[it.place]);
+    is_whole.then_some(value).into_iter().chain(parts).collect()
 }

@@ -27,6 +27,7 @@ pub use self::{
     },
     witness_file::{WitnessFile, Witnessed},
 };
+use crate::fault::SignatureError;
 pub use crate::record::seal::Signature;
 use crate::record::{codec::hex, entry::Digest};
 use serde_json::{Value, json};
@@ -47,20 +48,6 @@ pub struct Checkpoint {
     pub next_by: u64,
     /// Signature, if it is signed.
     pub signature: Option<Signature>,
-}
-
-/// Reason why a checkpoint's signature is not believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SignatureError {
-    /// There is none.
-    #[error("the checkpoint is not signed")]
-    Missing,
-    /// A signature by a key that is not trusted.
-    #[error("the checkpoint is signed with a key that is not trusted")]
-    Untrusted,
-    /// A signature of other content.
-    #[error("the checkpoint's signature is wrong")]
-    Wrong,
 }
 
 /// The last line that is known to be in the file of checkpoints, noted in the ledger beside a

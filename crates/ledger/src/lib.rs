@@ -36,6 +36,7 @@
 //! ```
 
 mod checkpoint;
+mod fault;
 mod postgres;
 mod query;
 mod record;
@@ -51,18 +52,19 @@ pub use crate::{
     checkpoint::{
         Checkpoint, CheckpointOptions, Checkpoints, Continuity, ContinuityError,
         DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL, KeyError, PublicKey, Signature,
-        SignatureError, SigningKey, WitnessFile, Witnessed, begin_checkpoints, check_continuity,
-        check_witness, check_witness_file,
+        SigningKey, WitnessFile, Witnessed, begin_checkpoints, check_continuity, check_witness,
+        check_witness_file,
     },
+    fault::{Fault, SignatureError},
     postgres::{
         DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresLedger, PostgresOfflineApprovals,
         PostgresOpenError, PostgresOptions, PostgresReader,
     },
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, Gap, IndexedCall,
-        IndexedEnd, IndexedNote, KeyHeld, MAX_GROUP_ENTRIES, MAX_PAGE_BYTES, MAX_PAGE_ROWS,
-        NoteFilter, NoteRecord, OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger,
-        StoredGroup, Usage,
+        IndexedEnd, IndexedNote, KeyHeld, MAX_GROUP_ENTRIES, MAX_INDEXED as MAX_SUMMED,
+        MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord, OPEN_CALLS, ParseCursorError, Place,
+        QueryError, ReadLedger, StoredGroup, Usage,
         statistics::{Bucket, Durations, Statistics, StatisticsQuery, Totals, statistics},
     },
     record::{
@@ -99,7 +101,6 @@ pub use crate::{
             Hold, HoldFilter, Holds, MIN_AGE,
         },
         backup::{BackupError, Restored, backup, backup_checkpoint, restore},
-        index::MAX_INDEXED as MAX_SUMMED,
         offline_approvals::{OfflineApprovals, OfflineApprovalsError},
         reader::LedgerReader,
         schema::OpenError,
@@ -109,7 +110,7 @@ pub use crate::{
         Tail, memory::MemoryLedger,
     },
     verify::{
-        Fault, Follower, Report, SealedEvery, Trust, VerifyError, Wrong, verify, verify_telling,
+        Follower, Report, SealedEvery, Trust, VerifyError, Wrong, verify, verify_telling,
         verify_while,
     },
 };

@@ -3,6 +3,7 @@
 pub(crate) mod statistics;
 
 use crate::{
+    fault::Fault,
     query::statistics::{Statistics, StatisticsQuery},
     record::{
         approval::{Approval, ApprovalId, ApprovalState},
@@ -13,7 +14,6 @@ use crate::{
         seal::Seal,
     },
     store::Tail,
-    verify::Fault,
 };
 use std::{error::Error, fmt, ops::Range, str::FromStr, time::Duration};
 
@@ -271,6 +271,10 @@ pub trait ReadLedger {
         Ok(None)
     }
 }
+
+/// Larger numbers are indexed as this one, so that sums do not overflow; the entries have the
+/// numbers as they are.
+pub const MAX_INDEXED: u64 = 1 << 52;
 
 /// Value of [`Filter::outcome`] for calls that have not ended.
 pub const OPEN_CALLS: &str = "open";

@@ -17,7 +17,7 @@ use server::Failure;
 use crate::output::{Stop, print, print_json};
 use crate::request::{Add, Manner, ReportFormat, Settings};
 use crate::rewrite::rewrite;
-use crate::secrets::{self, Secrets};
+use crate::secrets::{self, Secrets, remarks};
 use crate::vault::Kept;
 
 /// The configuration file, as it is.
@@ -554,29 +554,6 @@ fn added_text(
         });
     }
     out.trim_end().to_owned()
-}
-
-/// Lines on values that are in plain text still, and on secrets that nothing can be redacted by.
-pub(crate) fn remarks(secrets: &Secrets) -> String {
-    let mut out = String::new();
-    let short: Vec<_> = secrets.short().into_iter().collect();
-    if !short.is_empty() {
-        let _ = writeln!(
-            out,
-            "warning: fewer than {} bytes, so that in logs and answers it is not recognised, and not redacted: {}",
-            redaction::MIN_KNOWN_BYTES,
-            short.join(", ")
-        );
-    }
-    let kept: Vec<_> = secrets.kept().iter().map(|it| printable(it)).collect();
-    if !kept.is_empty() {
-        let _ = writeln!(
-            out,
-            "kept as they are: {}\n(a secret among them goes into the vault by `owlclaw-mcp vault set`, with `${{vault:NAME}}` in its place)",
-            kept.join(", ")
-        );
-    }
-    out
 }
 
 /// True if a program can be found as it is named.

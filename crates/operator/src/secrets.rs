@@ -2,7 +2,9 @@
 //! configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
+use config::printable;
 use redaction::{SecretPart, secret_parts, secret_parts_of_arguments, with_parts};
 use vault::{Name, Secret, Vault};
 
@@ -159,7 +161,7 @@ impl Secrets {
     /// Secrets that are to come into the vault and are too short to be looked for in logs and answers.
     pub(crate) fn short(&self) -> BTreeSet<&str> {
         let short = self.moved();
-        let short = short.filter(|(_, value, _)| crate::vault::is_short(value));
+        let short = short.filter(|(_, value, _)| is_short(value));
         short.map(|(name, ..)| name.as_str()).collect()
     }
 
@@ -291,6 +293,33 @@ impl Secrets {
         }
         written
     }
+}
+
+/// Lines on values that are in plain text still, and on secrets that nothing can be redacted by.
+pub(crate) fn remarks(secrets: &Secrets) -> String {
+    let mut out = String::new();
+    let short: Vec<_> = secrets.short().into_iter().collect();
+    if !short.is_empty() {
+        let _ = writeln!(
+            out,
+            "warning: fewer than {} bytes, so that in logs and answers it is not recognised, and not redacted: {}",
+            redaction::MIN_KNOWN_BYTES,
+            short.join(", ")
+        );
+    }
+    let kept: Vec<_> = secrets.kept().iter().map(|it| printable(it)).collect();
+    if !kept.is_empty() {
+        let _ = writeln!(
+            out,
+            "kept as they are: {}\n(a secret among them goes into the vault by `owlclaw-mcp vault set`, with `${{vault:NAME}}` in its place)",
+            kept.join(", ")
+        );
+    }
+    out
+}
+
+pub(crate) fn is_short(value: &Secret) -> bool {
+    value.reveal().len() < redaction::MIN_KNOWN_BYTES
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use vault::{Key, MAX_VALUE_BYTES, Name, Secret, Vault, VaultError};
 
 use crate::output::{Stop, print, print_json, try_load};
 use crate::request::{ReportFormat, Settings, VaultCommand};
-use crate::secrets::Secrets;
+use crate::secrets::{Secrets, is_short};
 use crate::table::table;
 use crate::terminal::remark;
 
@@ -232,10 +232,6 @@ pub(crate) fn given(name: &str, file: Option<&Path>) -> Result<Secret, Stop> {
             read(io::stdin().lock()).map_err(|error| failed(format!("standard input: {error}")))
         }
     }
-}
-
-pub(crate) fn is_short(value: &Secret) -> bool {
-    value.reveal().len() < redaction::MIN_KNOWN_BYTES
 }
 
 pub(crate) fn warn_of_short() {

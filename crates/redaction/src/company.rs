@@ -68,7 +68,7 @@ impl Company {
 struct Open {
     is_key: bool,
     parts: Vec<usize>,
-    /// What the name that is given says of the value.
+    /// Meaning that the name that is given has for the value.
     named: Option<Meaning>,
     values: Vec<usize>,
 }

@@ -34,9 +34,6 @@
 mod canonical;
 mod company;
 mod detect;
-mod given;
-mod known;
-mod lines;
 mod names;
 mod placeholder;
 mod pointers;
@@ -48,13 +45,18 @@ mod string;
 
 pub use crate::{
     canonical::{Malformed, canonical_digest, digest},
-    given::{SecretPart, is_secret_setting, secret_parts, secret_parts_of_arguments, with_parts},
-    known::{
-        KNOWN, MAX_KNOWN_TOKENS, MIN_KNOWN_BYTES, know, know_token, knows_any, without_known,
-        without_known_json,
-    },
-    lines::OpenKey,
     readable::{TooLong, folded, is_misleading, readable, repeated_name},
-    redactor::{Redactor, looks_secret},
+    redactor::{
+        Redactor,
+        given::{
+            SecretPart, is_secret_setting, secret_parts, secret_parts_of_arguments, with_parts,
+        },
+        known::{
+            KNOWN, MAX_KNOWN_TOKENS, MIN_KNOWN_BYTES, know, know_token, knows_any, without_known,
+            without_known_json,
+        },
+        lines::OpenKey,
+        looks_secret,
+    },
     spec::{BadSpec, Detectors, Spec, is_secret_name},
 };

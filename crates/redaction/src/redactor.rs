@@ -1,12 +1,18 @@
+pub(crate) mod given;
+pub(crate) mod known;
+pub(crate) mod lines;
+
 use crate::{
     canonical::canonical,
     company::{self, Company, Role},
     detect::{Detect, Hints},
-    known::{without_known, without_known_json},
-    lines::OpenKey,
     names::{Meaning, Names},
     placeholder::{self, Label, Placeholders},
     pointers::{Pointer, Pointers, Trail},
+    redactor::{
+        known::{without_known, without_known_json},
+        lines::OpenKey,
+    },
     scan::{NotJson, Scanner, Text, Token},
     spec::{BadSpec, Spec},
     string,
@@ -413,7 +419,7 @@ impl Redactor {
     }
 }
 
-/// How a value is secret by the meaning of its name.
+/// Label of a value that is secret by the meaning of its name.
 fn label_of(meaning: Meaning, value: Token, json: &str) -> Option<Label> {
     let is_secret = match (meaning, value) {
         (Meaning::Secret | Meaning::SecretLine, _) => true,

@@ -167,7 +167,7 @@ const SECRETS: &[(&str, &str)] = &[
     ("secret", "CONTRASEÑA=«hunter2»"),
     ("secret", "REDISCLI_AUTH=«hunter2» redis-cli"),
     ("secret", "_auth=«dXNlcjpwYXNz»"),
-    ("secret", "//registry.npmjs.org/:_authToken=«a-b-c»"),
+    ("secret", "//packages.example/:_authToken=«a-b-c»"),
     ("secret", "Auth: «Xy7hunter2»"),
     ("secret", "dsn=«shop:hunter2@tcp(db:3306)/shop»"),
     ("secret", "ssh_key: «hunter2»"),

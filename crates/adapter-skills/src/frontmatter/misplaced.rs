@@ -80,7 +80,7 @@ enum Around {
     Block,
     /// Declarations of tools.
     Tools,
-    /// Anything else.
+    /// All other kinds.
     Other,
 }
 

@@ -3,19 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use figment::value::{Dict, Value as Setting};
-use redaction::{is_secret_setting, secret_parts};
-
 use crate::Environment;
 use crate::environment::interpolate::{
     Reference, ReferenceSource, first_credential, interpolate, with_absolute_files,
 };
+use crate::environment::known_secrets_of;
 use crate::layer::{Layer, Origins, child, join};
 use crate::nearest::nearest;
 use crate::problem::Problem;
 use crate::reading::document::{Document, Key, Node, Value};
 use crate::reading::shape::{Format, Keys, Leaf, ROOT_KEY, Shape, settings};
 use crate::sections::secret::Secret;
+use figment::value::{Dict, Value as Setting};
 
 /// Takes over everything that fits and reports everything that does not.
 ///
@@ -103,15 +102,6 @@ fn known_secrets<'v>(path: &str, reference: &Reference, value: &'v str) -> Vec<&
         }
         _ => vec![value],
     }
-}
-
-/// The secrets in the value of a variable: all of it if it has the name of one, and the parts that are.
-pub(crate) fn known_secrets_of<'v>(name: &str, value: &'v str) -> Vec<&'v str> {
-    let parts = secret_parts(name, value);
-    // A value has no references of its own.
-    let is_whole = is_secret_setting(name) && (!parts.is_empty() || value.contains("${"));
-    let parts = parts.into_iter().map(|it| &value[it.place]);
-    is_whole.then_some(value).into_iter().chain(parts).collect()
 }
 
 struct Walk<'a> {

@@ -1,6 +1,7 @@
 //! Signatures of seals, and their text.
 
-use super::{PublicKey, Signature, SignatureError, SigningKey, from_hex};
+use super::{PublicKey, Signature, SigningKey, from_hex};
+use crate::fault::SignatureError;
 use crate::record::{codec::hex, seal::Seal};
 use serde_json::{Value, json};
 

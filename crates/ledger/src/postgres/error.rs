@@ -1,6 +1,6 @@
 //! Errors of opening a ledger in PostgreSQL.
 
-use crate::verify::Fault;
+use crate::fault::Fault;
 use std::error::Error;
 
 /// Reason why a ledger in PostgreSQL could not be opened. No password shows.
@@ -69,7 +69,7 @@ pub enum PostgresOpenError {
         /// The newest version known here.
         known: i32,
     },
-    /// Its tables do not fit the entries, or do not do what they are told to.
+    /// Tables that do not fit the entries, or do not do what they are told to.
     #[error(
         "the ledger in the database {address} must not be gone on with: {fault} (docs/postgres.md#what-a-start-refuses)"
     )]

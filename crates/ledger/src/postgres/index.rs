@@ -10,14 +10,14 @@ use super::{
     text::stored,
 };
 use crate::{
+    fault::Fault,
+    query::MAX_INDEXED,
     record::{
         codec::{self, DecodeError},
         entry::{Ended, Event, Outcome, Started},
         id::CallId,
         note::Noted,
     },
-    sqlite::index::MAX_INDEXED,
-    verify::Fault,
 };
 use std::{collections::HashMap, error::Error as StdError};
 use tokio_postgres::{Error, error::SqlState};

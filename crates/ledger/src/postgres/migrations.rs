@@ -4,7 +4,7 @@ use super::{
     PostgresOpenError, PostgresOptions,
     session::{Session, SessionError},
 };
-use crate::verify::Fault;
+use crate::fault::Fault;
 use tokio_postgres::Error;
 
 /// Scripts that make each version of the tables from the one before; the first from nothing.
@@ -112,8 +112,8 @@ async fn version(session: &mut Session) -> Result<Option<i32>, SessionError> {
     Ok(row.map(|row| row.get(0)))
 }
 
-/// What can change or leave out what is written or read, of which the program makes nothing: a name, and the statement
-/// that removes it. Row security that does not apply to this user changes nothing.
+/// Triggers, rules and policies that can change or leave out rows, of which the program makes none: a name, and the
+/// statement that removes it. Row security that does not apply to this user changes nothing.
 const PLANTED: &str = "SELECT * FROM (
     SELECT format('the trigger %I of %s', tgname, tgrelid::regclass),
         format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass)

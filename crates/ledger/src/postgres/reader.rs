@@ -13,6 +13,7 @@ use super::{
     session::{Session, SessionError},
 };
 use crate::{
+    fault::Fault,
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, IndexedCall, IndexedNote,
         KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger, StoredGroup, Usage,
@@ -23,7 +24,6 @@ use crate::{
         entry::Digest,
         id::CallId,
     },
-    verify::Fault,
 };
 use std::{ops::Range, time::Duration};
 use tokio_postgres::{Error, config::TargetSessionAttrs, error::SqlState};

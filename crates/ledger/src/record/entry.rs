@@ -206,6 +206,16 @@ pub struct Ended {
     pub kept: Option<Digest>,
 }
 
+impl Ended {
+    /// Reason of a refusal.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match &self.outcome {
+            Outcome::Denied { reason } => Some(reason),
+            _ => None,
+        }
+    }
+}
+
 /// Delivery of the answer to the caller: the first of the three levels on which a call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Delivery {

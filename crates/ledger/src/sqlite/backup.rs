@@ -2,9 +2,9 @@
 
 use crate::{
     checkpoint::{
-        Checkpoint, ContinuityError, PublicKey, SignatureError, SigningKey, append_first,
-        check_continuity,
+        Checkpoint, ContinuityError, PublicKey, SigningKey, append_first, check_continuity,
     },
+    fault::SignatureError,
     query::{QueryError, ReadLedger},
     sqlite::{
         reader::LedgerReader,

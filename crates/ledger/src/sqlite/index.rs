@@ -9,20 +9,13 @@ mod sums;
 mod tables;
 
 use self::rows::{Place, Rows};
+pub(crate) use self::sums::{Used, sum_up};
 pub(crate) use self::tables::{
     CALL_COLUMNS, NOTE_COLUMNS, begin_after_archive, fault, is_current, prepare, tables,
-};
-pub(crate) use self::{
-    rows::reason,
-    sums::{Used, sum_up},
 };
 use crate::record::codec::{self, DecodeError};
 use rusqlite::Connection;
 use std::error::Error;
-
-/// Larger numbers are indexed as this one, so that sums do not overflow; the entries have the
-/// numbers as they are.
-pub const MAX_INDEXED: u64 = 1 << 52;
 
 /// Rows that are gathered before they are written.
 const MAX_ROWS: usize = 4096;

@@ -1,6 +1,7 @@
 use super::{Fault, Stop, Trust, VerifyError, Wrong};
 use crate::{
-    checkpoint::{self, Checkpoint, FileKind, Filed, Lines, PublicKey, SignatureError},
+    checkpoint::{self, Checkpoint, FileKind, Filed, Lines, PublicKey},
+    fault::SignatureError,
     query::{Gap, ReadLedger},
     record::{entry::Event, seal::Seal},
     store::Tail,

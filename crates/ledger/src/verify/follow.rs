@@ -1,6 +1,7 @@
 use super::{Fault, Stop, VerifyError, Wrong, link};
 use crate::{
-    checkpoint::{Checkpoint, PublicKey, SignatureError},
+    checkpoint::{Checkpoint, PublicKey},
+    fault::SignatureError,
     query::{ReadLedger, StoredGroup},
     record::{codec, entry::Event, note::NoteKind},
     store::Tail,

@@ -1,12 +1,13 @@
 use super::{Fault, Stop, Wrong};
 use crate::{
-    query::{Extent, IndexedCall, IndexedEnd, IndexedNote, Place, QueryError, ReadLedger},
+    query::{
+        Extent, IndexedCall, IndexedEnd, IndexedNote, MAX_INDEXED, Place, QueryError, ReadLedger,
+    },
     record::{
         entry::{Ended, Event, Outcome, Started},
         id::CallId,
         note::Noted,
     },
-    sqlite::index::{MAX_INDEXED, reason},
 };
 use std::collections::{HashMap, VecDeque};
 
@@ -305,7 +306,7 @@ fn indexed_end(sequence: u64, place: Place, ended: &Ended) -> IndexedEnd {
     IndexedEnd {
         sequence,
         outcome: ended.outcome.as_str().to_owned(),
-        reason: reason(ended).map(str::to_owned),
+        reason: ended.reason().map(str::to_owned),
         cost_micros: ended.cost_micros.min(MAX_INDEXED),
         duration_us: ended.duration_us.min(MAX_INDEXED),
         place: Some(place),

@@ -4,6 +4,7 @@
 use crate::{
     clock::Clock,
     input::request_state::{Bound, LIFETIME, Sealer},
+    invocation::failure::ASKS_FOR_EVER,
     invocation::{Invocation, Invoked, call_report::CallReport, failure::InvocationError},
 };
 use adapter_tools::{Answers, Askable, Needed, Question};
@@ -111,9 +112,6 @@ fn is_accepted(answer: Option<&RawValue>) -> bool {
     let answer = answer.and_then(|it| serde_json::from_str::<Value>(it.get()).ok());
     answer.is_some_and(|it| it["action"] == "accept")
 }
-
-/// Words for a call that asks in the last of [`MAX_ROUNDS`].
-pub(crate) const ASKS_FOR_EVER: &str = "the call asks again and again";
 
 /// Questions that a modern client is asked by a result, which it answers by asking again.
 pub(crate) fn sealed(

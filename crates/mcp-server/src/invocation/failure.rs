@@ -3,7 +3,6 @@
 
 use crate::{
     filter::{FilterRefusal, Phase},
-    input::rounds::ASKS_FOR_EVER,
     invocation::{
         refusal::{BadKey, KeyTaken, TooGrave, Unconfirmed},
         verdict::{Ended, Severity},
@@ -14,6 +13,9 @@ use adapter_tools::{InvalidArguments, ToolError};
 use governance::{Denial, Ending, Reason};
 use ledger::{CallId, Outcome, RecordError, UNKNOWN_CAPABILITY};
 use std::time::Duration;
+
+/// Words for a call that asks in the last round that it may have.
+pub(crate) const ASKS_FOR_EVER: &str = "the call asks again and again";
 
 /// A failure of an invocation, before it is decided who is told what.
 ///

@@ -16,8 +16,9 @@ use crate::client::sign_in::{self, Way};
 use crate::inspect::os_user;
 use crate::output::{Stop, print, print_json, try_load};
 use crate::request::{CredentialCommand, OwnCredential, ReportFormat, Settings, SignIn};
+use crate::secrets::is_short;
 use crate::table::table;
-use crate::vault::{given, is_short, time, warn_of_short};
+use crate::vault::{given, time, warn_of_short};
 
 /// Parts of the configuration that say which upstreams there are, and where the vault is.
 const NEEDED: &[&str] = &["upstreams", "vault", "ledger"];

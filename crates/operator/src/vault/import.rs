@@ -11,11 +11,11 @@ use serde_json::json;
 
 use super::spans::{Text, strings};
 use super::{failed, keep, open, shown};
-use crate::edit::remarks;
 use crate::output::{Stop, print, print_json};
 use crate::request::ReportFormat;
 use crate::rewrite::rewrite;
 use crate::secrets::Secrets;
+use crate::secrets::remarks;
 
 /// Changes of a text: what stands in the place of what.
 type Changes = Vec<(Range<usize>, String)>;

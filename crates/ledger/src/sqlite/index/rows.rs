@@ -1,10 +1,11 @@
 use super::{
-    IndexError, MAX_INDEXED, Target,
+    IndexError, Target,
     sums::{Sums, add_up},
 };
+use crate::query::MAX_INDEXED;
 use crate::record::{
     codec,
-    entry::{Ended, Event, Outcome, Started},
+    entry::{Ended, Event, Started},
     id::CallId,
     note::Noted,
 };
@@ -50,7 +51,7 @@ impl Begun {
             &place.length,
             &end_place.map(|place| place.sequence),
             &ended.map(|ended| ended.outcome.as_str()),
-            &ended.and_then(reason),
+            &ended.and_then(Ended::reason),
             &ended.map(|ended| bounded(ended.cost_micros)),
             &ended.map(|ended| bounded(ended.duration_us)),
             &end_place.map(|place| place.group),
@@ -173,7 +174,7 @@ impl Rows {
                         call.0.as_bytes(),
                         place.sequence,
                         ended.outcome.as_str(),
-                        reason(&ended),
+                        ended.reason(),
                         bounded(ended.cost_micros),
                         bounded(ended.duration_us),
                         place.group,
@@ -239,13 +240,6 @@ const UPDATE_TAIL: &str = "UPDATE temp.tail_call SET end_sequence = ?2, outcome 
 
 const COPY_TO_TAIL: &str = "INSERT OR IGNORE INTO temp.tail_call
     SELECT * FROM main.call WHERE call = ?1 AND outcome IS NULL";
-
-pub(crate) fn reason(ended: &Ended) -> Option<&str> {
-    match &ended.outcome {
-        Outcome::Denied { reason } => Some(reason),
-        _ => None,
-    }
-}
 
 fn bounded(number: u64) -> i64 {
     i64::try_from(number.min(MAX_INDEXED)).expect("the bound fits")

@@ -1,6 +1,6 @@
 //! Sums beside the rows of the index.
 
-use super::{MAX_INDEXED, rows::reason};
+use crate::query::MAX_INDEXED;
 use crate::{
     query::statistics::{Totals, day_of, month_of},
     record::entry::{Ended, Outcome},
@@ -64,7 +64,7 @@ impl Sums {
         let (tally, used) = self.entry(started_us, of);
         let (outcome, cost_micros) = (ended.outcome.as_str(), ended.cost_micros.min(MAX_INDEXED));
         let duration_us = ended.duration_us.min(MAX_INDEXED);
-        tally.add_ended(outcome, reason(ended), cost_micros, duration_us);
+        tally.add_ended(outcome, ended.reason(), cost_micros, duration_us);
         used.add_ended(started_us, outcome, cost_micros);
     }
 

@@ -1,4 +1,4 @@
-use crate::verify::Fault;
+use crate::fault::Fault;
 use rusqlite::{Connection, OptionalExtension};
 use std::ops::RangeInclusive;
 

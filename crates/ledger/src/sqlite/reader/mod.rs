@@ -9,6 +9,7 @@ mod sums;
 mod tail;
 
 use crate::{
+    fault::Fault,
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, Gap, IndexedCall,
         IndexedNote, KeyHeld, MAX_PAGE_ROWS, NoteFilter, NoteRecord, QueryError, ReadLedger,
@@ -26,7 +27,6 @@ use crate::{
         index,
         schema::{OpenError, explain, open_to_read},
     },
-    verify::Fault,
 };
 use rusqlite::{Connection, Transaction};
 use segments::{Segments, View};

@@ -1,16 +1,13 @@
 use super::{Source, calls::NOT_IN_TAIL, signed};
 use crate::{
     query::{
-        Counts, QueryError, Usage,
+        Counts, MAX_INDEXED, QueryError, Usage,
         statistics::{
             Bucket, DAY_US, Statistics, StatisticsQuery, Totals, day_of, first_day, month_of,
         },
     },
     record::entry::Kind,
-    sqlite::{
-        archive::QUARTER_US,
-        index::{MAX_INDEXED, Used},
-    },
+    sqlite::{archive::QUARTER_US, index::Used},
 };
 use rusqlite::{Connection, Row, ToSql, Transaction, params, params_from_iter};
 use std::{collections::BTreeMap, ops::Range, time::Duration};

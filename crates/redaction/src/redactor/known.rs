@@ -1,7 +1,7 @@
 //! Secrets that this process knows, found by their value wherever they stand.
 
 use crate::{
-    given::secret_parts,
+    redactor::given::secret_parts,
     scan::{NotJson, Scanner, Text, Token},
     string,
 };
