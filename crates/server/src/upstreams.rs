@@ -225,15 +225,17 @@ pub(super) fn unmatched_patterns(gateway: &Gateway) -> impl Iterator<Item = Unma
     })
 }
 
-/// Patterns of upstreams that match nothing which is known of those, and the rules that begin like names of tools of upstreams that are known, and match nothing there; rules about an
-/// upstream that was never heard of are not among them. Nothing is connected.
+/// Rules that match nothing, as far as that is known without a look at what is on offer: those whose patterns no name can
+/// match, and those that begin like names of tools of known upstreams and match nothing there, with the patterns of these
+/// upstreams themselves. Rules about an upstream that was never heard of are not among the latter. Nothing is connected.
 ///
 /// # Errors
 ///
 /// When an upstream cannot be used as it is configured.
 pub fn unmatched_upstream_rules(loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
+    let mut impossible = loaded.impossible();
     if loaded.config.upstreams.is_empty() && host_files(&loaded.config).is_empty() {
-        return Ok(Vec::new());
+        return Ok(impossible);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -251,8 +253,10 @@ pub fn unmatched_upstream_rules(loaded: &Loaded) -> Result<Vec<Problem>, Failure
             ..OnOffer::default()
         };
         let beginnings = gateway.beginnings(true);
-        let found = loaded.unmatched_upstreams(&known, &beginnings);
+        let mut found = loaded.unmatched_upstreams(&known, &beginnings);
         gateway.shut_down().await;
+        impossible.retain(|it| found.iter().all(|other| other.key != it.key));
+        found.append(&mut impossible);
         Ok(found)
     })
 }

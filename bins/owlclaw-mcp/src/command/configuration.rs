@@ -38,10 +38,7 @@ fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<Ex
         Ok(loaded) if import => with_offer(loaded)?,
         Ok(mut loaded) => {
             let unmatched = server::unmatched_upstream_rules(&loaded).map_err(Stop::Failed)?;
-            let mut impossible = loaded.impossible();
-            impossible.retain(|it| unmatched.iter().all(|other| other.key != it.key));
             loaded.warnings.extend(unmatched);
-            loaded.warnings.extend(impossible);
             let of_hosts = server::host_file_problems(&loaded).map_err(Stop::Failed)?;
             loaded.warnings.extend(of_hosts);
             loaded.warnings.extend(missing_engine(&loaded));

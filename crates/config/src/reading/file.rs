@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use figment::value::{Dict, Value as Setting};
+
 use crate::Environment;
 use crate::environment::interpolate::{
     Reference, ReferenceSource, first_credential, interpolate, with_absolute_files,
@@ -14,7 +16,6 @@ use crate::problem::Problem;
 use crate::reading::document::{Document, Key, Node, Value};
 use crate::reading::shape::{Format, Keys, Leaf, ROOT_KEY, Shape, settings};
 use crate::sections::secret::Secret;
-use figment::value::{Dict, Value as Setting};
 
 /// Takes over everything that fits and reports everything that does not.
 ///
