@@ -56,10 +56,11 @@ const KNOWN: [&str; 19] = [
     "version",
 ];
 /// Parts of the name of a member that may restrict what is offered, in lower case.
-const RESTRICTING: [&str; 30] = [
+const RESTRICTING: [&str; 34] = [
     "activ",
     "allow",
     "approv",
+    "availab",
     "blacklist",
     "block",
     "confirm",
@@ -76,6 +77,7 @@ const RESTRICTING: [&str; 30] = [
     "includ",
     "omit",
     "only",
+    "paus",
     "permi",
     "polic",
     "prohibit",
@@ -84,6 +86,8 @@ const RESTRICTING: [&str; 30] = [
     "restrict",
     "sandbox",
     "skip",
+    "status",
+    "suspend",
     "tool",
     "trust",
     "whitelist",
@@ -722,6 +726,10 @@ mod tests {
                 "permissions",
             ),
             (r#"{"command": "x", "readOnly": true}"#, "readOnly"),
+            (r#"{"command": "x", "status": "disabled"}"#, "status"),
+            (r#"{"command": "x", "suspended": true}"#, "suspended"),
+            (r#"{"command": "x", "paused": true}"#, "paused"),
+            (r#"{"command": "x", "available": false}"#, "available"),
             (r#"{"command": "x", "read_only": true}"#, "read_only"),
             (r#"{"command": "x", "hold": ["*"]}"#, "hold"),
             (r#"{"command": "x", "isActiv": false}"#, "`isActive`"),
