@@ -1209,8 +1209,11 @@ async fn a_connection_that_takes_all_of_a_calls_time_leaves_the_call_unsent() {
     // Its tools are known, and it is silent from the start.
     site.set("hang", true);
     let gateway = site.gateway(vec![spec("up", site.upstream.path())]);
-    let cx = ToolCx::new("ana", "1").with_deadline(Instant::now() + Duration::from_secs(2));
-    let error = call_as(&gateway, cx, "mcp_up_echo", json!({"text": "hi"})).await;
+    let time = Duration::from_secs(3);
+    let cx = ToolCx::new("ana", "1").with_deadline(Instant::now() + time);
+    let calling = call_as(&gateway, cx, "mcp_up_echo", json!({"text": "hi"}));
+    // Whoever gives the call up then cannot know that nothing was sent.
+    let error = tokio::time::timeout(time, calling).await.unwrap();
     let error = error.unwrap_err();
     assert!(matches!(error, ToolError::Unavailable { .. }), "{error:?}");
     gateway.shut_down().await;
