@@ -36,6 +36,8 @@ pub struct Interpreter {
     pub program: PathBuf,
     /// The working directory, from which modules are imported.
     pub directory: PathBuf,
+    /// Another directory that modules are imported from.
+    pub base: Option<PathBuf>,
     /// `PYTHONPATH`, if it is not that of this process.
     pub path: Option<OsString>,
 }
@@ -185,10 +187,13 @@ impl Host {
 /// The longest that an interpreter is waited for.
 pub const ASKING: Duration = Duration::from_secs(20);
 
-/// Prints each of its arguments that is neither a module (of dotted names the first part, since finding
-/// the rest would run it) nor a distribution.
+/// Prints the number of each of its arguments behind the first that is neither a module (of dotted names the first part, since
+/// finding the rest would run it) nor a distribution. No file of the application's directories is run.
 const LOOK: &str = r#"
-import importlib.metadata, importlib.util, sys
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.metadata, importlib.util
+sys.path += ["", sys.argv[1]]
 def found(name):
     try:
         if importlib.util.find_spec(name.partition(".")[0]):
@@ -200,7 +205,7 @@ def found(name):
     except (importlib.metadata.PackageNotFoundError, ValueError):
         return False
     return True
-for at, name in enumerate(sys.argv[1:]):
+for at, name in enumerate(sys.argv[2:]):
     if not name or not found(name):
         print(at)
 "#;
@@ -209,7 +214,8 @@ impl Interpreter {
     /// Names among `names` that the interpreter does not find.
     fn missing(&self, names: &[String]) -> Result<Vec<String>, String> {
         let mut command = Command::new(&self.program);
-        command.arg("-c").arg(LOOK).args(names);
+        let base = self.base.as_deref().unwrap_or(Path::new(""));
+        command.arg("-c").arg(LOOK).arg(base).args(names);
         command.current_dir(&self.directory);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
@@ -284,6 +290,7 @@ mod tests {
             python: Some(Interpreter {
                 program: "python3".into(),
                 directory: ".".into(),
+                base: None,
                 path: None,
             }),
             configuration: [("shop.vat", "20"), ("shop.open", "true")]
@@ -340,11 +347,46 @@ mod tests {
     }
 
     #[test]
+    fn packages_are_looked_for_without_running_files_of_the_application() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("csv.py", "raise SystemExit(3)"),
+            ("re.py", "raise SystemExit(3)"),
+            ("own.py", ""),
+            ("base/other.py", ""),
+        ] {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let host = Host {
+            python: Some(Interpreter {
+                program: "python3".into(),
+                directory: directory.path().to_owned(),
+                base: Some(directory.path().join("base")),
+                path: None,
+            }),
+            ..Host::default()
+        };
+        let names = ["json", "own", "other", "none"].map(str::to_owned);
+        let wanted = Prerequisites {
+            python_packages: names.to_vec(),
+            ..Prerequisites::default()
+        };
+        let missing = Unmet::Package {
+            name: "none".to_owned(),
+            by: "python3".to_owned(),
+        };
+        assert_eq!(host.unmet(&wanted), [missing]);
+    }
+
+    #[test]
     fn packages_are_missing_where_no_interpreter_says_otherwise() {
         let unmet = |program: Option<&str>| {
             let python = program.map(|program| Interpreter {
                 program: program.into(),
                 directory: ".".into(),
+                base: None,
                 path: None,
             });
             let host = Host {

@@ -158,6 +158,17 @@ async fn the_worker_lives_in_a_private_directory_and_leaves_nothing_behind() {
     assert_eq!(left, ["app.py"]);
 }
 
+#[tokio::test]
+async fn what_the_working_directory_has_is_not_run_before_the_application() {
+    let app = App::shop();
+    for name in ["runpy.py", "asyncio.py", "re.py"] {
+        let text = "raise SystemExit('not of Python')\n";
+        std::fs::write(app.directory.path().join(name), text).unwrap();
+    }
+    let shop = Running::start(app.options()).await;
+    shop.python.shutdown().await;
+}
+
 async fn refusal(options: adapter_tools::python::PythonOptions) -> StartError {
     let start = tokio::time::timeout(LONG, PythonApp::start(options));
     start.await.expect("it hangs").expect_err("it starts")

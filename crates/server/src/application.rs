@@ -144,6 +144,7 @@ pub(super) async fn start(config: &Config) -> Result<Option<Arc<PythonApp>>, Fai
     {
         options.env.push(("PYTHONPATH".into(), path));
     }
+    options.search.extend(config.workers.base.clone());
     options.workers = config.workers.count;
     options.max_workers = config.workers.max_count;
     options.idle = Duration::from_secs(config.workers.idle_seconds);
@@ -201,6 +202,7 @@ pub(super) fn as_interpreter(config: &Config) -> Interpreter {
     Interpreter {
         program: interpreter(config.python.as_deref()),
         directory: config.workers.cwd.clone().unwrap_or_else(|| ".".into()),
+        base: config.workers.base.clone(),
         path: search_path(config),
     }
 }

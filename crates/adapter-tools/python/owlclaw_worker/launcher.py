@@ -27,7 +27,7 @@ _READ_SIZE = 64 * 1024
 class Settings:
     """What the server said in the environment."""
 
-    def __init__(self, socket_path, nonce, app, root, start, memory=None, threads=1, patience=0.0):
+    def __init__(self, socket_path, nonce, app, root, start, memory=None, threads=1, patience=0.0, search=()):
         self.socket = socket_path
         self.nonce = nonce
         self.app = app
@@ -36,6 +36,7 @@ class Settings:
         self.memory = memory  # bytes, for each worker
         self.threads = threads  # with one, synchronous handlers run on the main thread
         self.patience = patience  # seconds after which it is told where the import is; 0 for never
+        self.search = [os.path.abspath(one) for one in search]  # where its modules are looked for besides
         self.launcher = os.getpid()
 
 
@@ -282,7 +283,7 @@ def _load(settings, connection, loop):
     try:
         os.chdir(settings.root)
         with processes.telling_where(settings.patience):
-            application = load.load(settings.app, settings.root, loop.run_until_complete)
+            application = load.load(settings.app, settings.root, loop.run_until_complete, settings.search)
         frame, handlers = introduce.ready(application, settings.root, started, before.reasons(loop))
         if application.one_thread:
             settings.threads = 1

@@ -71,10 +71,14 @@ class Application:
             return None
 
 
-def load(spec, root, await_it):
-    """Load the application that `spec` names. `await_it` runs a coroutine to its end."""
+def load(spec, root, await_it, search=()):
+    """Load the application that `spec` names. `await_it` runs a coroutine to its end. Its modules are looked for in the
+    directories of `search` as well.
+    """
     target, attribute, call = _split(spec, root)
-    _put_first(root)
+    if not _is_path(target, root):
+        _put_first(root)  # As `python -m MODULE` has it.
+    _put_behind_python(root, *search)
     owlclaw = _provide_owlclaw()
     llm_costs.watch()
     threads.watch_sleep()
@@ -296,6 +300,21 @@ def _put_first(*directories):
         sys.path.insert(0, directory)
 
 
+def _put_behind_python(*directories):
+    """Put directories that are not there yet behind Python's own modules, which none of theirs takes the place of, and before
+    installed packages.
+    """
+    library = os.path.dirname(os.path.abspath(os.__file__))
+    of_python = [at for at, entry in enumerate(sys.path) if _is_of_python(entry, library)]
+    place = of_python[-1] + 1 if of_python else len(sys.path)
+    sys.path[place:place] = [one for one in dict.fromkeys(directories) if one not in sys.path]
+
+
+def _is_of_python(entry, library):
+    is_inside = entry == library or entry.startswith(library + os.sep)
+    return is_inside and not any(part in ("site-packages", "dist-packages") for part in entry.split(os.sep))
+
+
 def _provide_owlclaw():
     """Make `import owlclaw` work, with the real package wherever there is one."""
     spec = importlib.util.find_spec("owlclaw")
@@ -357,8 +376,11 @@ def _spec_of_path(path, root):
     while os.path.isfile(os.path.join(top, "__init__.py")) and os.path.basename(top).isidentifier():
         parts.insert(0, os.path.basename(top))
         top = os.path.dirname(top)
-    # As `python FILE` has it; the working directory besides.
-    _put_first(directory, top, root)
+    # As `python FILE` has it.
+    _put_first(directory)
+    _put_behind_python(top)
+    if len(parts) > 1 and not _is_found_in(top, parts[0]):
+        _put_first(top)  # Python has something of its own by the name of the package.
     if len(parts) > 1 and parts[-1].isidentifier():
         if parts[-1] == "__init__":
             parts.pop()
@@ -373,6 +395,14 @@ def _spec_of_path(path, root):
     if spec is None or spec.loader is None:
         raise LoadError("%s is not a Python file" % path)
     return name, spec
+
+
+def _is_found_in(directory, name):
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin == os.path.join(directory, name, "__init__.py")
 
 
 # Looking for the application object

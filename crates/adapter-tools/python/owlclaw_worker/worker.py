@@ -64,7 +64,7 @@ def _run(settings, order, loop, loaded):
         if loaded is None:
             os.chdir(settings.root)
             with processes.telling_where(settings.patience):
-                application = load.load(settings.app, settings.root, loop.run_until_complete)
+                application = load.load(settings.app, settings.root, loop.run_until_complete, settings.search)
             frame, handlers = introduce.ready(application, settings.root, started)
             loaded = handlers, application.states(), application.app
             if application.one_thread:

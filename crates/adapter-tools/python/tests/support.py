@@ -141,7 +141,7 @@ class Log:
 class Launcher(Frames):
     """A launcher started as the server starts it. Use as a context manager."""
 
-    def __init__(self, files, app="app.py", start="fork", memory=None, threads=None, arguments=("-m", "owlclaw_worker"), variables=()):
+    def __init__(self, files, app="app.py", start="fork", memory=None, threads=None, arguments=(str(PYTHON_DIRECTORY / "owlclaw_worker" / "__main__.py"),), variables=()):
         self.application = Application({"app.py": files} if isinstance(files, str) else files)
         self.directory = tempfile.mkdtemp(prefix="owlclaw-socket-")
         self.workers = {}

@@ -1,8 +1,10 @@
 """Finding applications, in real workers: one process has one sys.path and one set of modules."""
 
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from support import PYTHON_DIRECTORY, Ended, WorkerProcess
@@ -279,6 +281,43 @@ class Loading(unittest.TestCase):
         }
         with WorkerProcess(files, app="sales/app.py") as worker:
             self.assertEqual(worker.ready()["app"], "sales " + worker.application.root.name)
+
+    def test_no_directory_but_the_files_own_takes_the_place_of_pythons_modules(self):
+        wrong = {name + ".py": "raise SystemExit('%s of the directory above')" % name for name in ("re", "runpy", "calendar", "fractions")}
+        files = {
+            **wrong,
+            "common.py": "WHERE = 'above'",
+            "sales/csv.py": "WHERE = 'own'",
+            "sales/app.py": "import calendar, common, csv\n" + GLOBAL + "\napp.name = common.WHERE + ' ' + csv.WHERE",
+        }
+        for start in ("fork", "spawn"):
+            with WorkerProcess(files, app="sales/app.py", start=start) as worker:
+                self.assertEqual(worker.ready()["app"], "above own")
+        # A package is found above its files, also one that has the name of a module of Python's.
+        files = {
+            **wrong,
+            "csv/__init__.py": "",
+            "csv/more.py": "WHERE = 'package'",
+            "csv/app.py": "from . import more\n" + GLOBAL + "\napp.name = more.WHERE",
+        }
+        with WorkerProcess(files, app="csv/app.py") as worker:
+            self.assertEqual(worker.ready()["app"], "package")
+
+    def test_further_directories_come_behind_pythons_modules_and_before_installed_ones(self):
+        files = {
+            "shop/app.py": "import attr_like, calendar\n" + GLOBAL + "\napp.name = attr_like.WHERE",
+            "more/calendar.py": "raise SystemExit('calendar of a further directory')",
+            "more/attr_like.py": "WHERE = 'further'",
+        }
+        with tempfile.TemporaryDirectory() as directory:
+            for name, text in files.items():
+                path = pathlib.Path(directory, name)
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
+            search = os.pathsep.join([os.path.join(directory, "more"), os.path.join(directory, "none")])
+            application = os.path.join(directory, "shop", "app.py")
+            with WorkerProcess("", app=application, variables={"OWLCLAW_WORKER_SEARCH": search}) as worker:
+                self.assertEqual(worker.ready()["app"], "further")
 
     def test_rules_of_handlers_are_told(self):
         text = GLOBAL + """

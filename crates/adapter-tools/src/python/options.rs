@@ -30,8 +30,10 @@ pub struct PythonOptions {
     pub interpreter: PathBuf,
     /// Application to load: `path.py[:attribute]`, `module[:attribute]` or `…:factory()`.
     pub app: String,
-    /// The application's working directory, first on its `sys.path`.
+    /// The application's working directory, on its `sys.path` behind the directories of Python itself.
     pub root: PathBuf,
+    /// Further directories there.
+    pub search: Vec<PathBuf>,
     /// Environment variables on top of the server's own.
     pub env: Vec<(OsString, OsString)>,
     /// Number of processes that run handlers, from 1 to 64. More than one means that the loss of a process
@@ -83,6 +85,7 @@ impl PythonOptions {
             interpreter: PathBuf::from("python3"),
             app: app.into(),
             root: root.as_ref().to_owned(),
+            search: Vec::new(),
             env: Vec::new(),
             workers: 1,
             max_workers: None,

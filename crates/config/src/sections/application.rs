@@ -36,10 +36,13 @@ pub struct Workers {
     /// configuration file.
     #[schemars(extend("format" = "path"))]
     pub cwd: Option<PathBuf>,
-    /// Directories to look for its modules in, as `PYTHONPATH` has them. After these comes the directory of
-    /// the configuration file, where the application is below it.
+    /// Directories to look for its modules in, as `PYTHONPATH` has them. After these and after Python's own modules
+    /// come the working directory and that of the configuration file, where the application is below it.
     #[schemars(extend("x-items" = "path"))]
     pub python_path: Vec<PathBuf>,
+    /// The directory of the configuration file, where the application is below it and does not run there.
+    #[serde(skip)]
+    pub base: Option<PathBuf>,
     /// Load the application anew when its code changes on disk.
     pub watch: bool,
     /// Seconds that a handler may go on after its call was cancelled or has timed out. Then it is left alone
@@ -63,6 +66,7 @@ impl Default for Workers {
             start: WorkerStart::default(),
             cwd: None,
             python_path: Vec::new(),
+            base: None,
             watch: true,
             grace_seconds: 2,
             max_memory_bytes: None,
@@ -93,7 +97,7 @@ impl Workers {
         let cwd = self.cwd.get_or_insert_with(|| home.to_owned());
         // What is run from there imports from there.
         if home.starts_with(base) && (home != base || cwd != base) {
-            self.python_path.push(base.to_owned());
+            self.base = Some(base.to_owned());
         }
     }
 }
@@ -144,29 +148,23 @@ mod tests {
             Option<&'static str>,
             &'static [&'static str],
             &'static str,
-            &'static [&'static str],
+            Option<&'static str>,
         );
         let rows: [Row; 6] = [
-            ("/shop/app.py", None, &[], "/shop", &[]),
+            ("/shop/app.py", None, &[], "/shop", None),
             (
                 "/shop/sales/app.py:app",
                 None,
                 &[],
                 "/shop/sales",
-                &["/shop"],
+                Some("/shop"),
             ),
-            ("/other/app.py", None, &["lib"], "/other", &["/shop/lib"]),
-            ("sales.app:make()", None, &[], "/shop", &[]),
-            ("sales.app", Some("run"), &[], "/shop/run", &["/shop"]),
-            (
-                "/shop/app.py",
-                Some("/tmp"),
-                &["/a"],
-                "/tmp",
-                &["/a", "/shop"],
-            ),
+            ("/other/app.py", None, &["lib"], "/other", None),
+            ("sales.app:make()", None, &[], "/shop", None),
+            ("sales.app", Some("run"), &[], "/shop/run", Some("/shop")),
+            ("/shop/app.py", Some("/tmp"), &["/a"], "/tmp", Some("/shop")),
         ];
-        for (app, cwd, path, expected_cwd, expected_path) in rows {
+        for (app, cwd, path, expected_cwd, expected_base) in rows {
             let mut workers = Workers {
                 cwd: cwd.map(PathBuf::from),
                 python_path: path.iter().map(PathBuf::from).collect(),
@@ -178,7 +176,12 @@ mod tests {
                 Some(Path::new(expected_cwd)),
                 "{app}"
             );
-            let expected: Vec<_> = expected_path.iter().map(PathBuf::from).collect();
+            assert_eq!(
+                workers.base.as_deref(),
+                expected_base.map(Path::new),
+                "{app}"
+            );
+            let expected: Vec<_> = path.iter().map(|it| Path::new("/shop").join(it)).collect();
             assert_eq!(workers.python_path, expected, "{app}");
         }
     }

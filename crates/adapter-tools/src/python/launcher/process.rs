@@ -48,7 +48,9 @@ impl LauncherProcess {
         let package = options.package.as_deref().unwrap_or(directory);
         let mut command = Command::new(&options.interpreter);
         command
-            .args(["-u", "-B", "-m", "owlclaw_worker"])
+            // By its file: `-m` looks into the working directory before it looks for modules of Python itself.
+            .args(["-u", "-B"])
+            .arg(package.join("owlclaw_worker/__main__.py"))
             .current_dir(&options.root)
             .envs(options.env.iter().map(|(name, value)| (name, value)))
             .env("PYTHONPATH", python_path(package, options))
@@ -56,6 +58,7 @@ impl LauncherProcess {
             .env("OWLCLAW_WORKER_NONCE", nonce)
             .env("OWLCLAW_WORKER_APP", &options.app)
             .env("OWLCLAW_WORKER_ROOT", &options.root)
+            .env("OWLCLAW_WORKER_SEARCH", search(options))
             .env("OWLCLAW_WORKER_THREADS", options.threads.to_string())
             .env(
                 "OWLCLAW_WORKER_START",
@@ -216,6 +219,13 @@ impl Drop for LauncherProcess {
 /// since the interpreter takes its time to begin.
 fn patience(options: &PythonOptions) -> f64 {
     options.start_timeout.as_secs_f64() * 2.0 / 3.0
+}
+
+/// The directories to search besides, those left out whose names no list of such can have.
+fn search(options: &PythonOptions) -> OsString {
+    let directories = options.search.iter();
+    let named = directories.filter(|it| !it.as_os_str().as_encoded_bytes().contains(&b':'));
+    env::join_paths(named).unwrap_or_default()
 }
 
 fn python_path(package: &Path, options: &PythonOptions) -> OsString {
