@@ -7,8 +7,11 @@ can check raises `Unrunnable`, so that the tool is not offered: a validator is n
 
 import collections.abc
 import datetime
+import enum
+import json
 import math
 import re
+import sys
 import typing
 import uuid
 
@@ -37,7 +40,9 @@ class InvalidArgument(Exception):
 
 def refused(error, value, path, by=""):
     """What a constructor or a validator has raised of `value`, as an `InvalidArgument`: of pydantic each mistake by its place."""
-    mistakes = _of_pydantic(error, value)
+    if any(base.__name__ == "PydanticErrorMixin" for base in type(error).__mro__):
+        raise error  # A type that is not as it should be, and no value.
+    mistakes = list(dict.fromkeys(_of_pydantic(error, value)))
     if not mistakes:
         return InvalidArgument(path, "%s%s: %s" % (by and by + " refused it: ", type(error).__name__, error))
     return several([InvalidArgument(path + place, why) for place, why in mistakes])
@@ -170,6 +175,8 @@ def _is_validator(note):
         return True
     if isinstance(note, type):
         return False
+    if _discriminates(note):
+        return True
     return bool(_settings(note)) or _own_predicate(note) is not None
 
 
@@ -184,8 +191,13 @@ def _settings(note):
     return {name: value for name, value in found.items() if not callable(value) and not (value is True and name in BOUNDS)}
 
 
+def _discriminates(note):
+    """Tell a `Field(discriminator=...)`, by which pydantic tells the members of a union apart."""
+    return is_field(note) and getattr(note, "discriminator", None) is not None
+
+
 def _is_expressed(note, hint):
-    if hasattr(note, "__get_pydantic_core_schema__") or _own_predicate(note) is not None:
+    if hasattr(note, "__get_pydantic_core_schema__") or _discriminates(note) or _own_predicate(note) is not None:
         return False
     kind = _kind(hint)
     return all(_keyword_fits(name, value, kind) for name, value in _settings(note).items())
@@ -242,22 +254,105 @@ def runner(hint, metadata, convert):
     if all(check is not None or type(note).__name__ == "AfterValidator" for check, note in zip(checks, needed)):
         adapter = _adapter(typing.Annotated[(typing.Any, *needed)], needed)
         return _after(convert, [lambda value: adapter.validate_python(value)])
-    return _whole(adapter_of(hint, metadata, needed))
+    return whole(adapter_of(hint, metadata, needed))
 
 
 def adapter_of(hint, metadata, needed=None):
     """Pydantic's adapter of a hint and its notes, where they need it; None where they do not."""
     needed = left_over(hint, metadata) if needed is None else needed
-    if all(own_check(note) is not None or type(note).__name__ == "AfterValidator" for note in needed):
+    return _adapter(typing.Annotated[(hint, *metadata)], needed) if _need_pydantic(needed) else None
+
+
+def _need_pydantic(needed):
+    return not all(own_check(note) is not None or type(note).__name__ == "AfterValidator" for note in needed)
+
+
+def adapter_of_alias(alias):
+    """Pydantic's adapter of an alias (`type Name = ...`, `JsonValue`) whose value has validators that need it: it may contain
+    itself, by name. None where they do not.
+    """
+    needed = left_over(*hints.peel(hints.alias_value(alias)))
+    return _adapter(alias, needed) if _need_pydantic(needed) else None
+
+
+def adapter_of_union(union):
+    """Pydantic's adapter of a union that has members of its kind, which it tells apart better than anybody; None of other
+    unions, and of those with members that it does not know, or whose validators it would not run.
+    """
+    if "pydantic" not in sys.modules:
         return None
-    return _adapter(typing.Annotated[(hint, *metadata)], needed)
+    try:
+        parts = {}
+        is_foreign = _is_foreign(union, parts)
+        if is_foreign or not any(map(_is_of_pydantic, parts.values())):
+            return None
+        return _adapter(union, [])
+    except Exception:  # Hints are the application's objects.
+        return None
+
+
+def _is_of_pydantic(hint):
+    cls = hints.class_of(hint)
+    return cls is not None and (hints.is_pydantic(cls) or hints.is_known_to_pydantic(cls))
+
+
+def _is_foreign(hint, seen):
+    """Tell hints with notes that pydantic passes over, or with values that are written otherwise than it expects."""
+    hint, metadata = hints.peel(hint)
+    if id(hint) in seen:
+        return False
+    seen[id(hint)] = hint
+    for note in flat(metadata):
+        package = type(note).__module__.partition(".")[0]
+        if _is_validator(note) and not hasattr(note, "__get_pydantic_core_schema__"):
+            if package not in ("annotated_types", "pydantic", "pydantic_core"):
+                return True
+    cls = hints.class_of(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return False
+    inner = list(typing.get_args(hint))
+    if cls is not None:
+        if hints.is_old_pydantic(cls) or hints.is_attrs(cls):
+            return True
+        if issubclass(cls, enum.Enum):
+            return not all(isinstance(member.value, (str, int, float)) for member in cls)
+        if hints.is_record(cls) or hints.is_typed_dict(cls) or hints.is_named_tuple(cls):
+            inner.extend(hints.of_class(cls, tuple(inner)).values())
+    return any(_is_foreign(one, seen) for one in inner if one is not Ellipsis and one is not hints.MISSING)
 
 
 def result_check(hint):
     """The function that validates a result and returns it; None if there is none. Raises `Unrunnable`."""
     if hint is hints.MISSING or not contains(hint, left_over):
         return None
-    return _adapter(hint, [hint]).validate_python
+    adapter = _adapter(hint, [hint])
+    if not contains(hint, lambda _, metadata: any(map(is_serializer, metadata))):
+        return adapter.validate_python
+    return lambda value: adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True)
+
+
+def is_serializer(note):
+    """Tell pydantic's `PlainSerializer` and `WrapSerializer`."""
+    return type(note).__name__ in ("PlainSerializer", "WrapSerializer")
+
+
+def as_json(validate_python, validate_json, core_schema):
+    """The function of pydantic that validates values of JSON: where a type is strict, a text is only a date in JSON."""
+    if "'strict': True" not in repr(core_schema):
+        return validate_python
+
+    def validate(value):
+        try:
+            return validate_python(value)
+        except ValueError:
+            return validate_json(json.dumps(value))
+
+    return validate
+
+
+def adapter(hint):
+    """Pydantic's adapter of a type that it knows. Raises `Unrunnable`."""
+    return _adapter(hint, [])
 
 
 def _adapter(hint, needed):
@@ -269,10 +364,14 @@ def _adapter(hint, needed):
     except (ImportError, AttributeError) as error:
         raise Unrunnable("%s can be run by pydantic 2 only, which is not installed" % names) from error
     try:
-        return made(hint)
+        adapter = made(hint)
+        if getattr(adapter, "pydantic_complete", True) is False:
+            adapter.rebuild(raise_errors=True)
+        return adapter
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
-        raise Unrunnable("%s: pydantic cannot run it: %s: %s" % (names, type(error).__name__, first)) from error
+        where = names + ": " if names else ""
+        raise Unrunnable("%spydantic cannot run it: %s: %s" % (where, type(error).__name__, first)) from error
 
 
 def _shown(note):
@@ -298,9 +397,12 @@ def _after(convert, checks):
     return run
 
 
-def _whole(adapter):
+def whole(adapter):
+    """A converter that leaves all to an adapter of pydantic."""
+    validate = as_json(adapter.validate_python, adapter.validate_json, adapter.core_schema)
+
     def run(value, path):
-        return _guarded(adapter.validate_python, value, path)
+        return _guarded(validate, value, path)
 
     return run
 

@@ -12,6 +12,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import functools
 import ipaddress
 import pathlib
 import re
@@ -19,7 +20,7 @@ import typing
 import uuid
 import zoneinfo
 
-from . import constraints, hints, protocol
+from . import constraints, hints, judge, protocol, schema
 from .constraints import InvalidArgument
 from .schema import enum_members, key_names
 
@@ -66,6 +67,7 @@ class _Builder:
         self.meets_decimals = False
         self._classes = {}
         self._known = {}
+        self._schemas = schema.Generator()  # of members of unions, to tell which of them a value fits
         self._inside = []  # the classes being looked at, for `Self`
         self._depth = 0
 
@@ -90,13 +92,17 @@ class _Builder:
             self._known[key] = lambda value, path: (self._known[key] or _as_is)(value, path)
         self._depth += 1
         try:
-            made = self.build(hints.alias_value(hint), strict) if hints.is_alias(hint) else self._make(hint, strict)
+            made = self._alias(hint, strict) if hints.is_alias(hint) else self._make(hint, strict)
         finally:
             self._depth -= 1
         made = self._nothing(strict) if made is None else made
         if key is not None:
             self._known[key] = made
         return made
+
+    def _alias(self, alias, strict):
+        adapter = constraints.adapter_of_alias(alias)
+        return self.build(hints.alias_value(alias), strict) if adapter is None else self._by_adapter(adapter)
 
     def _nothing(self, strict):
         """The converter of what is not converted."""
@@ -108,10 +114,17 @@ class _Builder:
         check = _expect(name, *types)
         return (lambda value, path: protocol.unwritten(check(value, path))) if self._is_written else check
 
-    def _by_pydantic(self, cls, make, schema):
+    def _by_pydantic(self, cls, make, core_schema):
         # Its models, whose own parts are not looked at here.
-        self.meets_decimals = self.meets_decimals or "decimal" in repr(schema).lower()
+        self.meets_decimals = self.meets_decimals or "decimal" in repr(core_schema).lower()
         return _by(cls, make)
+
+    def _by_adapter(self, adapter):
+        self.meets_decimals = self.meets_decimals or "decimal" in repr(adapter.core_schema).lower()
+        convert = constraints.whole(adapter)
+        if not self._is_written:
+            return convert
+        return lambda value, path: protocol.unwritten(convert(value, path))
 
     def _make(self, hint, strict):
         if hint is None:
@@ -137,7 +150,11 @@ class _Builder:
                 return _from_text(make(cls), cls)
         arguments = typing.get_args(hint)
         if hints.is_pydantic(cls):
-            return self._by_pydantic(cls, cls.model_validate, getattr(cls, "__pydantic_core_schema__", None))
+            if not getattr(cls, "__pydantic_complete__", True):
+                _complete(cls)
+            core_schema = getattr(cls, "__pydantic_core_schema__", None)
+            validate = constraints.as_json(cls.model_validate, cls.model_validate_json, core_schema)
+            return self._by_pydantic(cls, validate, core_schema)
         if hints.is_old_pydantic(cls):
             return self._by_pydantic(cls, cls.parse_obj, getattr(cls, "__fields__", None))
         if hints.is_record(cls):
@@ -145,10 +162,7 @@ class _Builder:
         if hints.is_typed_dict(cls):
             return self._once(hint, cls, arguments, self._typed_dict)
         if hints.is_known_to_pydantic(cls):
-            import pydantic
-
-            adapter = pydantic.TypeAdapter(hint)
-            return self._by_pydantic(cls, adapter.validate_python, adapter.core_schema)
+            return self._by_adapter(constraints.adapter(hint))
         if hints.is_named_tuple(cls):
             return self._named_tuple(cls, arguments)
         if issubclass(cls, tuple):
@@ -173,8 +187,14 @@ class _Builder:
     def _union(self, members, strict):
         if not strict and all(self.build(member, False) in (None, _unwritten) for member in members):
             return None
+        if self._inside:
+            members = tuple(self._inside[-1] if hints.is_self(member) else member for member in members)
         concrete = [member for member in members if hints.peel(member)[0] not in (None, type(None))]
+        adapter = constraints.adapter_of_union(typing.Union[members]) if len(concrete) > 1 else None
+        if adapter is not None:
+            return self._by_adapter(adapter)
         branches = [self.build(member, True) for member in concrete]
+        rivals = self._rivals(concrete, branches) if len(concrete) > 1 else {}
         allows_none = len(concrete) < len(members)
         # Where every member is plain JSON, the schema has judged; where one is not, a value that suits
         # none of them would surprise the handler.
@@ -184,7 +204,9 @@ class _Builder:
             if value is None and allows_none:
                 return None
             reason = None
-            for branch in branches:
+            # Of those for objects, or for lists, the one that knows most of the value.
+            kind = type(value)
+            for branch in [*_by_fit(rivals[kind], value, path), *branches] if kind in rivals else branches:
                 try:
                     return branch(value, path)
                 except InvalidArgument as error:
@@ -196,6 +218,26 @@ class _Builder:
             raise InvalidArgument(path, "suits no member of its union; the last said: %s" % reason)
 
         return convert
+
+    def _rivals(self, members, branches):
+        """Those members of a union that objects may suit, and that lists may, where there are several: the converter, the
+        hint, and the schema and its definitions.
+        """
+        found = {dict: [], list: []}
+        for member, branch in zip(members, branches):
+            hint = hints.peel(member)[0]
+            cls = hints.class_of(hint)
+            if cls is None or typing.get_origin(hint) is typing.Literal:
+                continue
+            if issubclass(cls, collections.abc.Mapping) or _is_object(cls):
+                found[dict].append((branch, hint, member))
+            elif issubclass(cls, collections.abc.Iterable) and not issubclass(cls, (str, bytes, bytearray)):
+                found[list].append((branch, hint, member))
+        return {
+            kind: [(branch, hint, self._schemas.schema(member), self._schemas.definitions) for branch, hint, member in several]
+            for kind, several in found.items()
+            if len(several) > 1
+        }
 
     def _array(self, cls, arguments, strict):
         if cls in (set, collections.abc.Set, collections.abc.MutableSet):
@@ -272,6 +314,8 @@ class _Builder:
         key = self._key(arguments[0]) if len(arguments) == 2 else None
         value_of = self.build(arguments[1], strict) if len(arguments) == 2 else None
         wrap = cls if cls in (collections.OrderedDict, collections.Counter) else None
+        if cls is collections.defaultdict:
+            wrap = functools.partial(cls, _factory(arguments[1]) if arguments else None)
         if wrap is not None:
             plain = self._mapping(dict, arguments, strict)
             return lambda value, path: wrap(value if plain is None else plain(value, path))
@@ -281,12 +325,15 @@ class _Builder:
         def convert(value, path):
             if not isinstance(value, dict):
                 raise InvalidArgument(path, "expected an object")
-            return {
+            made = {
                 (name if key is None else key(name, _member(path, name))): (
                     one if value_of is None else value_of(one, _member(path, name))
                 )
                 for name, one in value.items()
             }
+            if len(made) < len(value):
+                raise InvalidArgument(path, "two of its keys are the same: %s" % ", ".join(map(repr, list(value)[:20])))
+            return made
 
         return convert
 
@@ -335,6 +382,69 @@ class _Builder:
             return _convert_members(value, path, converters)
 
         return convert
+
+
+def _complete(cls):
+    """Have pydantic complete a model that names what was not defined yet. Raises `Unrunnable`."""
+    try:
+        cls.model_rebuild(raise_errors=True)
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise constraints.Unrunnable("the model %s is not complete: %s" % (cls.__name__, first)) from error
+
+
+def _is_object(cls):
+    is_model = hints.is_pydantic(cls) or hints.is_old_pydantic(cls) or hints.is_pydantic_dataclass(cls)
+    return is_model or hints.is_record(cls)
+
+
+def _by_fit(rivals, value, path):
+    """The converters of those rivals that a value fits, of which the first is to be taken that lets it pass: those first that
+    know most of its members.
+    """
+    fitting = []
+    for branch, hint, described, definitions in rivals:
+        if judge.fits(described, definitions, value):
+            fitting.append((judge.known(described, definitions, value), branch, hint))
+    fitting.sort(key=lambda one: -sum(one[0]))
+    for known, branch, hint in fitting[1:]:
+        best = fitting[0]
+        if sum(known) == sum(best[0]) and known != best[0] and _passes(branch, value, path) and _passes(best[1], value, path):
+            raise InvalidArgument(
+                path, "suits %s and %s alike, and neither knows all of its members" % (_shown(best[2]), _shown(hint))
+            )
+    return [branch for _, branch, _ in fitting]
+
+
+def _passes(branch, value, path):
+    try:
+        branch(value, path)
+    except InvalidArgument:
+        return False
+    return True
+
+
+def _shown(hint):
+    return getattr(hint, "__name__", None) or str(hint)
+
+
+def _factory(hint):
+    """What makes the values of a `defaultdict` that are not there yet; None where the hint names no such class."""
+    hint, metadata = hints.peel(hint)
+    given = [getattr(note, "default_factory", None) for note in metadata if constraints.is_field(note)]
+    given = [one for one in given if callable(one)]
+    if given:
+        return given[-1]
+    cls = hints.class_of(hint)
+    if cls is collections.defaultdict:
+        arguments = typing.get_args(hint)
+        return functools.partial(cls, _factory(arguments[1]) if arguments else None)
+    if cls in (int, float, str, bool, bytes, list, dict, set, frozenset, tuple, collections.Counter, collections.OrderedDict, collections.deque):
+        return cls
+    for abstract, concrete in ((collections.abc.Mapping, dict), (collections.abc.Set, set), (collections.abc.Iterable, list)):
+        if cls is not None and cls.__module__ == "collections.abc" and issubclass(cls, abstract):
+            return concrete
+    return None
 
 
 def _member(path, name):

@@ -82,7 +82,7 @@ def _check_items(schema, definitions, value, path, depth):
     front = schema.get("prefixItems", ())
     for at, one in enumerate(value):
         check(front[at] if at < len(front) else schema.get("items", True), definitions, one, "%s/%d" % (path, at), depth)
-    if schema.get("uniqueItems") and any(same(one, other) for at, one in enumerate(value) for other in value[:at]):
+    if schema.get("uniqueItems") and len(set(map(_frozen, value))) < len(value):
         raise InvalidArgument(path, "has an item twice")
 
 
@@ -143,6 +143,43 @@ def same(one, other):
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
     return one == other
+
+
+def _frozen(value):
+    """What is the same for values that are the `same`, and can be a member of a set."""
+    if isinstance(value, list):
+        return (list, tuple(map(_frozen, value)))
+    if isinstance(value, dict):
+        return (dict, frozenset((name, _frozen(one)) for name, one in value.items()))
+    return (bool, value) if isinstance(value, bool) else value
+
+
+def known(schema, definitions, value, depth=0):
+    """A byte for each member of the objects in `value`, at any depth: 1 for what `schema` speaks of, 0 for what it merely
+    lets pass.
+    """
+    if not isinstance(value, (dict, list)):
+        return b""
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        schema = {"additionalProperties": schema is True, "items": schema is True}
+    if "$ref" in schema:
+        return known(definitions.get(schema["$ref"].rpartition("/")[2], True), definitions, value, depth + 1)
+    for keyword in ("anyOf", "oneOf"):
+        fitting = [one for one in schema.get(keyword, ()) if fits(one, definitions, value)]
+        if fitting:
+            return max((known(one, definitions, value, depth + 1) for one in fitting), key=sum)
+    if isinstance(value, list):
+        front, items = schema.get("prefixItems", ()), schema.get("items", True)
+        parts = [front[at] if at < len(front) else items for at in range(len(value))]
+        return b"".join(known(part, definitions, one, depth + 1) for part, one in zip(parts, value))
+    properties = schema.get("properties")
+    rest = schema.get("additionalProperties", properties is None)
+    found = []
+    for name, one in value.items():
+        part = (properties or {}).get(name, rest)
+        found.append(b"\0" if part is False else b"\1")
+        found.append(known(part, definitions, one, depth + 1))
+    return b"".join(found)
 
 
 def _escaped(name):

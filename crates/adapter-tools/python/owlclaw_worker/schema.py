@@ -185,7 +185,7 @@ class Generator:
         self._depth += 1
         try:
             hint, metadata = hints.peel_to_alias(hint)
-            if metadata and not self._output:
+            if metadata and (not self._output or any(map(constraints.is_serializer, metadata))):
                 adapter = self._adapter(hint, metadata)
                 if adapter is not None:
                     return self._adapted(adapter, hint, metadata)
@@ -201,12 +201,22 @@ class Generator:
         except constraints.Unrunnable:
             return None  # The tool is refused for it.
 
+    def _adapter_of_alias(self, alias):
+        try:
+            return constraints.adapter_of_alias(alias)
+        except constraints.Unrunnable:
+            return None
+
     def _adapted(self, adapter, hint, metadata):
         name = self._free_name(hints.class_of(hint) or object)
         try:
-            schema = _plain(adapter.json_schema(ref_template="#/$defs/" + name + ".{model}"))
+            mode = "serialization" if self._output else "validation"
+            schema = _plain(adapter.json_schema(ref_template="#/$defs/" + name + ".{model}", mode=mode))
         except Exception:
             return _annotated({}, metadata)  # What pydantic cannot describe, it validates all the same.
+        if any(type(note).__name__ in _BEFORE for note in metadata):
+            # They are about what comes out of the validator, and checked behind it.
+            schema = {keyword: value for keyword, value in schema.items() if keyword not in _BOUNDS}
         for part, value in schema.pop("$defs", {}).items():
             self.definitions["%s.%s" % (name, part)] = value
         return _annotated(schema, [note for note in metadata if isinstance(note, str)])
@@ -218,6 +228,9 @@ class Generator:
                 self._aliases[alias] = self._free_name(typing.get_origin(alias) or alias)
                 self.definitions[self._aliases[alias]] = {}
             return {"$ref": "#/$defs/" + self._aliases[alias]}
+        adapter = None if self._output else self._adapter_of_alias(alias)
+        if adapter is not None:
+            return self._adapted(adapter, alias, [])
         self._aliases[alias] = None
         made = self.schema(hints.alias_value(alias))
         name = self._aliases[alias]
@@ -543,6 +556,9 @@ def _plain(schema):
         return protocol.to_plain(schema)
     made = {}
     for keyword, value in schema.items():
+        if keyword == "oneOf" and "discriminator" not in schema:
+            # A function tells the members apart, and a value may fit the schemas of several.
+            keyword = "anyOf"
         if keyword in _NAMED and isinstance(value, dict):
             made[keyword] = {name: _plain(one) for name, one in value.items()}
         elif keyword in _LISTED and isinstance(value, (list, tuple)):
@@ -673,6 +689,11 @@ _LENGTHS = {
     "array": ("minItems", "maxItems"),
     "object": ("minProperties", "maxProperties"),
 }
+
+
+# Validators of pydantic that run before its own, and keywords of bounds.
+_BEFORE = ("BeforeValidator", "WrapValidator")
+_BOUNDS = {*_NUMBER_BOUNDS.values(), *(keyword for pair in _LENGTHS.values() for keyword in pair), "pattern"}
 
 
 def _annotated(schema, metadata):

@@ -69,6 +69,14 @@ def _even(value):
     return value
 
 
+def taking(hint):
+    def handler(x):
+        return x
+
+    handler.__annotations__ = {"x": hint}
+    return handler
+
+
 class Color(enum.Enum):
     RED = "red"
     BLUE = "blue"
@@ -543,6 +551,168 @@ class Conversions(unittest.TestCase):
         exec("type Days = dict[str, Days] | list[Days] | date | None", names)
         made = converter(names["Days"])({"a": [None, {"b": "2026-01-02"}]}, "$")
         self.assertEqual(made, {"a": [None, {"b": datetime.date(2026, 1, 2)}]})
+
+    def test_a_union_is_the_member_that_knows_most_of_a_value(self):
+        @dataclass
+        class ByName:
+            name: str = ""
+            limit: int = 10
+
+        @dataclass
+        class ByPrice:
+            price: float = 0.0
+            limit: int = 10
+
+        @dataclass
+        class Texts:
+            of: str = ""
+
+        @dataclass
+        class Dates:
+            of: datetime.date
+
+        class Named(TypedDict, total=False):
+            name: str
+
+        class Dated(TypedDict):
+            name: str
+            due: datetime.date
+
+        class Placed(TypedDict, total=False):
+            due: datetime.date
+
+        day = datetime.date(2026, 1, 2)
+        rows = [
+            (Union[ByName, ByPrice], {"price": 5.0}, ByPrice(5.0)),
+            (Union[ByName, ByPrice], {"limit": 1}, ByName(limit=1)),
+            (Union[ByName, ByPrice], {}, ByName()),
+            (Optional[Union[ByName, ByPrice]], {"price": 5.0}, ByPrice(5.0)),
+            (Union[Texts, Dict[str, int]], {"of": 1}, {"of": 1}),
+            (Union[Dates, Dict[str, str]], {"of": "soon"}, {"of": "soon"}),
+            (Union[Named, Dated], {"name": "a", "due": "2026-01-02"}, {"name": "a", "due": day}),
+            (Union[Named, Dated], {"name": "a", "more": 1}, {"name": "a", "more": 1}),
+            (Union[List[Named], List[Dated]], [{"name": "a", "due": "2026-01-02"}], [{"name": "a", "due": day}]),
+            (Union[Dict[str, Named], Dict[str, Dated]], {"x": {"name": "a", "due": "2026-01-02"}}, {"x": {"name": "a", "due": day}}),
+            (Union[Named, Dict[str, Any]], {"other": 1}, {"other": 1}),
+            (Union[Set[int], List[int]], [1, 1, 2], [1, 1, 2]),
+            (Union[Set[int], List[int]], [1, 2], {1, 2}),
+            (Union[Tuple[int, int], List[int]], [1, 2, 3], [1, 2, 3]),
+            (Union[List[Color], List[str]], ["red", "other"], ["red", "other"]),
+            (Union[Point, List[int]], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]),
+        ]
+        for hint, value, expected in rows:
+            with self.subTest(hint=hint, value=value):
+                self.assertEqual(converter(hint)(value, "$"), expected)
+                self.assertEqual(converter(List[hint])([value], "$"), [expected])
+        with self.assertRaisesRegex(InvalidArgument, r"^\$: suits Named and Placed alike, and neither knows all of its members$"):
+            converter(Union[Named, Placed])({"name": "a", "due": "2026-01-02"}, "$")
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic 2 is not installed")
+    def test_pydantic_decides_unions_with_models(self):
+        class Article(pydantic.BaseModel):
+            sku: str = ""
+
+        class Gift(Article):
+            message: str
+
+        class ByPrice(pydantic.BaseModel):
+            price: decimal.Decimal
+
+        @dataclass
+        class Plain:
+            name: str
+
+        gift = {"sku": "A", "message": "hi"}
+        rows = [
+            (Union[Article, Gift], gift, Gift(**gift)),
+            (Union[Article, Gift], {"sku": "A"}, Article(sku="A")),
+            (Union[Gift, Article, None], {"sku": "A"}, Article(sku="A")),
+            (typing.Annotated[Union[Article, Gift], pydantic.Field(description="d")], gift, Gift(**gift)),
+            (Union[Article, ByPrice], {"price": 0.1}, ByPrice(price=decimal.Decimal("0.1"))),
+            (Union[Article, Dict[str, int]], {"x": 1}, {"x": 1}),
+            (Union[Article, Plain], {"name": "x"}, Plain("x")),
+            (Union[List[Article], List[Gift]], [gift], [Gift(**gift)]),
+            (Union[Article, Shape], "LINE", Shape.LINE),
+        ]
+        for hint, value, expected in rows:
+            with self.subTest(hint=hint, value=value):
+                for one, given, wanted in (
+                    (hint, value, expected),
+                    (List[hint], [value], [expected]),
+                    (Dict[str, hint], {"a": value}, {"a": expected}),
+                    (Optional[hint], value, expected),
+                ):
+                    self.assertEqual(repr(converter(one)(given, "$")), repr(wanted))
+        with self.assertRaisesRegex(InvalidArgument, r"^\$/price: Field required"):
+            converter(Union[ByPrice, Gift])({}, "$")
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic 2 is not installed")
+    def test_a_validator_that_pydantic_would_pass_over_is_run_in_unions_with_models(self):
+        class Is:
+            def __init__(self, function):
+                self.is_valid = function
+
+        @dataclass
+        class Even:
+            value: typing.Annotated[int, Is(lambda value: value % 2 == 0)]
+
+        class Article(pydantic.BaseModel):
+            sku: str
+
+        for hint in (Union[Even, Article], Union[Article, List[Even]]):
+            value = {"value": 1} if hint == Union[Even, Article] else [{"value": 1}]
+            with self.assertRaisesRegex(InvalidArgument, "suits no member of its union"):
+                converter(hint)(value, "$")
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic 2 is not installed")
+    def test_strict_models_take_what_their_schema_asks_for(self):
+        class Booking(pydantic.BaseModel, strict=True):
+            day: datetime.date
+            rooms: Set[int]
+            color: Color
+
+        value = {"day": "2026-01-02", "rooms": [1, 2], "color": "red"}
+        expected = Booking(day=datetime.date(2026, 1, 2), rooms={1, 2}, color=Color.RED)
+        self.assertEqual(converter(Booking)(value, "$"), expected)
+        self.assertEqual(converter(Union[int, List[Booking], Booking])([value], "$"), [expected])
+        with self.assertRaisesRegex(InvalidArgument, r"^\$/rooms/1: Input should be a valid integer"):
+            converter(Booking)({**value, "rooms": [1, "2"]}, "$")
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic 2 is not installed")
+    def test_types_of_pydantic_that_contain_themselves_are_taken(self):
+        value = {"a": [1, None, {"b": 1.5}]}
+        for hint, given in (
+            (pydantic.JsonValue, value),
+            (Optional[pydantic.JsonValue], value),
+            (List[pydantic.JsonValue], [value]),
+            (Dict[str, pydantic.JsonValue], {"x": value}),
+        ):
+            self.assertEqual((converter(hint) or (lambda value, _: value))(given, "$"), given)
+            self.assertEqual(Handler("f", taking(hint)).signature.refusals, [])
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic 2 is not installed")
+    def test_a_type_that_is_not_complete_keeps_its_tool_from_being_offered(self):
+        class Loose(pydantic.BaseModel):
+            member: "Nowhere"  # noqa: F821
+
+        for hint in (Loose, List[Loose], typing.Annotated[List[Loose], pydantic.BeforeValidator(list)]):
+            (refusal,) = Handler("f", taking(hint)).signature.refusals
+            self.assertIn("parameter 'x': ", refusal)
+
+    def test_a_defaultdict_makes_what_is_not_there(self):
+        made = converter(typing.DefaultDict[str, List[int]])({"a": [1.0]}, "$")
+        made["b"].append(2)
+        self.assertEqual((type(made), made), (collections.defaultdict, {"a": [1], "b": [2]}))
+        nested = converter(typing.DefaultDict[str, typing.DefaultDict[str, int]])({}, "$")
+        nested["a"]["b"] += 1
+        self.assertEqual(nested, {"a": {"b": 1}})
+        with self.assertRaises(KeyError):
+            converter(typing.DefaultDict[str, Any])({}, "$")["a"]
+
+    def test_keys_that_become_one_are_refused(self):
+        for hint, value in ((Dict[int, int], {"1": 1, "01": 2}), (Dict[float, int], {"1.0": 1, "1.00": 2})):
+            with self.assertRaisesRegex(InvalidArgument, r"^\$: two of its keys are the same: '1"):
+                converter(hint)(value, "$")
 
     def test_deeply_nested_unions_take_no_time_to_speak_of(self):
         hint = datetime.date

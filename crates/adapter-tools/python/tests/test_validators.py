@@ -181,6 +181,66 @@ class Validators(unittest.TestCase):
         self.assertEqual(called(plain, {"x": "ff"}), 255)
 
     @needs_pydantic
+    def test_bounds_behind_a_before_validator_are_not_asked_of_what_is_sent(self):
+        for before in (pydantic.BeforeValidator(abs), pydantic.WrapValidator(lambda value, then: then(abs(value)))):
+            hint = Annotated[int, pydantic.Field(gt=0), before]
+            self.assertEqual(schema_of(taking(hint))["properties"]["x"], {"type": "integer"})
+            self.assertEqual(called(taking(hint), {"x": -3}), 3)
+            with self.assertRaises(InvalidArgument):
+                called(taking(hint), {"x": 0})
+
+    @needs_pydantic
+    def test_members_that_a_function_tells_apart_need_not_exclude_each_other(self):
+        class One(pydantic.BaseModel):
+            kind: str = "one"
+
+        class Other(pydantic.BaseModel):
+            kind: str = "other"
+            text: str = ""
+
+        tagged = Union[Annotated[One, pydantic.Tag("one")], Annotated[Other, pydantic.Tag("other")]]
+        hint = Annotated[tagged, pydantic.Discriminator(lambda value: value.get("kind"))]
+
+        class Holder(pydantic.BaseModel):
+            of: hint
+
+        for one, value in ((hint, lambda it: it), (Holder, lambda it: {"of": it})):
+            self.assertNotIn("oneOf", repr(schema_of(taking(one))))
+            made = called(taking(one), {"x": value({"kind": "other", "text": "a"})})
+            self.assertEqual(getattr(made, "of", made), Other(text="a"))
+
+    @needs_pydantic
+    def test_a_discriminator_decides_alone(self):
+        class Cat(pydantic.BaseModel):
+            kind: typing.Literal["cat"] = "cat"
+
+        class Dog(pydantic.BaseModel):
+            kind: typing.Literal["dog"] = "dog"
+
+        hint = Annotated[Union[Cat, Dog], pydantic.Field(discriminator="kind")]
+        self.assertEqual(called(taking(List[hint]), {"x": [{"kind": "dog"}]}), [Dog()])
+        with self.assertRaisesRegex(InvalidArgument, "^/x: Unable to extract tag"):
+            called(taking(hint), {"x": {}})
+
+    @needs_pydantic
+    def test_serializers_of_results_are_applied(self):
+        def price() -> Annotated[int, pydantic.PlainSerializer(lambda cents: "%.2f" % (cents / 100))]:
+            return 150
+
+        def bill() -> Dict[str, List[Annotated[int, pydantic.WrapSerializer(lambda value, then: [then(value)])]]]:
+            return {"a": [1]}
+
+        self.assertEqual(called(price, {}), "1.50")
+        self.assertEqual(called(bill, {}), {"a": [[1]]})
+
+        def described() -> Dict[str, Annotated[int, pydantic.PlainSerializer(str, return_type=str)]]:
+            return {"a": 1}
+
+        output = describe.describe(Handler("h", described), "/", [])["output_schema"]
+        self.assertEqual(output["additionalProperties"], {"type": "string"})
+        self.assertEqual(called(described, {}), {"a": "1"})
+
+    @needs_pydantic
     def test_pydantic_types_and_dataclasses_validate(self):
         @pydantic.dataclasses.dataclass
         class File:
