@@ -1,4 +1,5 @@
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// One block of what a tool says. It serialises to the shape that the protocol gives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +13,9 @@ pub enum Content {
     Text {
         /// The text.
         text: String,
+        /// More about it.
+        #[serde(flatten)]
+        about: About,
     },
     /// A picture.
     Image {
@@ -19,6 +23,9 @@ pub enum Content {
         data: String,
         /// Media type, such as `image/png`.
         mime_type: String,
+        /// More about it.
+        #[serde(flatten)]
+        about: About,
     },
     /// Sound. Known to the protocol since 2025-03-26.
     Audio {
@@ -26,6 +33,9 @@ pub enum Content {
         data: String,
         /// Media type, such as `audio/wav`.
         mime_type: String,
+        /// More about it.
+        #[serde(flatten)]
+        about: About,
     },
     /// A pointer to a resource that can be read. Known to the protocol since 2025-06-18.
     ResourceLink(ResourceLink),
@@ -33,7 +43,21 @@ pub enum Content {
     Resource {
         /// The resource.
         resource: EmbeddedResource,
+        /// More about the block, not about what is in it.
+        #[serde(flatten)]
+        about: About,
     },
+}
+
+/// What is said about a block besides what is in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Audience, priority and time of the last change, as the protocol has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<Map<String, Value>>,
+    /// Metadata for programs.
+    #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Map<String, Value>>,
 }
 
 /// A pointer to a resource.
@@ -56,6 +80,12 @@ pub struct ResourceLink {
     /// Size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
+    /// Pictures that stand for it, as the protocol has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub icons: Vec<Value>,
+    /// More about it.
+    #[serde(flatten)]
+    pub about: About,
 }
 
 /// A resource with its content.
@@ -70,6 +100,9 @@ pub struct EmbeddedResource {
     /// Content.
     #[serde(flatten)]
     pub body: ResourceBody,
+    /// Metadata for programs.
+    #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Map<String, Value>>,
 }
 
 /// Content of a resource.
@@ -85,19 +118,30 @@ pub enum ResourceBody {
 impl Content {
     /// A block of text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Text { text: text.into() }
+        Self::Text {
+            text: text.into(),
+            about: About::default(),
+        }
     }
 
     /// A picture, its bytes given in Base64.
     pub fn image(data: impl Into<String>, mime_type: impl Into<String>) -> Self {
         let (data, mime_type) = (data.into(), mime_type.into());
-        Self::Image { data, mime_type }
+        Self::Image {
+            data,
+            mime_type,
+            about: About::default(),
+        }
     }
 
     /// Sound, its bytes given in Base64.
     pub fn audio(data: impl Into<String>, mime_type: impl Into<String>) -> Self {
         let (data, mime_type) = (data.into(), mime_type.into());
-        Self::Audio { data, mime_type }
+        Self::Audio {
+            data,
+            mime_type,
+            about: About::default(),
+        }
     }
 
     /// A pointer to the resource at `uri`; title, media type and so on can be set in the
@@ -110,6 +154,8 @@ impl Content {
             description: None,
             mime_type: None,
             size: None,
+            icons: Vec::new(),
+            about: About::default(),
         })
     }
 
@@ -137,7 +183,9 @@ impl Content {
                 uri: uri.into(),
                 mime_type: Some(mime_type.into()),
                 body,
+                meta: None,
             },
+            about: About::default(),
         }
     }
 }
@@ -172,6 +220,16 @@ mod tests {
                 Content::embedded_blob("test://b", "image/png", "AA=="),
                 json!({"type": "resource",
                        "resource": {"uri": "test://b", "mimeType": "image/png", "blob": "AA=="}}),
+            ),
+            (
+                Content::Text {
+                    text: "hi".to_owned(),
+                    about: About {
+                        annotations: json!({"priority": 0.5}).as_object().cloned(),
+                        meta: json!({"a/b": 1}).as_object().cloned(),
+                    },
+                },
+                json!({"type": "text", "text": "hi", "annotations": {"priority": 0.5}, "_meta": {"a/b": 1}}),
             ),
         ];
         for (content, shape) in rows {

@@ -64,7 +64,7 @@ mod violation;
 
 pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
-    content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
+    content::{About, Content, EmbeddedResource, ResourceBody, ResourceLink},
     context::{
         CallFacts, Headers, LogSink, Progress, ProgressSink, ReadResources, StreamReleaseSink,
         TaskHandle, ToolCx,

@@ -96,7 +96,7 @@ async fn goes_on<F: Future + Unpin>(future: &mut F) -> bool {
 
 fn text(output: &ToolOutput) -> &str {
     match &output.content[..] {
-        [Content::Text { text }] => text,
+        [Content::Text { text, .. }] => text,
         other => panic!("not one text: {other:?}"),
     }
 }

@@ -120,7 +120,7 @@ impl ToolDef {
 pub fn result_text(output: &ToolOutput) -> String {
     let mut parts: Vec<String> = Vec::new();
     for content in &output.content {
-        if let Content::Text { text } = content {
+        if let Content::Text { text, .. } = content {
             parts.push(text.clone());
         }
     }
@@ -138,7 +138,7 @@ pub fn result_text(output: &ToolOutput) -> String {
             Content::Image { mime_type, .. } => parts.push(format!("[image content {mime_type}]")),
             Content::Audio { mime_type, .. } => parts.push(format!("[audio content {mime_type}]")),
             Content::ResourceLink(link) => parts.push(format!("[resource uri={}]", link.uri)),
-            Content::Resource { resource } => match &resource.body {
+            Content::Resource { resource, .. } => match &resource.body {
                 ResourceBody::Text(text) => parts.push(text.clone()),
                 ResourceBody::Blob(_) => parts.push(format!(
                     "[resource uri={} mime={}]",
@@ -341,9 +341,9 @@ mod tests {
             let text = result_text(&ToolOutput::from(blocks.clone()));
             for block in blocks {
                 match block {
-                    Content::Text { text: one } => prop_assert!(text.contains(&one)),
+                    Content::Text { text: one, .. } => prop_assert!(text.contains(&one)),
                     Content::ResourceLink(link) => prop_assert!(text.contains(&link.uri)),
-                    Content::Resource { resource } => {
+                    Content::Resource { resource, .. } => {
                         let ResourceBody::Text(one) = resource.body else { unreachable!() };
                         prop_assert!(text.contains(&one));
                     }

@@ -168,7 +168,7 @@ async fn call(gateway: &Gateway, name: &str, arguments: Value) -> Result<ToolOut
 
 fn text(output: &ToolOutput) -> &str {
     match &output.content[..] {
-        [Content::Text { text }] => text,
+        [Content::Text { text, .. }] => text,
         other => panic!("{other:?}"),
     }
 }
@@ -2110,7 +2110,7 @@ async fn texts_of_an_upstream_are_cleaned_on_every_way_and_the_record_says_so() 
         !told.contains("u{1b}") && !told.contains("[31m") && !told.contains("u{202e}"),
         "{told}"
     );
-    let Content::Text { text } = &output.content[0] else {
+    let Content::Text { text, .. } = &output.content[0] else {
         panic!()
     };
     assert_eq!(text, "abc");

@@ -211,7 +211,7 @@ pub(crate) fn structured(output: &ToolOutput) -> Value {
 /// The text of an answer.
 pub(crate) fn text(output: &ToolOutput) -> &str {
     match output.content.as_slice() {
-        [adapter_tools::Content::Text { text }] => text,
+        [adapter_tools::Content::Text { text, .. }] => text,
         other => panic!("{other:?}"),
     }
 }

@@ -27,12 +27,14 @@ class _Media:
         path: typing.Union[str, "os.PathLike[str]", None] = None,
         data: typing.Optional[bytes] = None,
         format: typing.Optional[str] = None,
+        annotations: typing.Any = None,
     ) -> None:
         if (path is None) == (data is None):
             raise ValueError("%s takes either path or data" % type(self).__name__)
         self.path = None if path is None else pathlib.Path(os.path.expandvars(str(path))).expanduser()
         self.data = data
         self._format = format
+        self.annotations = annotations
         self._mime_type = self._type_of(format)
 
     def _type_of(self, format):
@@ -51,6 +53,10 @@ class _Media:
     def _base64(self):
         return base64.b64encode(self._read()).decode("ascii")
 
+    def _noted(self, block):
+        annotations = _annotations(self.annotations)
+        return {**block, "annotations": annotations} if annotations else block
+
     def __repr__(self):
         return "%s(%s)" % (type(self).__name__, self.path or self._mime_type)
 
@@ -63,7 +69,7 @@ class Image(_Media):
 
     def block(self):
         """The block of content."""
-        return {"type": "image", "data": self._base64(), "mimeType": self._mime_type}
+        return self._noted({"type": "image", "data": self._base64(), "mimeType": self._mime_type})
 
 
 class Audio(_Media):
@@ -74,7 +80,7 @@ class Audio(_Media):
 
     def block(self):
         """The block of content."""
-        return {"type": "audio", "data": self._base64(), "mimeType": self._mime_type}
+        return self._noted({"type": "audio", "data": self._base64(), "mimeType": self._mime_type})
 
 
 class File(_Media):
@@ -86,8 +92,9 @@ class File(_Media):
         data: typing.Optional[bytes] = None,
         format: typing.Optional[str] = None,
         name: typing.Optional[str] = None,
+        annotations: typing.Any = None,
     ) -> None:
-        super().__init__(path, data, format)
+        super().__init__(path, data, format, annotations)
         self._name = name
 
     def _type_of(self, format):
@@ -105,11 +112,37 @@ class File(_Media):
         data = self._read()
         if self._mime_type.startswith("text/"):
             try:
-                return {"type": "resource", "resource": {**resource, "text": data.decode("utf-8")}}
+                return self._noted({"type": "resource", "resource": {**resource, "text": data.decode("utf-8")}})
             except UnicodeDecodeError:
                 pass
         blob = base64.b64encode(data).decode("ascii")
-        return {"type": "resource", "resource": {**resource, "blob": blob}}
+        return self._noted({"type": "resource", "resource": {**resource, "blob": blob}})
+
+
+def _annotations(value):
+    """The annotations of a block, given as a dictionary or as an object of the SDK's."""
+    if value is None:
+        return {}
+    if callable(getattr(value, "model_dump", None)):
+        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if not isinstance(value, dict):
+        raise TypeError("annotations are a dictionary, or Annotations of the SDK, and no %s" % type(value).__name__)
+    value = protocol.to_plain(value)
+    priority = value.get("priority", 0)
+    if not set(value.get("audience", ())) <= {"user", "assistant"} or isinstance(priority, bool) or not 0 <= priority <= 1:
+        raise ValueError("annotations have an audience of 'user' and 'assistant' and a priority from 0 to 1: %r" % value)
+    return value
+
+
+# Beginnings of names in `_meta` that the protocol and the server have for themselves.
+_RESERVED = ("io.modelcontextprotocol/", "io.owlclaw/")
+
+
+def _checked(meta):
+    taken = [name for name in meta or () if isinstance(name, str) and name.startswith(_RESERVED)]
+    if taken:
+        raise ValueError("`_meta` of a result has %r, and names that begin with %s are reserved" % (taken[0], " or ".join(_RESERVED)))
+    return meta
 
 
 @dataclasses.dataclass
@@ -138,7 +171,7 @@ def encode(call_id, value):
             said = [] if structured is None else [structured]
         parts = list(said) if isinstance(said, (list, tuple)) else [said]
         is_error = _either(value, "is_error", "isError")
-        return protocol.encode_content(call_id, _blocks(parts), structured, getattr(value, "meta", None), bool(is_error))
+        return protocol.encode_content(call_id, _blocks(parts), structured, _checked(getattr(value, "meta", None)), bool(is_error))
     if kind in (list, tuple):
         if len(value) <= _MAX_BLOCKS and any(is_block(type(part)) for part in value):
             return protocol.encode_content(call_id, _blocks(value))
@@ -177,7 +210,9 @@ def block(value):
     for made_by in _MAKERS:
         if hasattr(kind, made_by):
             value = getattr(value, made_by)()
-    return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    made = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    _checked(made.get("_meta"))
+    return made
 
 
 # Classes of the official SDK, whose version 2 has them in a package of their own.

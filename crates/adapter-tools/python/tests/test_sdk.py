@@ -90,6 +90,35 @@ def ours() -> ToolResult: return ToolResult(content=["bad", image()], is_error=T
             frame = self.ask("call", call_id, name)
             self.assertEqual((frame["type"], frame.get("value")), ("content", value), (name, frame))
 
+    def test_blocks_keep_what_is_said_about_them(self):
+        self.start("""
+about = {"annotations": types.Annotations(audience=["user"], priority=0.5), "_meta": {"a/b": 1}}
+@mcp.tool
+def said(): return [TextContent(type="text", text="q", **about), new(ImageContent, type="image", data="eA==", mimeType="image/png", **about)]
+@mcp.tool
+def whole() -> CallToolResult: return new(CallToolResult, content=[TextContent(type="text", text="q", **about)])
+@mcp.tool
+def link(): return ResourceLink(type="resource_link", uri="data://x", name="x", title="X", size=5, **about)
+@mcp.tool
+def ours(): return [Image(data=b"x", annotations=about["annotations"]), File(data=b"x", format="txt", annotations={"priority": 1})]
+@mcp.tool
+def wrong(): return Image(data=b"x", annotations={"priority": 2})
+@mcp.tool
+def taken(): return ToolResult(content="q", meta={"io.modelcontextprotocol/serverInfo": {"name": "x", "version": "1"}})
+""".replace("about =", "from owlclaw_worker import File\nabout =", 1))
+        about = {"annotations": {"audience": ["user"], "priority": 0.5}, "_meta": {"a/b": 1}}
+        embedded = {"type": "resource", "resource": {"uri": "file:///resource.txt", "mimeType": "text/plain", "text": "x"}}
+        expected = {
+            "said": [{**TEXT, **about}, {**IMAGE, **about}],
+            "whole": [{**TEXT, **about}],
+            "link": [{"type": "resource_link", "uri": "data://x", "name": "x", "title": "X", "size": 5, **about}],
+            "ours": [{**IMAGE, "annotations": about["annotations"]}, {**embedded, "annotations": {"priority": 1}}],
+        }
+        for call_id, (name, blocks) in enumerate(expected.items()):
+            self.assertEqual(self.ask("call", call_id, name).get("value"), {"content": blocks}, name)
+        for call_id, name, why in ((10, "wrong", "a priority from 0 to 1"), (11, "taken", "`_meta` of a result has 'io.modelcontextprotocol/serverInfo'")):
+            self.assertIn(why, self.ask("call", call_id, name)["message"])
+
     def test_messages_of_prompts_and_contents_of_resources_are_understood(self):
         self.start("""
 @mcp.prompt

@@ -185,7 +185,7 @@ impl Running {
 
 pub fn text(output: &ToolOutput) -> String {
     match &output.content[..] {
-        [adapter_tools::Content::Text { text }] => text.clone(),
+        [adapter_tools::Content::Text { text, .. }] => text.clone(),
         other => panic!("not one text: {other:?}"),
     }
 }

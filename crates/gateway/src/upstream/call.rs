@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use adapter_tools::{
-    Answers, Arguments, Askable, Content, EmbeddedResource, Executor, FormSchema, Hop,
+    About, Answers, Arguments, Askable, Content, EmbeddedResource, Executor, FormSchema, Hop,
     InvalidArguments, Needed, OpenErrand, Question, ResourceBody, ResourceLink, ToolCx, ToolError,
     ToolOutput,
 };
@@ -1026,9 +1026,7 @@ fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
     // Clients of revisions that know no such value are to see it too.
     let has_content = !result.content.is_empty();
     let only = result.structured_content.as_ref().filter(|_| !has_content);
-    let only = only.map(|it| Content::Text {
-        text: it.as_str().to_owned(),
-    });
+    let only = only.map(|it| Content::text(it.as_str()));
     let content = result.content.into_iter().map(|it| block(it, upstream));
     let mut output = ToolOutput {
         content: content.chain(only).collect(),
@@ -1050,13 +1048,13 @@ fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
 
 fn block(content: model::Content, upstream: &Upstream) -> Content {
     match content {
-        model::Content::Text { text, .. } => Content::Text { text },
+        model::Content::Text { text, .. } => Content::text(text),
         model::Content::Image {
             data, mime_type, ..
-        } => Content::Image { data, mime_type },
+        } => Content::image(data, mime_type),
         model::Content::Audio {
             data, mime_type, ..
-        } => Content::Audio { data, mime_type },
+        } => Content::audio(data, mime_type),
         model::Content::ResourceLink(link) => Content::ResourceLink(ResourceLink {
             uri: upstream.offered_uri(&link.uri),
             name: link.name,
@@ -1064,6 +1062,8 @@ fn block(content: model::Content, upstream: &Upstream) -> Content {
             description: link.description,
             mime_type: link.mime_type,
             size: link.size,
+            icons: Vec::new(),
+            about: About::default(),
         }),
         model::Content::Resource { resource, .. } => Content::Resource {
             resource: EmbeddedResource {
@@ -1073,7 +1073,9 @@ fn block(content: model::Content, upstream: &Upstream) -> Content {
                     (Some(text), _) => ResourceBody::Text(text),
                     (None, blob) => ResourceBody::Blob(blob.unwrap_or_default()),
                 },
+                meta: None,
             },
+            about: About::default(),
         },
     }
 }

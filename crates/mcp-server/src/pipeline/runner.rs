@@ -13,12 +13,14 @@ use crate::{
     trace::handler::HandlerSpan,
 };
 use adapter_tools::{
-    Content, LogLevel, LogSink, Needed, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
+    About, Content, LogLevel, LogSink, Needed, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
 };
 use governance::Denial;
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{self, CallToolResult, LoggingLevel, ResultMeta};
 use mcp_service::{LogReporter, ProgressReporter, RequestCx, Service};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     pin::pin,
@@ -286,28 +288,122 @@ fn shaped(output: ToolOutput) -> CallToolResult {
 
 fn block(content: Content) -> model::Content {
     match content {
-        Content::Text { text } => model::Content::text(text),
-        Content::Image { data, mime_type } => model::Content::image(data, mime_type),
-        Content::Audio { data, mime_type } => model::Content::audio(data, mime_type),
-        Content::ResourceLink(link) => model::Content::ResourceLink(Box::new(model::Resource {
-            uri: link.uri,
-            name: link.name,
-            description: link.description,
-            mime_type: link.mime_type,
-            ..model::Resource::default()
-        })),
-        Content::Resource { resource } => {
+        Content::Text { text, about } => {
+            let (annotations, meta) = said(about);
+            model::Content::Text {
+                text,
+                annotations: annotations.map(Box::new),
+                meta,
+            }
+        }
+        Content::Image {
+            data,
+            mime_type,
+            about,
+        } => {
+            let (annotations, meta) = said(about);
+            model::Content::Image {
+                data,
+                mime_type,
+                annotations: annotations.map(Box::new),
+                meta,
+            }
+        }
+        Content::Audio {
+            data,
+            mime_type,
+            about,
+        } => {
+            let (annotations, meta) = said(about);
+            model::Content::Audio {
+                data,
+                mime_type,
+                annotations: annotations.map(Box::new),
+                meta,
+            }
+        }
+        Content::ResourceLink(link) => {
+            let (annotations, meta) = said(link.about);
+            let annotations = annotations.unwrap_or_default();
+            let icons = link.icons.into_iter().filter_map(understood);
+            model::Content::ResourceLink(Box::new(model::Resource {
+                uri: link.uri,
+                name: link.name,
+                title: link.title,
+                description: link.description,
+                mime_type: link.mime_type,
+                size: link.size,
+                last_modified: annotations.last_modified,
+                audience: annotations.audience,
+                priority: annotations.priority,
+                icons: icons.collect(),
+                meta,
+            }))
+        }
+        Content::Resource { resource, about } => {
+            let (annotations, meta) = said(about);
             let (text, blob) = match resource.body {
                 ResourceBody::Text(text) => (Some(text), None),
                 ResourceBody::Blob(blob) => (None, Some(blob)),
             };
-            model::Content::resource(model::ResourceContents {
+            let about = resource.meta.map(|meta| RawJson::from_value(&meta));
+            let resource = model::ResourceContents {
                 uri: resource.uri,
                 mime_type: resource.mime_type,
                 text,
                 blob,
-                meta: None,
-            })
+                meta: about.and_then(Result::ok),
+            };
+            model::Content::Resource {
+                resource,
+                annotations: annotations.map(Box::new),
+                meta,
+            }
         }
+    }
+}
+
+/// The members that every block has.
+fn said(about: About) -> (Option<model::Annotations>, ResultMeta) {
+    let annotations = about.annotations.map(Value::Object).and_then(understood);
+    let mut meta = ResultMeta::default();
+    for (key, value) in about.meta.into_iter().flatten() {
+        meta.insert(key, &value);
+    }
+    (annotations, meta)
+}
+
+/// A value as the protocol has it; `None`, with a line in the log, of what it has not.
+fn understood<T: DeserializeOwned>(value: Value) -> Option<T> {
+    serde_json::from_value(value)
+        .inspect_err(|error| tracing::warn!(%error, "what a tool says about a block of content is left out"))
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn blocks_keep_what_a_tool_says_about_them() {
+        let about = json!({"annotations": {"audience": ["user"], "priority": 0.5}, "_meta": {"a/b": 1}});
+        let blocks = [
+            json!({"type": "text", "text": "t"}),
+            json!({"type": "image", "data": "AA==", "mimeType": "image/png"}),
+            json!({"type": "audio", "data": "AA==", "mimeType": "audio/wav"}),
+            json!({"type": "resource_link", "uri": "data://x", "name": "x", "title": "X", "description": "d",
+                   "mimeType": "text/html", "size": 5, "icons": [{"src": "https://shop.example/x.png"}]}),
+            json!({"type": "resource", "resource": {"uri": "data://x", "mimeType": "text/html", "text": "t", "_meta": {"c/d": 2}}}),
+        ];
+        for mut expected in blocks {
+            let members = about.as_object().unwrap().clone();
+            expected.as_object_mut().unwrap().extend(members);
+            let said: Content = serde_json::from_value(expected.clone()).unwrap();
+            assert_eq!(serde_json::to_value(block(said)).unwrap(), expected);
+        }
+        let said = json!({"type": "text", "text": "t", "annotations": {"priority": "high"}});
+        let shown = block(serde_json::from_value(said).unwrap());
+        assert_eq!(shown, model::Content::text("t"));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use adapter_tools::{
-    Annotations, Arguments, Content, Executor, ResourceLink, RiskClass, TaskSupport, Tool, ToolCx,
+    About, Annotations, Arguments, Content, Executor, ResourceLink, RiskClass, TaskSupport, Tool, ToolCx,
     ToolError, ToolOutput,
 };
 use futures_util::future::BoxFuture;
@@ -153,6 +153,8 @@ fn search(indexer: &Indexer, asked: Asked, cx: &ToolCx) -> Result<ToolOutput, To
             name: unspaced(&hit.name),
             description: hit.description.as_deref().map(unspaced),
             mime_type: hit.media_type,
+            icons: Vec::new(),
+            about: About::default(),
         }))
     }))
 }
