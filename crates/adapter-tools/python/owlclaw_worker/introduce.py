@@ -90,11 +90,8 @@ def fatal(error, root=None):
     """The `fatal` frame. Its files are what to change to mend it."""
     is_told = isinstance(error, (load.LoadError, offers.LifespanError))
     message = str(error) if is_told else "%s: %s" % (type(error).__name__, error)
-    if isinstance(error, ImportError):
-        message += _where_imports_come_from(error)
-    elif not is_told:
-        # Another one may have what is missing: syntax, and what packages are made of.
-        message += " (Python %d.%d.%d, %s)" % (*sys.version_info[:3], sys.executable)
+    # Another one may have what is missing: syntax, and what packages are made of.
+    message += _with_what(message, error)
     return protocol.encode_frame(
         {
             "type": "fatal",
@@ -105,15 +102,18 @@ def fatal(error, root=None):
     )
 
 
-def _where_imports_come_from(error):
-    """What an author has to know of a package that is missing: for which interpreter, and what `owlclaw` is there."""
+def _with_what(message, error):
+    """What an author has to know of a failure besides: with which interpreter, and what `owlclaw` is there."""
     package = getattr(sys.modules.get("owlclaw"), "__file__", None)
     is_stand_in = package is not None and "owlclaw_stand_in" in package
     owlclaw = "the stand-in for it that is part of the server" if is_stand_in else package or "not found"
-    if (error.name or "").partition(".")[0] == "fastmcp":
-        return "; an application written for FastMCP runs with `from owlclaw_worker import FastMCP`"
-    text = " (Python %d.%d.%d, %s; the package owlclaw is %s)" % (*sys.version_info[:3], sys.executable, owlclaw)
-    if is_stand_in and (error.name or "").partition(".")[0] == "owlclaw":
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else None
+    text = ""
+    if missing == "fastmcp":
+        text = "; an application written for FastMCP runs with `from owlclaw_worker import FastMCP`"
+    if not (sys.executable in message and "stand-in" in message):
+        text += " (Python %d.%d.%d, %s; the package owlclaw is %s)" % (*sys.version_info[:3], sys.executable, owlclaw)
+    if is_stand_in and missing == "owlclaw":
         text += "; the stand-in registers handlers, states and runnables, and has nothing else: install owlclaw for this interpreter"
     return text
 

@@ -390,12 +390,18 @@ def shadows(seen_too, RATES):
             ({"app.py": "import sys\nsys.exit('no database')\n"}, "app.py", "SystemExit: no database"),
             ({"app.py": "import nonexistent_thing\n"}, "app", "ModuleNotFoundError: No module named 'nonexistent_thing'"),
             ({"app.py": "def broken(:\n"}, "app.py", "SyntaxError"),
+            ({"app.py": "from fastmcp import FastMCP\n"}, "app.py", "runs with `from owlclaw_worker import FastMCP`"),
+            ({"app.py": GLOBAL + "app.create_agent_runtime()\n"}, "app.py", "is not in the stand-in for the package owlclaw"),
+            ({"app.py": GLOBAL + "undefined\n"}, "app.py", "NameError: name 'undefined' is not defined"),
             ({"app.py": GLOBAL + HANDLER}, "app.py", "already registered"),
             ({"app.py": "from owlclaw import OwlClaw\napp = OwlClaw('x')\n" + HANDLER}, "app.py", "mount_skills"),
         ]
         for files, app, message in rows:
             with self.subTest(message=message):
-                self.assertIn(message, self.refusal(files, app)["message"])
+                told = self.refusal(files, app)["message"]
+                self.assertIn(message, told)
+                self.assertEqual(told.count(sys.executable), 1, told)
+                self.assertIn("stand-in", told)
 
     def test_a_failing_import_shows_the_applications_frames_and_no_others(self):
         files = {
@@ -411,8 +417,10 @@ def shadows(seen_too, RATES):
         }
         frame = self.refusal(files, "app.py")
         self.assertEqual(
-                frame["message"], "RuntimeError: no database (Python %d.%d.%d, %s)" % (*sys.version_info[:3], sys.executable)
-            )
+            frame["message"],
+            "RuntimeError: no database (Python %d.%d.%d, %s; the package owlclaw is the stand-in for it that is part of the server)"
+            % (*sys.version_info[:3], sys.executable),
+        )
         for expected in ("app.py", "helper.py", "in connect", "KeyError: 'url'", "direct cause"):
             self.assertIn(expected, frame["traceback"])
         for unexpected in ("owlclaw_worker", "importlib"):
