@@ -332,7 +332,11 @@ def _simpler(value):
     if package == "pandas":
         if kind.__name__ == "DataFrame":
             _refuse_doubles(kind, value.columns)
+            if not _is_plain_index(value.index):
+                value = value.reset_index()  # The labels of the rows are columns of theirs.
             return value.to_dict(orient="records")
+        if kind.__name__ == "Series" and not _is_plain_index(value.index):
+            return _labelled(value)
         if callable(getattr(value, "tolist", None)):  # Series and Index
             return value.tolist()
         return str(value)  # Period, Interval
@@ -351,6 +355,22 @@ def _simpler(value):
     if isinstance(value, _SERIES):
         return list(value)
     raise Unserializable("a %s, which has no JSON form" % kind.__qualname__)
+
+
+def _is_plain_index(index):
+    """Tell the index that pandas makes where nobody has said one: 0, 1, 2."""
+    return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1) and index.name is None
+
+
+def _labelled(series):
+    """An object of the values of a Series by their labels."""
+    if getattr(series.index, "nlevels", 1) != 1:
+        raise Unserializable("a Series with labels of several levels; return series.reset_index()")
+    labels = series.index.tolist()
+    made = dict(zip(labels, series.tolist()))
+    if len(made) < len(labels):
+        raise Unserializable("a Series with the same label twice; return series.reset_index()")
+    return made
 
 
 def _refuse_doubles(kind, columns):
@@ -470,10 +490,16 @@ def _words(error, depth=0):
         if depth < 5 and isinstance(members, tuple) and any(base.__name__ == "BaseExceptionGroup" for base in type(error).__mro__):
             # A group says how many there are, and not what they say.
             shown = ["%s: %s" % (type(one).__name__, _words(one, depth + 1)) for one in members[:10]]
-            return "%s: %s" % (error, "; ".join(shown))
-        return str(error)
+            return _noted("%s: %s" % (error, "; ".join(shown)), error)
+        return _noted(str(error), error)
     except BaseException:  # A __str__ is the application's code too.
         return "(the exception's own text could not be read)"
+
+
+def _noted(text, error):
+    """The words of an exception, and what `add_note` has added."""
+    notes = getattr(error, "__notes__", None)
+    return "\n".join([text, *map(str, notes)]) if isinstance(notes, (list, tuple)) else text
 
 
 # Where this package lies.

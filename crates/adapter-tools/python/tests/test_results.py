@@ -119,14 +119,34 @@ def fails():
     def test_frames_of_data_are_their_records(self):
         # Of the shape of pandas, which need not be installed.
         text = HEAD + """
+class RangeIndex:
+    name, nlevels, start, step = None, 1, 0, 1
+class Index(list):
+    nlevels = 1
+    def tolist(self): return list(self)
 class DataFrame:
-    def __init__(self, *columns): self.columns = columns or ("sku", "n")
+    def __init__(self, *columns, index=RangeIndex()): self.columns, self.index = columns or ("sku", "n"), index
     def to_dict(self, orient):
-        return {"records": [{"sku": "a", "n": math.nan}]}[orient]
+        labels = {} if isinstance(self.index, RangeIndex) else {"reset": False}
+        return {"records": [{**labels, "sku": "a", "n": math.nan}]}[orient]
+    def reset_index(self):
+        frame = DataFrame(*self.columns)
+        frame.to_dict = lambda orient: {"records": [{"index": self.index[0], "sku": "a", "n": math.nan}]}[orient]
+        return frame
 DataFrame.__module__ = "pandas.core.frame"
 class Series:
+    def __init__(self, index=RangeIndex()): self.index = index
     def tolist(self): return [1, math.inf]
 Series.__module__ = "pandas.core.series"
+@handler("labels")
+def labels(): return [Series(Index(["a", "b"])), Series(Index([7, datetime.date(2026, 1, 2)])), DataFrame(index=Index(["mean"]))]
+@handler("twice")
+def twice(): return {"x": Series(Index(["a", "a"]))}
+@handler("levels")
+def levels():
+    index = Index(["a", "b"])
+    index.nlevels = 2
+    return Series(index)
 @handler("frame")
 def frame(): return DataFrame()
 @handler("nested")
@@ -142,10 +162,27 @@ def doubles(kind: str): return [DataFrame("sku", "n", "sku") if kind == "pandas"
             worker.ready()
             self.assertEqual(worker.result(1, "frame"), [{"sku": "a", "n": None}])
             self.assertEqual(worker.result(2, "nested"), {"rows": [{"sku": "a", "n": None}], "totals": [1, None]})
+            expected = [{"a": 1, "b": None}, {"7": 1, "2026-01-02": None}, [{"index": "mean", "sku": "a", "n": None}]]
+            self.assertEqual(worker.result(5, "labels"), expected)
+            for number, name, why in ((6, "twice", "/x is a Series with the same label twice; return series.reset_index()"),
+                                      (7, "levels", "the value is a Series with labels of several levels; return")):
+                self.assertIn(why, worker.error(number, name)["message"])
             for number, kind, why in ((3, "pandas", "a DataFrame with two columns named 'sku'"), (4, "pyarrow", "a Table with two columns named 'n'")):
                 error = worker.error(number, "doubles", {"kind": kind})
                 self.assertEqual(error["kind"], "unserializable")
                 self.assertIn("/0 is %s; rename one" % why, error["message"])
+
+    def test_notes_of_exceptions_are_told(self):
+        text = HEAD + """
+@handler("noted")
+def noted():
+    error = ValueError("no such order")
+    error.__notes__ = ["it was deleted", "in May"]  # as `add_note` does it since Python 3.11
+    raise error
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            self.assertEqual(worker.error(1, "noted")["message"], "no such order\nit was deleted\nin May")
 
     def test_the_members_of_a_group_of_exceptions_are_told(self):
         if sys.version_info < (3, 11):
