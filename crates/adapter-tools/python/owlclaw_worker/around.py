@@ -63,18 +63,19 @@ class Depends:
                 return problem
         return None
 
-    def _arguments(self, resolved):
+    def _call(self, resolved):
         arguments = dict(resolved)
         for name in self._signature.contexts:
             arguments[name] = owlclaw_worker.get_context()
-        return arguments
+        positional = [arguments.pop(one.name, one.default) for one in self._signature.positional]
+        return self._function(*positional, **arguments)
 
     def enter(self, stack, known):
         """Its value; what has to end with the call is left on `stack`."""
         if self.use_cache and self.dependency in known:
             return known[self.dependency]
         others = self._signature.dependencies.items()
-        value = self._function(**self._arguments({name: one.enter(stack, known) for name, one in others}))
+        value = self._call({name: one.enter(stack, known) for name, one in others})
         if _is_manager(value):
             value = stack.enter_context(value)
         known[self.dependency] = value
@@ -87,7 +88,7 @@ class Depends:
         resolved = {}
         for name, one in self._signature.dependencies.items():
             resolved[name] = await one.enter_later(stack, known)
-        value = self._function(**self._arguments(resolved))
+        value = self._call(resolved)
         if inspect.isawaitable(value):
             value = await value
         if isinstance(value, contextlib.AbstractAsyncContextManager):

@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import enum
+import json
 import threading
 import typing
 
@@ -229,7 +230,7 @@ def form(response_type):
             wanted["required"] = list(made["required"])
 
         def of_record(content):
-            content = _judged(whole, definitions, content)
+            content = _judged(whole, definitions, _chosen(whole, definitions, content))
             return content if read is None else read(content, "")
 
         return wanted, of_record
@@ -239,10 +240,31 @@ def form(response_type):
     wanted = {"type": "object", "properties": {"value": value}, "required": ["value"]}
 
     def of_value(content):
-        value = _judged(whole, definitions, content)["value"]
+        value = _judged(whole, definitions, _chosen(whole, definitions, content))["value"]
         return value if read is None else read(value, "/value")
 
     return wanted, of_value
+
+
+def _texts_of(made):
+    """The values of a choice by what stands for them in a form."""
+    return {one if isinstance(one, str) else json.dumps(one): one for one in made["enum"]}
+
+
+def _chosen(whole, definitions, content):
+    """The content of an answer with values in place of the texts that stand for them."""
+    made = {}
+    for name, one in content.items():
+        field = _plain_choice(whole.get("properties", {}).get(name, {}), definitions)
+        made[name] = _texts_of(field).get(one, one) if isinstance(one, str) and "enum" in field else one
+    return made
+
+
+def _plain_choice(made, definitions):
+    """A field without what lets it be null."""
+    made = _resolved(made, definitions)
+    some = [one for one in made.get("anyOf") or made.get("oneOf") or () if one.get("type") != "null"]
+    return _resolved(some[0], definitions) if len(some) == 1 else made
 
 
 def _judged(whole, definitions, content):
@@ -263,6 +285,8 @@ def _choice(options):
     """A form of one choice: `["a", "b"]`, `{"a": {"title": "A"}}`, and within a list, of several."""
     is_multiple = isinstance(options, list) and len(options) == 1 and isinstance(options[0], (list, dict))
     offered = options[0] if is_multiple else options
+    if not offered:
+        raise ValueError("a form of no choices: there is nothing that the user could answer")
     if isinstance(offered, dict):
         titled = [{"const": name, "title": str((about or {}).get("title", name))} for name, about in offered.items()]
         value = {"anyOf": titled} if is_multiple else {"type": "string", "oneOf": titled}
@@ -298,6 +322,11 @@ def _field(name, made, definitions):
         made = {**made, "enum": [made.pop("const")]}
     if "enum" in made and "type" not in made:
         made = {"type": "string", **made}
+    if not all(isinstance(one, str) for one in made.get("enum", ())):
+        # Choices are texts, whatever they stand for.
+        made = {**made, "type": "string", "enum": list(_texts_of(made))}
+        if "default" in made:
+            made["default"] = json.dumps(made["default"])
     kind = made.get("type")
     items = _resolved(made.get("items", {}), definitions) if kind == "array" else {}
     if kind not in ("string", "number", "integer", "boolean") and not ("enum" in items or "anyOf" in items):

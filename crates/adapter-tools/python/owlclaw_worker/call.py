@@ -24,11 +24,15 @@ class Handler:
     # Whether the words of exceptions are for the log, but of those that are made for the caller.
     only_told = False
 
+    # Whether `exclude_args` of a tool's decorator is about it.
+    excludes = True
+
     def __init__(self, name, function):
         self.name = name
         self.function = function
         self.signature = hints.Signature(function)
         self.is_async = hints.is_async(function)
+        self._excluded = self._take_out()
         self._names = [parameter.name for parameter in self.signature.parameters]
         self._takes_session = self.signature.session is not None
         self._known = set(self._names)
@@ -64,6 +68,18 @@ class Handler:
                 self.check_result = constraints.result_check(self.signature.returns)
         except constraints.Unrunnable as error:
             self.signature.refusals.append("its result: %s" % error)
+
+    def _take_out(self):
+        """The names of parameters that callers neither see nor give: they have their defaults."""
+        from . import offers  # which is made of this module's parts
+
+        names = offers.excluded(self.function) if self.excludes else ()
+        taken_out = [one for one in self.signature.parameters if one.name in names]
+        self.signature.parameters = [one for one in self.signature.parameters if one.name not in names]
+        for one in taken_out:
+            self.signature.aliases.pop(one.name, None)
+        self._defaults = [(one.name, one.factory) for one in taken_out if one.factory is not None]
+        return frozenset(names)
 
     def _prepare_numbers(self):
         """Pass decimals on as they were written to what converts by itself."""
@@ -171,6 +187,9 @@ class Handler:
 
         `written` are the arguments with numbers as they were written, where `takes_written` asks for them.
         """
+        for name in self._excluded:
+            if name in arguments:
+                raise InvalidArgument("/" + name, "is no argument")
         if self._own_names:
             arguments = self._under_own_names(arguments)
             written = written and self._under_own_names(written)
@@ -198,6 +217,8 @@ class Handler:
         for name, factory in self._factories:
             if name not in keywords:
                 keywords[name] = factory()
+        for name, factory in self._defaults:
+            keywords[name] = factory()
         for name in self.signature.contexts:
             keywords[name] = current()
         if not self.signature.positional:

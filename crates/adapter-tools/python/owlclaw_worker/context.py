@@ -334,7 +334,9 @@ def current() -> Context:
     call = owlclaw_worker._current_call.get()
     if call is None:
         raise RuntimeError("there is no call here: a Context exists while a handler runs")
-    return Context(call)
+    if call.shown is None:
+        call.shown = Context(call)
+    return call.shown
 
 
 def headers(include_all: bool = False) -> typing.Dict[str, str]:

@@ -43,6 +43,7 @@ _REFUSED = {
 # What may be said where something is registered.
 _KNOWN_OF_ONE = {
     "name", "title", "description", "tags", "icons", "annotations", "meta", "output_schema", "enabled", "mime_type", "version",
+    "exclude_args",
 }
 
 _KINDS = {"tool", "resource", "template", "prompt"}
@@ -318,6 +319,11 @@ class FastMCP:
         main = getattr(sys.modules.get("__main__"), "__file__", None)
         if main is None:
             raise RuntimeError("mcp.run() needs the application in a file: run it as `python FILE`")
+        taken = ("host", "port", "show_banner") if wanted == "http" else ("show_banner",)
+        for name in sorted(name for name, one in options.items() if one is not None and name not in taken):
+            print("mcp.run(%s=%r) is passed over: it is the configuration's" % (name, options[name]), file=sys.stderr)
+        if transport == "sse":
+            print("mcp.run(transport='sse') serves Streamable HTTP at /mcp, and the older transport at /sse", file=sys.stderr)
         command = [program, "start", "--app", os.path.abspath(main), "--transport", wanted]
         if wanted == "http":
             for name in ("host", "port"):

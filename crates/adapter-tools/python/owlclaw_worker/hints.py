@@ -87,6 +87,8 @@ class Signature:
                 continue
             if hint is not MISSING and is_context(hint):
                 self.contexts.append(name)
+                if parameter.kind is parameter.POSITIONAL_ONLY:
+                    self.positional.append(Parameter(name, hint, MISSING, True))
                 continue
             dependency = _dependency(hint, parameter.default)
             if dependency is not None and parameter.kind is not parameter.POSITIONAL_ONLY:

@@ -6,6 +6,7 @@ application of OwlClaw when it is run by the server, and of `owlclaw_worker.Fast
 
 import base64
 import contextlib
+import dataclasses
 import functools
 import inspect
 import json
@@ -103,6 +104,7 @@ def _tool(app, register, function, about):
     function = getattr(function, "fn", function)
     name = about.pop("name", None) or _name_of(function)
     said = {key: one for key, one in about.items() if one is not None}
+    _check_excluded(function, said.get("exclude_args", ()))
     enabled = said.pop("enabled", True)
 
     has_other = ABOUT in getattr(function, "__dict__", {})
@@ -119,6 +121,18 @@ def _tool(app, register, function, about):
     if enabled:
         register(name, function)
     return function
+
+
+def _check_excluded(function, names):
+    parameters = hints.signature(function).parameters if names else {}
+    for one in names:
+        if one not in parameters or parameters[one].default is hints.MISSING:
+            raise ValueError("exclude_args names %r, which is no parameter of %s with a default" % (one, _name_of(function)))
+
+
+def excluded(function):
+    """The names of parameters that are no arguments of a tool."""
+    return tuple(about_tool(function).get("exclude_args", ()))
 
 
 def _name_of(function):
@@ -283,6 +297,9 @@ class _FromTexts(Handler):
     """
 
     only_told = True
+
+    # What is said about the tool of the same function is not about it.
+    excludes = False
 
     def __init__(self, name, function):
         super().__init__(name, function)
@@ -470,6 +487,21 @@ class AssistantMessage(Message):
         super().__init__(content, "assistant")
 
 
+@dataclasses.dataclass
+class PromptResult:
+    """What a prompt returns: a text or messages, and a description."""
+
+    messages: typing.Any
+    description: typing.Optional[str] = None
+
+
+@dataclasses.dataclass
+class ResourceResult:
+    """What a resource returns: a text, bytes, or a list of parts."""
+
+    contents: typing.Any
+
+
 class PromptHandler(_FromTexts):
     """A prompt."""
 
@@ -615,10 +647,17 @@ class CompletionContext(_Plain):
 class Completion:
     """Suggested values, and how many there are."""
 
-    def __init__(self, values: typing.Sequence[str], total: typing.Optional[int] = None, has_more: typing.Optional[bool] = None) -> None:
+    def __init__(
+        self,
+        values: typing.Sequence[str],
+        total: typing.Optional[int] = None,
+        has_more: typing.Optional[bool] = None,
+        hasMore: typing.Optional[bool] = None,
+    ) -> None:
+        """`hasMore` is what version 1 of the SDK calls `has_more`."""
         self.values = values
         self.total = total
-        self.has_more = has_more
+        self.has_more = hasMore if has_more is None else has_more
 
 
 _REFERENCES = {"ref/prompt": PromptReference, "ref/resource": ResourceTemplateReference}

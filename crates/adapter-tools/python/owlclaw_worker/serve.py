@@ -68,6 +68,7 @@ class _Call:
         "gate",
         "woken",
         "kept",
+        "shown",
         "asks",
         "_worker",
     )
@@ -95,6 +96,7 @@ class _Call:
         self.gate = None
         self.woken = None  # an event that ends its sleep
         self.kept = None  # what its context keeps
+        self.shown = None  # its context, once somebody has asked for it
         self.asks = None  # what it has asked the client
         self._worker = worker
 

@@ -52,6 +52,7 @@ class _Call:
         self.cancel_requested = False
         self.thread = None
         self.kept = None
+        self.shown = None
         self.asks = None
         self.client = client
         self.sessions = None if client is None else client._sessions

@@ -29,6 +29,10 @@ async def greet(ctx: Context):
     said = await ctx.elicit("Who?", Person)
     return [said.action, repr(getattr(said, "data", None)), len(RUNS), ctx.request_id]
 
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
 @dataclasses.dataclass
 class Order:
     n: int
@@ -39,7 +43,7 @@ class Order:
 @app.handler("typed")
 async def typed(ctx: Context, kind: str):
     wanted = {
-        "bool": bool, "int": int, "float": float, "str": str, "literal": typing.Literal["a", "b"], "number": typing.Literal[1, 2],
+        "bool": bool, "int": int, "float": float, "str": str, "literal": typing.Literal["a", "b"], "number": typing.Literal[1, 2], "level": Level, "none": [], "nothing": {}, "neither": [[]],
         "optional": typing.Optional[int], "order": Order, "one": ["a", "b"], "several": [["a", "b"]], "color": Color,
         "titled": [{"a": {"title": "A"}}],
     }[kind]
@@ -148,7 +152,8 @@ class Asking(unittest.TestCase):
             "float": ["1.5", None, False],
             "str": [1, None, ["a"]],
             "literal": ["zzz", None, ["a"]],
-            "number": [3, "1", True],
+            "number": [3, "3", True],
+            "level": [3, "3", "low"],
             "optional": ["3", 3.5],
             "one": ["zzz", ["a"], None],
             "several": ["a", ["zzz"], [["a"]], None],
@@ -176,10 +181,23 @@ class Asking(unittest.TestCase):
             ("several", ["a", "b"], "['a', 'b']"),
             ("titled", ["a"], "['a']"),
             ("color", "blue", "<Color.BLUE: 'blue'>"),
+            ("number", "2", "2"),
+            ("number", 2, "2"),
+            ("level", "2", "<Level.HIGH: 2>"),
         ):
             self.assertEqual(self.said(kind, {"value": value})["value"], data)
         content = {"n": 1, "ok": False, "size": None, "note": None}
         self.assertEqual(self.said("order", content)["value"], "Order(n=1, ok=False, size='s', note=None)")
+
+    def test_choices_are_texts_and_there_is_at_least_one(self):
+        self.worker.send(call_frame(20, "typed", {"kind": "level"}))
+        ((key, question),) = self.worker.frame()["questions"].items()
+        self.assertEqual(question["schema"]["properties"]["value"], {"type": "string", "enum": ["1", "2"], "title": "Value"})
+        self.worker.send(answers(20, {key: {"action": "cancel"}}))
+        self.worker.answer(20)
+        for kind in ("none", "nothing", "neither"):
+            error = self.worker.error(21, "typed", {"kind": kind})
+            self.assertEqual((error["exception"], error["message"][:22]), ("ValueError", "a form of no choices: "))
 
     def said(self, kind, content):
         self.worker.send(call_frame(20, "typed", {"kind": kind}))

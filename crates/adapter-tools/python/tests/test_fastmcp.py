@@ -1,13 +1,124 @@
 """Names of FastMCP, of its versions 2 to 4, in the process of the test."""
 
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import support  # noqa: F401, which makes the package importable
+import owlclaw_worker
 from owlclaw_worker import Context, FastMCP, testing
 
 
 def tools(mcp):
     return [one["name"] for one in testing.Client(mcp).tools()]
+
+
+class Arguments(unittest.TestCase):
+    def test_excluded_arguments_have_their_defaults(self):
+        mcp = FastMCP("excluding")
+        seen = []
+
+        @mcp.tool(exclude_args=["user", "tags"])
+        def order(item: str, user: str = "safe", tags: list = None):
+            seen.append(tags)
+            return [item, user]
+
+        @mcp.tool(exclude_args=["user"])
+        def open_order(user: str = "safe", **rest):
+            return [user, rest]
+
+        client = testing.Client(mcp)
+        described = {one["name"]: one["input_schema"] for one in client.tools()}
+        self.assertEqual(list(described["order"]["properties"]), ["item"])
+        self.assertEqual(described["open_order"]["properties"], {})
+        self.assertEqual(client.call("order", {"item": "tea"}).value, ["tea", "safe"])
+        self.assertEqual(client.call("open_order", {"item": "tea"}).value, ["safe", {"item": "tea"}])
+        for name, arguments in (("order", {"item": "tea", "user": "eve"}), ("open_order", {"user": "eve"})):
+            with self.assertRaisesRegex(Exception, "user"):
+                client.call(name, arguments)
+        with self.assertRaisesRegex(ValueError, "exclude_args names 'item', which is no parameter of order with a default"):
+            mcp.tool(name="other", exclude_args=["item"])(order)
+        self.assertEqual(mcp._notes, [])
+
+    def test_a_context_may_be_positional_only(self):
+        mcp = FastMCP("positional")
+
+        def who(ctx: Context, /):
+            return ctx.client_id
+
+        @mcp.tool
+        def add(ctx: Context, /, x: int, y: int = 2, by: str = owlclaw_worker.Depends(who)):
+            return [ctx.client_id, x + y, by]
+
+        @mcp.tool
+        def last(x: int, y: int = 2, ctx: Context = None, /):
+            return [ctx.client_id, x + y]
+
+        client = testing.Client(mcp)
+        self.assertEqual(client.call("add", {"x": 1}, principal="anna").value, ["anna", 3, "anna"])
+        self.assertEqual(client.call("last", {"x": 1}, principal="anna").value, ["anna", 3])
+
+    def test_the_context_of_a_call_is_one_object(self):
+        mcp = FastMCP("one")
+
+        @mcp.tool
+        async def same(ctx: Context):
+            async def within():
+                return owlclaw_worker.get_context() is ctx
+
+            return [owlclaw_worker.get_context() is ctx, await asyncio.create_task(within()), await asyncio.to_thread(owlclaw_worker.get_context) is ctx]
+
+        self.assertEqual(testing.Client(mcp).call("same").value, [True, True, True])
+
+    def test_names_of_results_are_understood(self):
+        mcp = FastMCP("names")
+
+        @mcp.prompt
+        def hello():
+            return owlclaw_worker.PromptResult([owlclaw_worker.Message("hi", role="assistant")], description="d")
+
+        @mcp.prompt
+        def short():
+            return owlclaw_worker.PromptResult("hi")
+
+        @mcp.resource("data://one")
+        def one():
+            return owlclaw_worker.ResourceResult([owlclaw_worker.ResourceContent("a", "text/x"), b"b"])
+
+        @mcp.resource("data://text")
+        def text():
+            return owlclaw_worker.ResourceResult("a")
+
+        @mcp.completion()
+        def complete(ref, argument, context):
+            return owlclaw_worker.Completion(values=["a"], hasMore=True)
+
+        client = testing.Client(mcp)
+        hi = {"type": "text", "text": "hi"}
+        self.assertEqual(client.prompt("hello"), [{"role": "assistant", "content": hi}])
+        self.assertEqual(client.prompt("short"), [{"role": "user", "content": hi}])
+        self.assertEqual([part["mime_type"] for part in client.read("data://one")], ["text/x", "application/octet-stream"])
+        self.assertEqual(client.read("data://text"), [{"text": "a", "mime_type": "text/plain"}])
+        self.assertEqual(client.complete("hello", "any", ""), ["a"])
+
+    def test_what_run_passes_over_is_told(self):
+        program = "import sys; from owlclaw_worker import FastMCP; FastMCP('x').run(**eval(sys.argv[1]))\n"
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "app.py")
+            with open(path, "w") as file:
+                file.write(program)
+            for options, told in (
+                ("dict(transport='http', path='/api/', port=1, log_level=None)", ["mcp.run(path='/api/') is passed over: it is the configuration's"]),
+                ("dict(transport='sse')", ["mcp.run(transport='sse') serves Streamable HTTP at /mcp, and the older transport at /sse"]),
+                ("dict(host='0.0.0.0', show_banner=False)", ["mcp.run(host='0.0.0.0') is passed over: it is the configuration's"]),
+                ("dict(transport='http', host='localhost')", []),
+            ):
+                environment = {**os.environ, "PYTHONPATH": str(support.PYTHON_DIRECTORY), "OWLCLAW_MCP": "/bin/echo"}
+                done = subprocess.run([sys.executable, "-B", path, options], env=environment, capture_output=True, text=True)
+                self.assertEqual((done.stderr.splitlines(), done.stdout[:5]), (told, "start"), done)
 
 
 class State(unittest.TestCase):
