@@ -545,7 +545,7 @@ impl Scan<'_> {
         let pin = Path::new(name).join(CURRENT);
         if self.listing.contains_key(&pin) {
             let pinned = self.text(&pin)?;
-            let pinned = pinned.trim();
+            let pinned = pinned.trim_start_matches('\u{feff}').trim();
             let mut versions = versions.iter();
             return match versions.find(|(version, _)| version == pinned) {
                 Some((_, read)) => read.clone(),
@@ -639,6 +639,7 @@ impl Scan<'_> {
             Problem::new(place, what(error), hint).at(line)
         };
         for (included, text) in &includes {
+            let text = text.strip_prefix('\u{feff}').unwrap_or(text);
             environment
                 .add_template_owned(included.clone(), lines::kept(text, &includes))
                 .map_err(|error| broken(&self.root.join(included), &error, 1))?;

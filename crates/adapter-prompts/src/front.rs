@@ -81,6 +81,7 @@ pub(crate) struct Parts {
 
 /// Reads the file of the prompt `name`.
 pub(crate) fn parse(path: &Path, name: &str, text: &str) -> Result<Parts, Problem> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // Nothing has to be said about a prompt.
     let empty = ["---\n---\n", "---\r\n---\r\n"].iter();
     let empty = empty.filter_map(|it| text.strip_prefix(it)).next();

@@ -55,6 +55,28 @@ fn problem_of(file: &str) -> String {
 }
 
 #[test]
+fn byte_order_marks_are_no_part_of_files() {
+    let directory = directory(&[
+        (
+            "plain.md",
+            "\u{feff}---\n---\nA {% include \"_b.md\" %} C\n",
+        ),
+        (
+            "described.md",
+            "\u{feff}---\r\ndescription: d\r\n---\r\nHello\r\n",
+        ),
+        ("_b.md", "\u{feff}B"),
+        ("many/1.0.md", "---\n---\nfirst\n"),
+        ("many/2.0.md", "---\n---\nsecond\n"),
+        ("many/current", "\u{feff}1.0\r\n"),
+    ]);
+    let catalog = scan(&directory);
+    for (name, expected) in [("plain", "A B C"), ("described", "Hello"), ("many", "first")] {
+        assert_eq!(text(&catalog, name, &[]).trim(), expected, "{name}");
+    }
+}
+
+#[test]
 fn one_file_yields_messages_of_both_roles() {
     let file = "---\ntitle: Review\narguments:\n- {name: code, required: true}\n- {name: deep, type: boolean, default: false}\n---\n\
                 ## user\nReview this:\n\n```\n{{ code }}\n```\n\n## assistant\nI will look at ## user input.\n\n\
