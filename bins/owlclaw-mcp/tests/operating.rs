@@ -326,6 +326,28 @@ fn a_load_error_of_an_application_is_printed_once() {
 }
 
 #[test]
+fn files_above_an_application_are_found_and_take_the_place_of_nothing() {
+    let directory = directory("mcp_server: {app: sub/app.py}\n");
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("it has one")).expect("writable");
+        std::fs::write(path, text).expect("writable");
+    };
+    for name in ["re.py", "runpy.py", "calendar.py"] {
+        write(name, "raise SystemExit('above')\n");
+    }
+    write("shared.py", "NAME = 'from-above'\n");
+    write(
+        "sub/app.py",
+        "import calendar, shared\nfrom owlclaw import OwlClaw\napp = OwlClaw('x')\napp.mount_skills('skills')\n\
+         app.handler(shared.NAME)(lambda: calendar.isleap(2028))\n",
+    );
+    let said = say(&directory, "tools list");
+    assert_eq!(said.code, 0, "{}{}", said.messages, said.output);
+    assert!(said.output.contains("from-above"), "{}", said.output);
+}
+
+#[test]
 fn bash_completes_words_flags_and_values() {
     let directory = directory("");
     let ask = |path: &Path, line: &str| {

@@ -71,7 +71,11 @@ fn byte_order_marks_are_no_part_of_files() {
         ("many/current", "\u{feff}1.0\r\n"),
     ]);
     let catalog = scan(&directory);
-    for (name, expected) in [("plain", "A B C"), ("described", "Hello"), ("many", "first")] {
+    for (name, expected) in [
+        ("plain", "A B C"),
+        ("described", "Hello"),
+        ("many", "first"),
+    ] {
         assert_eq!(text(&catalog, name, &[]).trim(), expected, "{name}");
     }
 }

@@ -13,7 +13,8 @@ use crate::{
     trace::handler::HandlerSpan,
 };
 use adapter_tools::{
-    About, Content, LogLevel, LogSink, Needed, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
+    About, Content, LogLevel, LogSink, Needed, Progress, ResourceBody, ToolCx, ToolError,
+    ToolOutput,
 };
 use governance::Denial;
 use jsonrpc_core::RawJson;
@@ -376,7 +377,9 @@ fn said(about: About) -> (Option<model::Annotations>, ResultMeta) {
 /// A value as the protocol has it; `None`, with a line in the log, of what it has not.
 fn understood<T: DeserializeOwned>(value: Value) -> Option<T> {
     serde_json::from_value(value)
-        .inspect_err(|error| tracing::warn!(%error, "what a tool says about a block of content is left out"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "what a tool says about a block of content is left out"),
+        )
         .ok()
 }
 
@@ -387,7 +390,8 @@ mod tests {
 
     #[test]
     fn blocks_keep_what_a_tool_says_about_them() {
-        let about = json!({"annotations": {"audience": ["user"], "priority": 0.5}, "_meta": {"a/b": 1}});
+        let about =
+            json!({"annotations": {"audience": ["user"], "priority": 0.5}, "_meta": {"a/b": 1}});
         let blocks = [
             json!({"type": "text", "text": "t"}),
             json!({"type": "image", "data": "AA==", "mimeType": "image/png"}),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use adapter_tools::{
-    About, Annotations, Arguments, Content, Executor, ResourceLink, RiskClass, TaskSupport, Tool, ToolCx,
-    ToolError, ToolOutput,
+    About, Annotations, Arguments, Content, Executor, ResourceLink, RiskClass, TaskSupport, Tool,
+    ToolCx, ToolError, ToolOutput,
 };
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
