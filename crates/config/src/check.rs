@@ -97,19 +97,12 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         }
     }
     let archive = &ledger.archive;
-    for (days, key) in [
-        (archive.after_days, "ledger.archive.after_days"),
-        (
-            archive.delete_after_days,
-            "ledger.archive.delete_after_days",
-        ),
-    ] {
-        if days.is_some() && ledger.url.is_some() {
-            let message =
-                format!("`{key}` is for ledgers in a file, and `ledger.url` names a database");
-            let hint = "leave it out: a ledger in PostgreSQL has no archives";
-            problems.push(error(key, message).hint(hint));
-        }
+    if archive.after_days.is_some() && archive.directory.is_none() && ledger.url.is_some() {
+        let key = "ledger.archive.after_days";
+        let message =
+            format!("`{key}` needs `ledger.archive.directory` where `ledger.url` names a database");
+        let hint = "name a directory that all servers of this ledger reach by the same path";
+        problems.push(error(key, message).hint(hint));
     }
     if let Some(deleted) = archive.delete_after_days
         && archive.after_days.is_none_or(|after| deleted <= after)

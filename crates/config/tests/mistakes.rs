@@ -201,6 +201,10 @@ fn values_that_do_not_fit_say_what_would() {
             "2:36: one session may keep 67108865 bytes (`http.max_session_replay_bytes`), and all of them together only 67108864 (`http.max_replay_bytes`) | one could take the room of all others: lower the one or raise the other",
         ),
         (
+            "ledger: {url: 'postgres://db/owlclaw', archive: {after_days: 90}}",
+            "2:64: `ledger.archive.after_days` needs `ledger.archive.directory` where `ledger.url` names a database | name a directory that all servers of this ledger reach by the same path",
+        ),
+        (
             "http: {sessions_path: ./data/ledger.db}",
             "2:25: `http.sessions_path` is the file of `ledger.path` | give sessions a file of their own, or leave the key out for its default",
         ),

@@ -2,52 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use ledger::*;
 use rusqlite::Connection;
 use std::{
     collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock, atomic::AtomicU64},
     time::Duration,
 };
+use support::aged::{Answers, CALLS, DAY_US, DAYS, Dated, assert_same, write_calls};
 
-const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
 const STEP_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_STEP";
 const PATH_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_PATH";
-/// Days over which the calls of a ledger are spread; the last of them is today.
-const DAYS: u64 = 20;
-const CALLS: u64 = 3_000;
 const SEGMENT_ENTRIES: u64 = 1_500;
-
-/// Checkpoints that are made at the times of the calls.
-struct Dated(Checkpoints, Arc<AtomicU64>);
-
-impl CommitHook for Dated {
-    fn opening(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
-        self.0.opening(tail, self.at(now_us))
-    }
-
-    fn stored(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
-        self.0.stored(tail, self.at(now_us))
-    }
-
-    fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
-        self.0.closing(tail, self.at(now_us))
-    }
-}
-
-impl Dated {
-    fn at(&self, now_us: u64) -> u64 {
-        match self.1.load(Ordering::Relaxed) {
-            0 => now_us,
-            at_us => at_us,
-        }
-    }
-}
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -216,83 +186,6 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// Makes the calls; three are open for ever.
-async fn write_calls(recorder: &Recorder, now_us: u64, clock: &AtomicU64) -> Vec<OpenCall> {
-    let begin_us = (now_us / DAY_US + 1 - DAYS) * DAY_US;
-    let mut open: Vec<(u64, OpenCall)> = Vec::new();
-    let mut never = Vec::new();
-    for number in 0..CALLS {
-        let at_us = begin_us + (now_us - begin_us) / CALLS * number;
-        clock.store(at_us, Ordering::Relaxed);
-        let principal = format!("client-{}", number % 7);
-        let capability = format!("tool/number-{}", number % 5);
-        let trace = format!("{number:032x}");
-        let start = Start {
-            estimated_cost_micros: 900,
-            request_id: "7",
-            trace_id: number.is_multiple_of(3).then_some(&*trace),
-            arguments: r#"{"account":"DE02120300000000202051"}"#,
-            ..Start::new(
-                CallId::new(at_us),
-                at_us,
-                &principal,
-                Kind::Tool,
-                &capability,
-            )
-        };
-        if number.is_multiple_of(11) {
-            let end = End::new(Outcome::Denied { reason: "budget" });
-            recorder.refuse(&start, &end).await.unwrap();
-            continue;
-        }
-        let call = recorder.begin(&start).await.unwrap();
-        // Most end soon, some much later, and a few not at all.
-        let length = match number % 100 {
-            1 => 700,
-            2..10 => 60,
-            _ => number % 4,
-        };
-        if number % 1_000 == 999 {
-            never.push(call);
-        } else {
-            open.push((number + length, call));
-        }
-        let (ending, going_on) = open.into_iter().partition(|(until, _)| *until <= number);
-        open = going_on;
-        for (_, call) in ending as Vec<(u64, OpenCall)> {
-            end(call, number);
-        }
-        if number.is_multiple_of(250) {
-            let kind = NoteKind::POLICY_CHANGED;
-            recorder.note(&Note::new(at_us, kind)).await.unwrap();
-        }
-        if number.is_multiple_of(10) {
-            // Groups of several entries, and of one.
-            tokio::time::sleep(Duration::from_micros(300)).await;
-        }
-    }
-    for (_, call) in open {
-        end(call, 1);
-    }
-    never
-}
-
-fn end(call: OpenCall, number: u64) {
-    let outcome = match number % 20 {
-        0 => Outcome::Failed,
-        1 => Outcome::TimedOut,
-        _ => Outcome::Succeeded,
-    };
-    let end = End {
-        result: r#"[{"type":"text","text":"paid"}]"#,
-        cost_micros: 100 + number,
-        duration_us: 1_000 * (number % 300),
-        ..End::new(outcome)
-    };
-    // It is stored with what comes next.
-    drop(call.finish(&end));
-}
-
 /// Waits until the server has put on record what was done beside it.
 async fn until_said(fixture: &Fixture) {
     let connection = Connection::open(fixture.path()).unwrap();
@@ -321,108 +214,14 @@ fn what_was_done_beside_a_server_is_on_record_when_it_has_closed() {
     fixture.assert_sound();
 }
 
-/// All that can be asked of a ledger.
-#[derive(Debug, PartialEq)]
-struct Answers {
-    calls: Vec<CallRecord>,
-    pages: Vec<CallId>,
-    open: Vec<CallRecord>,
-    notes: Vec<NoteRecord>,
-    entries: Vec<StoredGroup>,
-    statistics: Vec<Vec<Statistics>>,
-    usage: Vec<Vec<Usage>>,
-    counts: Counts,
-}
-
-impl Answers {
-    fn of(fixture: &Fixture) -> Self {
-        let mut reader = fixture.reader();
-        let reader: &mut LedgerReader = &mut reader;
-        let calls = reader.recent(usize::MAX, Filter::default()).unwrap();
-        let mut pages = Vec::new();
-        let mut filter = Filter {
-            principal: Some("client-3"),
-            outcome: Some("failed"),
-            ..Filter::default()
-        };
-        loop {
-            let page = reader.recent(7, filter).unwrap();
-            pages.extend(page.iter().map(|it| it.call));
-            match page.last() {
-                Some(last) => filter.before = Some(last.cursor()),
-                None => break,
-            }
-        }
-        let mut entries: Vec<StoredGroup> = Vec::new();
-        let mut from = 0;
-        loop {
-            let page = reader.groups(from).unwrap();
-            let Some(last) = page.last() else { break };
-            from = last.first_sequence + 1;
-            entries.extend(page);
-        }
-        let query = |since_us, until_us, bucket, principal| StatisticsQuery {
-            principal,
-            capability: None,
-            since_us,
-            until_us,
-            bucket,
-        };
-        // Days, and hours that are no whole days, in what is archived and in what is not.
-        let (first, last) = (fixture.days_ago(15), fixture.days_ago(1));
-        let statistics = [
-            query(0, u64::MAX, Bucket::Day, None),
-            query(0, u64::MAX, Bucket::Whole, None),
-            query(first + DAY_US / 3, last + DAY_US / 7, Bucket::Day, None),
-            query(
-                first + DAY_US / 3,
-                first + DAY_US / 2,
-                Bucket::Whole,
-                Some("client-1"),
-            ),
-        ];
-        let statistics = statistics.map(|query| reader.statistics(query).unwrap());
-        // Months of Shanghai begin at 16:00 UTC, and those of Kathmandu at 18:15.
-        let usage = [
-            (0, Duration::MAX),
-            (first, Duration::MAX),
-            (first + 16 * DAY_US / 24, Duration::MAX),
-            (first + 73 * DAY_US / 96, Duration::MAX),
-            (fixture.now_us - DAY_US, Duration::from_secs(60)),
-        ];
-        let usage = usage.map(|(since, bucket)| reader.usage_since(since, bucket).unwrap());
-        Self {
-            pages,
-            open: reader.open_calls().unwrap(),
-            notes: reader.notes(usize::MAX, NoteFilter::default()).unwrap(),
-            entries,
-            statistics: statistics.into(),
-            usage: usage.into(),
-            counts: reader.count().unwrap(),
-            calls,
-        }
-    }
-}
-
-#[track_caller]
-fn assert_same(found: &Answers, expected: &Answers, when: &str) {
-    assert_eq!(found.counts, expected.counts, "{when}");
-    assert_eq!(found.usage, expected.usage, "{when}");
-    assert_eq!(found.statistics, expected.statistics, "{when}");
-    assert_eq!(found.pages, expected.pages, "{when}");
-    assert_eq!(found.open, expected.open, "{when}");
-    assert_eq!(found.notes, expected.notes, "{when}");
-    assert!(found.entries == expected.entries, "{when}: other entries");
-    for (found, expected) in found.calls.iter().zip(&expected.calls) {
-        assert_eq!(found, expected, "{when}");
-    }
-    assert!(found == expected, "{when}: other calls");
+fn answers(fixture: &Fixture) -> Answers {
+    Answers::of(&mut fixture.reader(), fixture.now_us)
 }
 
 #[test]
 fn every_answer_is_the_same_at_each_step() {
     let fixture = Fixture::new();
-    let expected = Answers::of(&fixture);
+    let expected = answers(&fixture);
     assert_eq!(expected.calls.len() as u64, CALLS + 1);
     assert!(10 < expected.pages.len(), "{}", expected.pages.len());
     assert_eq!(expected.open.len(), 4);
@@ -430,7 +229,7 @@ fn every_answer_is_the_same_at_each_step() {
     let (mut segments, mut steps) = (0, 0);
     loop {
         let archived = archiver.step(fixture.days_ago(2), fixture.now_us).unwrap();
-        assert_same(&Answers::of(&fixture), &expected, &format!("{archived:?}"));
+        assert_same(&answers(&fixture), &expected, &format!("{archived:?}"));
         steps += 1;
         match archived {
             Archived::Nothing => break,
@@ -456,7 +255,7 @@ fn every_answer_is_the_same_at_each_step() {
 #[test]
 fn a_server_goes_on_with_an_archived_ledger_and_records_what_was_archived() {
     let fixture = Fixture::new();
-    let before = Answers::of(&fixture);
+    let before = answers(&fixture);
     fixture.archive_all(fixture.days_ago(2));
     // A server that starts ends the calls that were open, of which two began in what is archived.
     fixture.write(|recorder| async {
@@ -468,7 +267,7 @@ fn a_server_goes_on_with_an_archived_ledger_and_records_what_was_archived() {
         until_said(&fixture).await;
     });
     fixture.assert_sound();
-    let after = Answers::of(&fixture);
+    let after = answers(&fixture);
     assert_eq!(after.open, []);
     assert_eq!(after.calls.len(), before.calls.len() + 1);
     let mut reader = fixture.reader();
@@ -492,7 +291,7 @@ fn a_server_goes_on_with_an_archived_ledger_and_records_what_was_archived() {
 #[test]
 fn an_index_that_is_made_anew_has_the_sums_of_what_was_archived() {
     let fixture = Fixture::new();
-    let expected = Answers::of(&fixture);
+    let expected = answers(&fixture);
     fixture.archive_all(fixture.days_ago(2));
     let segment = fixture.archive().join("ledger-000002.segment");
     for (file, versions) in [(fixture.path(), [1, 3]), (segment, [1, 1])] {
@@ -501,11 +300,11 @@ fn an_index_that_is_made_anew_has_the_sums_of_what_was_archived() {
             let sql = "UPDATE indexed SET version = ?1";
             connection.execute(sql, [version]).unwrap();
             drop(connection);
-            assert_same(&Answers::of(&fixture), &expected, "read beside it");
+            assert_same(&answers(&fixture), &expected, "read beside it");
             if file == fixture.path() {
                 drop(SqliteLedger::open(&file, Durability::Strict).unwrap());
                 fixture.assert_sound();
-                assert_same(&Answers::of(&fixture), &expected, "opened");
+                assert_same(&answers(&fixture), &expected, "opened");
             }
         }
     }
@@ -590,6 +389,8 @@ fn changes_of_an_archive_are_found() {
     }
     for change in [
         "UPDATE carried_day SET used_micros = used_micros - 1 WHERE day = (SELECT min(day) FROM carried_day)",
+        "UPDATE carried_quarter SET used_micros = used_micros - 1 WHERE quarter = (SELECT max(quarter) FROM carried_quarter)",
+        "UPDATE carried_start SET entry = zeroblob(length(entry))",
         "UPDATE archived SET calls = calls + 1",
         "UPDATE archived SET hash = zeroblob(32)",
     ] {
@@ -632,7 +433,7 @@ fn changes_of_an_archive_are_found() {
 fn a_hold_that_is_gone_or_changed_without_a_note_is_found() {
     let fixture = Fixture::new();
     fixture.archive_all(fixture.days_ago(2));
-    let mut holds = Holds::open(&fixture.path()).unwrap();
+    let mut holds = Holds::open(&fixture.path(), None).unwrap();
     let of = |principal: &str| HoldFilter {
         principal: Some(principal.to_owned()),
         since_us: Some(7),
@@ -680,7 +481,7 @@ fn nothing_is_deleted_while_a_hold_is_gone_or_before_a_segment_itself_is_old_eno
     };
     let mut archiver = fixture.archiver();
     let mut delete = |days| archiver.delete(fixture.days_ago(days), fixture.now_us, "system");
-    let mut holds = Holds::open(&fixture.path()).unwrap();
+    let mut holds = Holds::open(&fixture.path(), None).unwrap();
     let of = HoldFilter::default();
     let number = holds.set(&of, "ana", "case 7", 5).unwrap();
     assert_eq!(delete(1).unwrap(), [""; 0]);
@@ -699,6 +500,14 @@ fn nothing_is_deleted_while_a_hold_is_gone_or_before_a_segment_itself_is_old_eno
         assert_eq!(holds.lift(number, "ana", "over", 7).unwrap(), None);
         fixture.write(|_| until_said(&fixture));
     }
+    // Of a segment that is elsewhere nobody knows whether a hold keeps it.
+    let (there, gone) = (fixture.archive(), fixture.of("elsewhere"));
+    std::fs::rename(&there, &gone).unwrap();
+    std::fs::create_dir(&there).unwrap();
+    delete(1).unwrap_err();
+    std::fs::remove_dir(&there).unwrap();
+    std::fs::rename(&gone, &there).unwrap();
+    assert_eq!(count(), all);
     change("UPDATE archive_segment SET until_us = 1");
     assert_eq!(delete(DAYS + 1).unwrap(), [""; 0]);
     assert_eq!(count(), all);
@@ -731,13 +540,13 @@ fn an_archive_of_another_ledger_is_left_as_it_is() {
     std::fs::create_dir(other.archive()).unwrap();
     let (from, to) = ("ledger-000002.segment", "ledger-000001.segment");
     std::fs::copy(one.archive().join(from), other.archive().join(to)).unwrap();
-    let expected = Answers::of(&other);
+    let expected = answers(&other);
     let foreign = other.archiver().step(other.days_ago(2), other.now_us);
     assert!(
         matches!(foreign, Err(ArchiveError::Foreign(_))),
         "{foreign:?}"
     );
-    assert_same(&Answers::of(&other), &expected, "refused");
+    assert_same(&answers(&other), &expected, "refused");
 }
 
 /// Not a test, but the child: archives until it comes to a place for the so-manieth time, and kills itself.
@@ -790,7 +599,7 @@ fn archive_and_kill(path: &Path, step: &str, count: u64) -> bool {
 #[test]
 fn a_kill_at_any_step_loses_and_doubles_nothing() {
     let fixture = Fixture::new();
-    let expected = Answers::of(&fixture);
+    let expected = answers(&fixture);
     let mut killed = 0;
     for _ in 0..2 {
         for (step, count) in [
@@ -802,7 +611,7 @@ fn a_kill_at_any_step_loses_and_doubles_nothing() {
             ("TakenOut", 1),
         ] {
             killed += u64::from(archive_and_kill(&fixture.path(), step, count));
-            assert_same(&Answers::of(&fixture), &expected, step);
+            assert_same(&answers(&fixture), &expected, step);
             fixture.assert_sound();
         }
         // The rest of the segment.
@@ -810,7 +619,7 @@ fn a_kill_at_any_step_loses_and_doubles_nothing() {
     }
     assert_eq!(killed, 12);
     fixture.archive_all(fixture.days_ago(2));
-    assert_same(&Answers::of(&fixture), &expected, "all");
+    assert_same(&answers(&fixture), &expected, "all");
     fixture.assert_sound();
     let left: Vec<_> = std::fs::read_dir(fixture.archive())
         .unwrap()
@@ -823,7 +632,7 @@ fn a_kill_at_any_step_loses_and_doubles_nothing() {
 #[test]
 fn archiving_beside_a_server_that_is_killed_at_random_loses_and_doubles_nothing() {
     let fixture = Fixture::new();
-    let before = Answers::of(&fixture);
+    let before = answers(&fixture);
     let mut made = HashSet::new();
     runtime().block_on(async {
         let recorder = fixture.recorder();
@@ -846,7 +655,7 @@ fn archiving_beside_a_server_that_is_killed_at_random_loses_and_doubles_nothing(
         recorder.close().await.unwrap();
     });
     fixture.assert_sound();
-    let after = Answers::of(&fixture);
+    let after = answers(&fixture);
     let mut found: BTreeMap<CallId, usize> = BTreeMap::new();
     for record in &after.calls {
         *found.entry(record.call).or_default() += 1;
@@ -870,7 +679,7 @@ fn archiving_beside_a_server_that_is_killed_at_random_loses_and_doubles_nothing(
 #[test]
 fn segments_are_deleted_when_they_are_old_enough_unless_a_hold_keeps_them() {
     let fixture = Fixture::new();
-    let before = Answers::of(&fixture);
+    let before = answers(&fixture);
     fixture.archive_all(fixture.days_ago(2));
     let segments = fixture.reader().segments().unwrap();
     assert!(3 <= segments.len());
@@ -885,7 +694,7 @@ fn segments_are_deleted_when_they_are_old_enough_unless_a_hold_keeps_them() {
         end.is_some_and(|end| (held.first_sequence..=held.last_sequence).contains(&end.sequence))
     };
     let kept = before.calls.iter().find(|it| is_in(it)).unwrap();
-    let mut holds = Holds::open(&fixture.path()).unwrap();
+    let mut holds = Holds::open(&fixture.path(), None).unwrap();
     let of = HoldFilter {
         principal: Some(kept.started.principal.clone()),
         since_us: Some(kept.started.at_us),
@@ -912,7 +721,7 @@ fn segments_are_deleted_when_they_are_old_enough_unless_a_hold_keeps_them() {
     drop(archiver);
     fixture.assert_sound();
     let check = |expected_gone: bool| {
-        let after = Answers::of(&fixture);
+        let after = answers(&fixture);
         // Sums of whole days stay, and so does what was used.
         assert_eq!(after.statistics[0], before.statistics[0]);
         assert_eq!(after.usage[..2], before.usage[..2]);

@@ -6,10 +6,17 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use ledger::{ArchiveOptions, Archived, Archiver, BackupError, Checkpoint, PublicKey, SigningKey};
+use ledger::{
+    ArchiveError, ArchiveOptions, Archived, Archiver, BackupError, Checkpoint, Holds, PublicKey,
+    SigningKey,
+};
 use mcp_server::{Component, ComponentState, system_clock};
 
-use crate::{Failure, store::accept, with_causes};
+use crate::{
+    Failure,
+    store::{accept, database, database_options},
+    with_causes,
+};
 use config::Config;
 
 /// Name in `/health` of the component for archives that the server writes by itself.
@@ -37,13 +44,12 @@ pub struct ArchiveReport {
     pub deleted: Vec<String>,
 }
 
-/// Opens the ledger of a configuration to archive it, beside a server or without one.
+/// Opens the ledger of a configuration to archive it, beside servers or without one.
 ///
 /// # Errors
 ///
-/// When the ledger is in PostgreSQL, cannot be opened, or is being archived.
+/// When the ledger cannot be opened, is being archived, or is in PostgreSQL and no directory is named.
 pub fn open_archiver(config: &Config) -> Result<Archiver, Failure> {
-    in_a_file(config)?;
     let key = match &config.ledger.checkpoint.key {
         Some(path) => Some(Arc::new(SigningKey::load(path)?)),
         None => None,
@@ -53,7 +59,30 @@ pub fn open_archiver(config: &Config) -> Result<Archiver, Failure> {
         segment_entries: config.ledger.archive.segment_entries,
         key,
     };
-    Ok(Archiver::open(&config.ledger.path, options)?)
+    let Some(url) = database(config)? else {
+        return Ok(Archiver::open(&config.ledger.path, options)?);
+    };
+    if config.ledger.archive.directory.is_none() {
+        return Err(
+            "set ledger.archive.directory: segments of a ledger in PostgreSQL are in one directory that all its servers reach"
+                .into(),
+        );
+    }
+    let database = database_options(config, &url)?;
+    Ok(Archiver::in_database(&database, options)?)
+}
+
+/// Opens the holds of a configuration's ledger, beside servers or without one.
+///
+/// # Errors
+///
+/// When the ledger cannot be opened.
+pub fn open_holds(config: &Config) -> Result<Holds, Failure> {
+    let archive = config.ledger.archive.directory.clone();
+    Ok(match database(config)? {
+        Some(url) => Holds::in_database(&database_options(config, &url)?, archive)?,
+        None => Holds::open(&config.ledger.path, archive)?,
+    })
 }
 
 /// Archives what began before `before_us` (microseconds since the epoch, UTC), until nothing is left or `go_on`
@@ -231,9 +260,19 @@ impl Drop for Archiving {
     }
 }
 
+fn is_locked(failure: &Failure) -> bool {
+    let archive = failure.downcast_ref::<ArchiveError>();
+    archive.is_some_and(|error| matches!(error, ArchiveError::Locked(_)))
+}
+
 fn by_policy(config: &Config, after_days: u64, shared: &Shared) -> Result<(), Failure> {
     let now_us = system_clock();
-    let mut archiver = open_archiver(config)?;
+    let mut archiver = match open_archiver(config) {
+        Ok(archiver) => archiver,
+        // Another server of the same ledger is about it, or a command.
+        Err(failure) if is_locked(&failure) && config.ledger.url.is_some() => return Ok(()),
+        Err(failure) => return Err(failure),
+    };
     let before_us = now_us.saturating_sub(after_days.saturating_mul(DAY_US));
     let report = archive(&mut archiver, before_us, &mut |_| !shared.state().is_over)?;
     if 0 < report.taken_out {
@@ -259,7 +298,8 @@ fn by_policy(config: &Config, after_days: u64, shared: &Shared) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use ledger::{
-        CallId, Durability, End, Kind, Outcome, Recorder, RecorderOptions, SqliteLedger, Start,
+        CallId, Durability, End, Kind, Outcome, PostgresLedger, Recorder, RecorderOptions,
+        SqliteLedger, Start,
     };
 
     use super::*;
@@ -273,15 +313,18 @@ mod tests {
         }
     }
 
-    /// A configuration whose server archives by itself, and its ledger of 60 calls a day for 120 days.
-    async fn aged(directory: &Path) -> (Config, Recorder) {
+    /// A configuration whose server archives by itself.
+    fn policy(directory: &Path) -> Config {
         let mut config = Config::default();
         config.ledger.path = directory.join("ledger.db");
         config.ledger.archive.after_days = Some(50);
         config.ledger.archive.delete_after_days = Some(100);
         config.ledger.archive.segment_entries = 1_000;
-        let store = SqliteLedger::open(&config.ledger.path, Durability::Relaxed).unwrap();
-        let recorder = Recorder::spawn(store, RecorderOptions::default()).unwrap();
+        config
+    }
+
+    /// Makes 60 calls a day for 120 days.
+    async fn fill(recorder: &Recorder) {
         for days in (0..120).rev() {
             for number in 0..60 {
                 let at_us = system_clock() - days * DAY_US + number;
@@ -296,9 +339,67 @@ mod tests {
         }
         // What is not in the table of calls yet is not archived yet.
         recorder.close().await.unwrap();
-        let store = SqliteLedger::open(&config.ledger.path, Durability::Relaxed).unwrap();
-        let recorder = Recorder::spawn(store, RecorderOptions::default()).unwrap();
+    }
+
+    /// Such a configuration and its ledger in a file.
+    async fn aged(directory: &Path) -> (Config, Recorder) {
+        let config = policy(directory);
+        let open = || {
+            let store = SqliteLedger::open(&config.ledger.path, Durability::Relaxed).unwrap();
+            Recorder::spawn(store, RecorderOptions::default()).unwrap()
+        };
+        fill(&open()).await;
+        let recorder = open();
         (config, recorder)
+    }
+
+    fn is_written(config: &Config, number: u64) -> bool {
+        let name = format!("ledger-{number:06}.segment");
+        config.ledger.archive_directory().join(name).exists()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn servers_of_one_database_archive_and_delete_together() {
+        let Some(postgres) = testkit::Postgres::shared() else {
+            return;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = policy(directory.path());
+        let url = postgres.fresh_database();
+        config.ledger.url = Some(config::Secret::new(&url));
+        let unnamed = open_archiver(&config).unwrap_err().to_string();
+        assert!(
+            unnamed.starts_with("set ledger.archive.directory"),
+            "{unnamed}"
+        );
+        config.ledger.archive.directory = Some(directory.path().join("archive"));
+        let database = database_options(&config, &url).unwrap();
+        let database = database.with_durability(Durability::Relaxed);
+        let store = tokio::task::spawn_blocking(move || PostgresLedger::open(&database).unwrap());
+        let recorder = Recorder::spawn(store.await.unwrap(), RecorderOptions::default()).unwrap();
+        fill(&recorder).await;
+        let before = crate::open_reader(&config).unwrap().count().unwrap();
+        let servers = [(); 2].map(|()| {
+            let archiving = Archiving::begin_after(&config, Duration::ZERO);
+            archiving.unwrap().unwrap()
+        });
+        // Calls have two entries: 70 days are old enough for eight segments, of which the 20 oldest fill two.
+        wait_until(|| is_written(&config, 7) && !is_written(&config, 2));
+        assert!(!is_written(&config, 1) && is_written(&config, 3));
+        for archiving in servers {
+            let state = archiving.component().state();
+            assert!(state.ok, "{:?}", state.detail);
+        }
+        let mut reader = crate::open_reader(&config).unwrap();
+        assert_eq!(reader.count().unwrap().calls, before.calls);
+        let report = ledger::verify(reader.as_mut(), ledger::Trust::default()).unwrap();
+        assert_eq!(report.first_wrong, None);
+        assert_ne!(report.deleted, 0);
+        // While one process archives, a command says so, and a server leaves it to that one.
+        let archiver = open_archiver(&config).unwrap();
+        assert!(is_locked(&open_archiver(&config).unwrap_err()));
+        by_policy(&config, 50, &Shared::default()).unwrap();
+        drop(archiver);
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -307,10 +408,7 @@ mod tests {
         let (config, recorder) = aged(directory.path()).await;
         let archiving = Archiving::begin_after(&config, Duration::ZERO);
         let archiving = archiving.unwrap().unwrap();
-        let written = |number: u64| {
-            let name = format!("ledger-{number:06}.segment");
-            config.ledger.archive_directory().join(name).exists()
-        };
+        let written = |number| is_written(&config, number);
         // Calls have two entries: 70 days are old enough for eight segments, of which the 20 oldest fill two.
         wait_until(|| written(7) && !written(2));
         assert!(!written(1) && written(3));

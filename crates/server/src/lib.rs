@@ -87,7 +87,7 @@ mod witness;
 mod work;
 
 pub use application::interpreter;
-pub use archives::{ArchiveReport, archive, backup, open_archiver, restore};
+pub use archives::{ArchiveReport, archive, backup, open_archiver, open_holds, restore};
 pub use build::{Server, without_engine};
 pub use builder::Builder;
 pub use call::{call, principal_named};

@@ -93,12 +93,13 @@ pub(super) async fn open_cluster(config: &Config) -> Result<Option<Cluster>, Fai
 ///
 /// When the ledger cannot be read.
 pub fn open_reader(config: &Config) -> Result<Box<dyn ReadLedger + Send>, Failure> {
+    let archive = config.ledger.archive.directory.clone();
     Ok(match database(config)? {
-        Some(url) => Box::new(PostgresReader::open(&database_options(config, &url)?)?),
-        None => {
-            let archive = config.ledger.archive.directory.clone();
-            Box::new(LedgerReader::open(&config.ledger.path)?.with_archive(archive))
+        Some(url) => {
+            let database = database_options(config, &url)?;
+            Box::new(PostgresReader::open(&database)?.with_archive(archive))
         }
+        None => Box::new(LedgerReader::open(&config.ledger.path)?.with_archive(archive)),
     })
 }
 

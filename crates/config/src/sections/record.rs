@@ -154,7 +154,7 @@ impl Default for Verification {
     }
 }
 
-/// Files that the oldest entries of a ledger are moved to; only of one in a file (`path`).
+/// Files that the oldest entries of a ledger are moved to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Archive {
@@ -166,7 +166,8 @@ pub struct Archive {
     /// deleted. It must be more than `after_days`.
     #[schemars(range(min = 62, max = 36_500))]
     pub delete_after_days: Option<u64>,
-    /// The directory of the segments. Without one, beside the ledger: its path with `-archive` at the end.
+    /// The directory of the segments. Without one, beside the ledger: its path with `-archive` at the end. With `url` it
+    /// must be named, and be one directory for all servers of that ledger.
     #[schemars(extend("format" = "path"))]
     pub directory: Option<PathBuf>,
     /// The most entries of a segment.

@@ -13,7 +13,10 @@ use super::{
     session::{Session, SessionError, Values},
 };
 use crate::{
-    record::operation::{Operation, OperationOutcome, decode_outcomes, encode_outcomes},
+    record::{
+        codec::DecodeError,
+        operation::{Operation, OperationOutcome, decode_outcomes, encode_outcomes},
+    },
     store::{Account, Appended, Charge, Group, Tail, claims, claims::Applied},
 };
 use tokio_postgres::{Error, error::SqlState, types::ToSql};
@@ -171,15 +174,24 @@ pub(super) async fn lock(
     node: Uuid,
     durable: bool,
 ) -> Result<Locked, SessionError> {
-    let lock = session.prepare(LOCK).await?;
-    let alive = session
-        .prepare("SELECT ended_at IS NULL FROM owlclaw_ledger.node WHERE id = $1")
-        .await?;
     let begin = if durable {
         "BEGIN; SET LOCAL synchronous_commit = on"
     } else {
         "BEGIN"
     };
+    lock_after(session, node, begin).await
+}
+
+/// Locks the end of the ledger after these statements, which begin a transaction unless there is one.
+pub(super) async fn lock_after(
+    session: &mut Session,
+    node: Uuid,
+    begin: &str,
+) -> Result<Locked, SessionError> {
+    let lock = session.prepare(LOCK).await?;
+    let alive = session
+        .prepare("SELECT ended_at IS NULL FROM owlclaw_ledger.node WHERE id = $1")
+        .await?;
     let client = session.client();
     // All sent together; each statement sees what was committed before it, so the second sees what
     // the lock was waited for.
@@ -339,15 +351,24 @@ async fn outcomes_of(
     session: &mut Session,
     group: &Group<'_>,
 ) -> Result<Option<Vec<OperationOutcome>>, SessionError> {
+    // What was stored may have been archived since, where a server was frozen for days.
     if group.operations.iter().any(tells_something) {
-        let sql = "SELECT outcomes FROM owlclaw_ledger.operation_outcome WHERE group_id = $1";
+        let sql =
+            "SELECT (SELECT outcomes FROM owlclaw_ledger.operation_outcome WHERE group_id = $1),
+            EXISTS (SELECT FROM owlclaw_ledger.node WHERE archived_group = $1)";
         let Some(row) = session.query_opt(sql, &[&group.id]).await? else {
             return Ok(None);
         };
-        let outcomes = decode_outcomes(row.try_get(0)?).map_err(SessionError::Outcomes)?;
-        return Ok(Some(outcomes));
+        let outcomes: Option<&[u8]> = row.try_get(0)?;
+        let outcomes = match outcomes {
+            Some(outcomes) => decode_outcomes(outcomes).map(Some),
+            None if row.try_get(1)? => Err(DecodeError::Short),
+            None => Ok(None),
+        };
+        return outcomes.map_err(SessionError::Outcomes);
     }
-    let sql = "SELECT 1 FROM owlclaw_ledger.entry_group WHERE id = $1";
+    let sql = "SELECT 1 FROM owlclaw_ledger.entry_group WHERE id = $1
+        UNION ALL SELECT 1 FROM owlclaw_ledger.node WHERE archived_group = $1 LIMIT 1";
     let row: Option<_> = session.query_opt(sql, &[&group.id]).await?;
     let kept = || group.operations.iter().map(|_| OperationOutcome::Kept);
     Ok(row.map(|_| kept().collect()))

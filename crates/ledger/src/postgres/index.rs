@@ -101,7 +101,14 @@ pub(super) async fn index_here(session: &mut Session) -> Result<bool, IndexError
     let Some(row) = session.query_opt(sql, &[]).await? else {
         return Ok(false);
     };
-    let through: i64 = row.try_get(0)?;
+    let mut through: i64 = row.try_get(0)?;
+    let mut rows = Rows::default();
+    // An index that is made anew begins after what was taken out into an archive.
+    let sql = "SELECT through FROM owlclaw_ledger.archived WHERE $1 < through";
+    if let Some(row) = session.query_opt(sql, &[&through]).await? {
+        through = row.try_get(0)?;
+        rows.add_carried(session).await?;
+    }
     // As many groups as do not take too much memory.
     let last: Option<i64> = session
         .query_opt(
@@ -117,6 +124,10 @@ pub(super) async fn index_here(session: &mut Session) -> Result<bool, IndexError
         .await?
         .map_or(Ok(None), |row| row.try_get(0))?;
     let Some(last) = last else {
+        if !rows.begun.is_empty() {
+            rows.write(session).await?;
+            index_ends_at(session, through).await?;
+        }
         return match migrations::fault(session).await? {
             None => Ok(is_behind(session).await?),
             Some(fault) => Err(IndexError::Unsound(fault)),
@@ -129,8 +140,6 @@ pub(super) async fn index_here(session: &mut Session) -> Result<bool, IndexError
             &[&through, &last],
         )
         .await?;
-    let mut rows = Rows::default();
-    let mut through = through;
     for group in &groups {
         let (first, body): (i64, &[u8]) = (group.try_get(0)?, group.try_get(1)?);
         for (sequence, entry) in (first..).zip(codec::split(body)) {
@@ -147,13 +156,14 @@ pub(super) async fn index_here(session: &mut Session) -> Result<bool, IndexError
         }
     }
     rows.write(session).await?;
-    session
-        .execute(
-            "UPDATE owlclaw_ledger.indexed SET through = $1",
-            &[&through],
-        )
-        .await?;
+    index_ends_at(session, through).await?;
     Ok(is_behind(session).await?)
+}
+
+async fn index_ends_at(session: &mut Session, through: i64) -> Result<(), Error> {
+    let sql = "UPDATE owlclaw_ledger.indexed SET through = $1";
+    session.execute(sql, &[&through]).await?;
+    Ok(())
 }
 
 /// Place of an entry.
@@ -196,6 +206,26 @@ struct Rows {
 }
 
 impl Rows {
+    /// Adds the starts of calls that had not ended when they were taken out into an archive.
+    async fn add_carried(&mut self, session: &mut Session) -> Result<(), Error> {
+        let sql =
+            "SELECT sequence, start_group, start_offset, entry FROM owlclaw_ledger.carried_start
+            ORDER BY sequence";
+        for row in session.query(sql, &[]).await? {
+            let (offset, entry): (i32, &[u8]) = (row.try_get(2)?, row.try_get(3)?);
+            let place = Place {
+                sequence: row.try_get(0)?,
+                group: row.try_get(1)?,
+                offset: usize::try_from(offset).unwrap_or_default(),
+            };
+            // One that is damaged is missed by verification.
+            if let Ok((call, event)) = codec::decode(entry) {
+                self.add(call, event, place, entry);
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, call: CallId, event: Event, place: Place, entry: &[u8]) {
         match event {
             Event::Started(started) => {

@@ -267,8 +267,9 @@ async fn declare_dead(session: &mut Session) -> Result<(), SessionError> {
 
 const OPEN_CALLS_OF_THE_DEAD: &str = "SELECT call.call, call.estimated_cost_micros
     FROM owlclaw_ledger.call
-    JOIN owlclaw_ledger.entry_group ON entry_group.first_sequence = call.start_group
-    JOIN owlclaw_ledger.node ON node.id = entry_group.node
+    LEFT JOIN owlclaw_ledger.entry_group ON entry_group.first_sequence = call.start_group
+    LEFT JOIN owlclaw_ledger.carried_start ON carried_start.sequence = call.start_sequence
+    JOIN owlclaw_ledger.node ON node.id = coalesce(entry_group.node, carried_start.node)
     WHERE call.outcome IS NULL AND node.ended_at IS NOT NULL
     ORDER BY call.start_sequence LIMIT $1";
 

@@ -9,7 +9,11 @@ use tokio_postgres::Error;
 
 /// Scripts that make each version of the tables from the one before; the first from nothing.
 /// Released scripts are never changed.
-const MIGRATIONS: &[&str] = &[include_str!("1.sql"), include_str!("2.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("1.sql"),
+    include_str!("2.sql"),
+    include_str!("3.sql"),
+];
 
 /// Lets servers that start together take turns: "OWLLEDGR".
 const LOCK: i64 = 0x4F57_4C4C_4544_4752;
@@ -137,7 +141,8 @@ const PLANTED: &str = "SELECT * FROM (
 const ENDS: &str = "SELECT tail.next_sequence - 1, coalesce(last.sequence, 0),
         tail.hash = coalesce(last.hash, decode(repeat('00', 32), 'hex')), indexed.through,
         greatest((SELECT max(start_sequence) FROM owlclaw_ledger.call),
-            (SELECT max(sequence) FROM owlclaw_ledger.note), 0)
+            (SELECT max(sequence) FROM owlclaw_ledger.note), 0),
+        EXISTS (SELECT FROM owlclaw_ledger.archived)
     FROM (SELECT 1) AS one
     LEFT JOIN owlclaw_ledger.tail ON true
     LEFT JOIN owlclaw_ledger.indexed ON true
@@ -160,6 +165,7 @@ pub(super) async fn fault(session: &mut Session) -> Result<Option<Fault>, Error>
     Ok(match (said, through) {
         (None, _) => Some(Fault::NoRow { table: "tail" }),
         (_, None) => Some(Fault::NoRow { table: "indexed" }),
+        _ if !row.try_get::<_, bool>(5)? => Some(Fault::NoRow { table: "archived" }),
         (Some(said), _) if said != last => Some(Fault::TailDiffers {
             said: said.unsigned_abs(),
             last: last.unsigned_abs(),

@@ -1,5 +1,6 @@
 //! A ledger in PostgreSQL, which several servers share.
 
+mod archive;
 mod blocking;
 mod chain;
 mod error;
@@ -46,6 +47,8 @@ pub use {
 /// renews; that thread also indexes calls, and ends the calls of servers whose lease has run out,
 /// as unknown. A server that was taken for dead and is not goes on under another name; the ends of
 /// its calls take the place of the unknown ones.
+///
+/// Its oldest entries may be in the segments of an archive ([`crate::sqlite::archive`]).
 ///
 /// While the database is away nothing can be appended. It is connected to again with the next
 /// attempt; a group whose fate is not known is looked for by its name before it is stored.

@@ -1,12 +1,12 @@
-//! Asking a ledger in PostgreSQL.
+//! Asking a ledger in PostgreSQL, and the segments of its archive.
 
 mod calls;
 mod notes;
-mod scan;
+pub(super) mod scan;
 mod sums;
 
 use super::{
-    PostgresOpenError, PostgresOptions,
+    PostgresOpenError, PostgresOptions, archive,
     blocking::Blocking,
     index::{self, IndexError},
     migrations,
@@ -15,17 +15,23 @@ use super::{
 use crate::{
     fault::Fault,
     query::{
-        ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, IndexedCall, IndexedNote,
-        KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger, StoredGroup, Usage,
+        ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, Gap, IndexedCall,
+        IndexedNote, KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger, StoredGroup, Usage,
         statistics::{Statistics, StatisticsQuery},
     },
     record::{
         approval::{Approval, ApprovalId},
         entry::Digest,
         id::CallId,
+        seal::Seal,
     },
+    sqlite::reader::{Held, ReadHolds, Segments, Sums, View, gaps},
 };
-use std::{ops::Range, time::Duration};
+use std::{
+    ops::{ControlFlow, Range},
+    path::PathBuf,
+    time::Duration,
+};
 use tokio_postgres::{Error, config::TargetSessionAttrs, error::SqlState};
 
 /// Longest time of a query, as a multiple of that of an attempt to store.
@@ -35,13 +41,15 @@ const PATIENCE: u32 = 12;
 /// of a runtime.
 ///
 /// What no server has indexed yet it indexes before it answers, if its user may; one that may only
-/// read sees calls a moment later.
+/// read sees calls a moment later. What has been archived is found in the segments of the archive, once each entry at any
+/// moment; of those that a question does not concern none is opened.
 #[derive(Debug)]
 pub struct PostgresReader {
     blocking: Blocking,
     options: PostgresOptions,
     /// `None` after a failure: it is opened anew.
     session: Option<Session>,
+    segments: Segments,
 }
 
 impl PostgresReader {
@@ -67,18 +75,34 @@ impl PostgresReader {
             blocking,
             options,
             session: Some(session),
+            segments: Segments::default(),
         })
     }
 
-    /// Asks of the ledger as it is now, indexed as far as may be.
+    /// Looks for the segments of the archive in this directory, wherever they were written.
+    #[must_use]
+    pub fn with_archive(mut self, directory: Option<PathBuf>) -> Self {
+        self.segments.directory = directory;
+        self
+    }
+
+    /// Asks of the ledger as it is now, indexed as far as may be; tells what is archived then.
     fn ask<T: Send>(
         &mut self,
-        question: impl AsyncFnOnce(&mut Session) -> Result<T, QueryError> + Send,
-    ) -> Result<T, QueryError> {
+        question: impl AsyncFnOnce(&mut Session, &View) -> Result<T, QueryError> + Send,
+    ) -> Result<(T, View), QueryError> {
         self.ask_as_it_is(async move |session| {
             catch_up(session).await?;
-            question(session).await
+            in_snapshot(session, question).await
         })
+    }
+
+    /// Asks of the ledger as it is stored, and tells what is archived then.
+    fn look<T: Send>(
+        &mut self,
+        question: impl AsyncFnOnce(&mut Session, &View) -> Result<T, QueryError> + Send,
+    ) -> Result<(T, View), QueryError> {
+        self.ask_as_it_is(async move |session| in_snapshot(session, question).await)
     }
 
     /// Asks without indexing anything.
@@ -90,6 +114,7 @@ impl PostgresReader {
             blocking,
             options,
             session,
+            ..
         } = self;
         let limit = options.max_attempt * PATIENCE;
         let answer = blocking.wait(async || {
@@ -109,6 +134,24 @@ impl PostgresReader {
         }
         answer
     }
+}
+
+/// Asks when nothing changes between what is archived and the answer.
+async fn in_snapshot<T>(
+    session: &mut Session,
+    question: impl AsyncFnOnce(&mut Session, &View) -> Result<T, QueryError>,
+) -> Result<(T, View), QueryError> {
+    // It keeps nobody waiting, and a long answer may take its time to be read.
+    session
+        .run(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
+             SET LOCAL idle_in_transaction_session_timeout = '60s'",
+        )
+        .await?;
+    let view = archive::view(session).await?;
+    let answer = question(session, &view).await?;
+    session.run("COMMIT").await?;
+    Ok((answer, view))
 }
 
 /// Indexes what has not been, unless the user may not.
@@ -139,13 +182,70 @@ impl From<Error> for QueryError {
     }
 }
 
+impl ReadHolds for PostgresReader {
+    fn held(&mut self) -> Result<Held, QueryError> {
+        let held = self.look(async |session, view| {
+            Ok(Held {
+                holds: archive::holds(session).await?,
+                // What is done beside a server is on record at once.
+                unsaid: Vec::new(),
+                has_gaps: view.has_gaps(),
+            })
+        });
+        Ok(held?.0)
+    }
+}
+
+impl PostgresReader {
+    /// Names a table that differs from the segments of which it has what stays.
+    fn differing_archive(&mut self) -> Result<Option<&'static str>, QueryError> {
+        let mut day = Some(i64::MIN);
+        while let Some(after) = day {
+            let (found, view) =
+                self.look(async |session, _| Ok(archive::next_day(session, after).await?))?;
+            let Some((next, carried)) = found else { break };
+            // Of what was deleted nothing is left to compare it with.
+            if view.has_gaps() {
+                break;
+            }
+            let differing = self.segments.differing_day(&view, next, carried.as_ref())?;
+            if differing.is_some() {
+                return Ok(differing);
+            }
+            day = Some(next);
+        }
+        let (carried, view) = self.look(async |session, view| {
+            let calls = archive::calls_taken_out(session).await?;
+            let starts = archive::carried_starts(session).await?;
+            let quarters = match view.has_gaps() {
+                true => None,
+                false => Some(archive::quarters(session).await?),
+            };
+            Ok((calls, starts, quarters))
+        })?;
+        let (calls, starts, quarters) = carried;
+        if let Some(quarters) = quarters {
+            if self.segments.count(&view)? != calls {
+                return Ok(Some("archived"));
+            }
+            let differing = self.segments.differing_quarters(&view, quarters)?;
+            if differing.is_some() {
+                return Ok(differing);
+            }
+        }
+        self.segments.differing(&view, &starts)
+    }
+}
+
 impl ReadLedger for PostgresReader {
     fn recent(&mut self, limit: usize, filter: Filter<'_>) -> Result<Vec<CallRecord>, QueryError> {
-        self.ask(async |session| calls::recent(session, limit, &filter).await)
+        let asked = self.ask(async |session, _| calls::recent(session, limit, &filter).await);
+        let (records, view) = asked?;
+        self.segments.add_recent(&view, records, limit, &filter)
     }
 
     fn open_calls(&mut self) -> Result<Vec<CallRecord>, QueryError> {
-        self.ask(async |session| calls::open(session).await)
+        Ok(self.ask(async |session, _| calls::open(session).await)?.0)
     }
 
     fn notes(
@@ -153,7 +253,9 @@ impl ReadLedger for PostgresReader {
         limit: usize,
         filter: NoteFilter<'_>,
     ) -> Result<Vec<NoteRecord>, QueryError> {
-        self.ask(async |session| notes::notes(session, limit, &filter).await)
+        let asked = self.ask(async |session, _| notes::notes(session, limit, &filter).await);
+        let (records, view) = asked?;
+        self.segments.add_notes(&view, records, limit, &filter)
     }
 
     fn approvals(
@@ -169,38 +271,84 @@ impl ReadLedger for PostgresReader {
         range: Range<u64>,
         bucket: Duration,
     ) -> Result<Vec<Usage>, QueryError> {
-        self.ask(async |session| sums::usage(session, range, bucket).await)
+        let asked = self.ask(async |session, view| {
+            sums::usage(session, view.through() != 0, range, bucket).await
+        });
+        Ok(asked?.0)
     }
 
     fn statistics(&mut self, query: StatisticsQuery<'_>) -> Result<Vec<Statistics>, QueryError> {
-        self.ask(async |session| sums::statistics(session, &query).await)
+        let mut sums = Sums::new(&query);
+        let ((), view) =
+            self.ask(async |session, _| sums::statistics(session, &query, &mut sums).await)?;
+        self.segments.add_edges(&view, &mut sums)?;
+        Ok(sums.into_rows())
     }
 
     fn count(&mut self) -> Result<Counts, QueryError> {
-        self.ask(async |session| sums::count(session).await)
+        Ok(self.ask(async |session, _| sums::count(session).await)?.0)
     }
 
     fn extent(&mut self) -> Result<Extent, QueryError> {
         self.ask_as_it_is(async |session| scan::extent(session).await)
     }
 
-    fn groups(&mut self, from: u64) -> Result<Vec<StoredGroup>, QueryError> {
-        self.ask_as_it_is(async |session| scan::groups(session, from).await)
+    fn groups(&mut self, mut from: u64) -> Result<Vec<StoredGroup>, QueryError> {
+        loop {
+            let (live, view) = self.look(async |session, view| {
+                Ok(match view.from(from) {
+                    None => Some(scan::groups(session, from).await?),
+                    Some(_) => None,
+                })
+            })?;
+            if let Some(groups) = live {
+                return Ok(groups);
+            }
+            if let Some(groups) = self.segments.groups(&view, from)? {
+                return Ok(groups);
+            }
+            from = view.through() + 1;
+        }
     }
 
     fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, QueryError> {
-        self.ask_as_it_is(async |session| scan::hash_after(session, sequence).await)
+        let (hash, view) =
+            self.look(async |session, _| scan::hash_after(session, sequence).await)?;
+        self.segments.hash_after(&view, sequence, hash)
     }
 
-    fn indexed_calls(&mut self, from: u64) -> Result<Vec<IndexedCall>, QueryError> {
-        self.ask_as_it_is(async |session| scan::indexed_calls(session, from).await)
+    fn indexed_calls(&mut self, mut from: u64) -> Result<Vec<IndexedCall>, QueryError> {
+        loop {
+            let (page, view) =
+                self.look(async |session, _| scan::indexed_calls(session, from).await)?;
+            match self.segments.indexed_calls(&view, from, page)? {
+                ControlFlow::Break(page) => return Ok(page),
+                ControlFlow::Continue(next) => from = next,
+            }
+        }
     }
 
     fn indexed_call(&mut self, call: CallId) -> Result<Option<IndexedCall>, QueryError> {
-        self.ask_as_it_is(async |session| scan::indexed_call(session, call).await)
+        let (row, view) = self.look(async |session, _| scan::indexed_call(session, call).await)?;
+        self.segments.indexed_call(&view, call, row)
     }
-    fn indexed_notes(&mut self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
-        self.ask_as_it_is(async |session| scan::indexed_notes(session, from).await)
+
+    fn indexed_notes(&mut self, mut from: u64) -> Result<Vec<IndexedNote>, QueryError> {
+        loop {
+            let (live, view) = self.look(async |session, view| {
+                Ok(match view.from(from) {
+                    None => Some(scan::indexed_notes(session, from).await?),
+                    Some(_) => None,
+                })
+            })?;
+            if let Some(page) = live {
+                return Ok(page);
+            }
+            if let Some(page) = self.segments.indexed_notes(&view, from)? {
+                return Ok(page);
+            }
+            from = view.through() + 1;
+        }
     }
 
     fn holds_key(&mut self, call: CallId) -> Result<bool, QueryError> {
@@ -209,6 +357,23 @@ impl ReadLedger for PostgresReader {
 
     fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
         self.ask_as_it_is(async |session| scan::keys_held(session, from).await)
+    }
+
+    fn segments(&mut self) -> Result<Vec<Seal>, QueryError> {
+        let ((), view) = self.look(async |_, _| Ok(()))?;
+        self.segments.seals(&view)
+    }
+
+    fn gaps(&mut self) -> Result<Vec<Gap>, QueryError> {
+        let ((), view) = self.look(async |_, _| Ok(()))?;
+        Ok(gaps(&view, |_| false))
+    }
+
+    fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {
+        match self.holds_differ()? {
+            true => Ok(Some("legal_hold")),
+            false => self.differing_archive(),
+        }
     }
 
     fn fault(&mut self) -> Result<Option<Fault>, QueryError> {

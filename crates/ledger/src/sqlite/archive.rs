@@ -10,30 +10,34 @@
 //! starts of calls that have not ended, approvals, and the hash of the last entry. What is younger than
 //! [`MIN_AGE`], what holds an idempotency key, the last checkpoint and the last group are not taken out at all, so
 //! that a server needs no archive to start.
+//!
+//! All of this is the same for every store of a ledger; what a store does itself is [`ArchivedLedger`]. Segments are
+//! files of one format, whichever store they come from.
 
+mod file;
 mod hold;
 pub(crate) mod segment;
 mod take_out;
 mod write;
 
-pub(crate) use self::hold::all as all_holds;
 pub use self::hold::{Hold, HoldFilter, Holds};
+pub(crate) use self::{
+    file::{say_notes, stored_holds},
+    hold::{Retention, deleted_detail, lifted_detail, set_detail},
+    take_out::{Of, Part},
+    write::SegmentWriter,
+};
 use crate::{
     checkpoint::SigningKey,
     query::statistics::DAY_US,
-    record::{
-        codec,
-        entry::Digest,
-        id::CallId,
-        note::{Note, NoteKind},
-        seal::Seal,
-    },
-    sqlite::schema::{OpenError, open_to_archive},
+    record::{entry::Digest, seal::Seal},
+    store::Tail,
 };
-use rusqlite::{Connection, OptionalExtension, params};
-use sqlite_file::{CreateError, FileLock, LockError, Unusable};
+use rusqlite::Connection;
+use sqlite_file::{CreateError, Unusable};
 use std::{
-    io,
+    error::Error,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -56,14 +60,45 @@ pub struct ArchiveOptions {
     pub key: Option<Arc<SigningKey>>,
 }
 
-/// Archives the entries of a ledger in a `SQLite` file, also while a server appends to it. It blocks.
+/// Archives the entries of a ledger, also while servers append to it. It blocks.
 #[derive(Debug)]
 pub struct Archiver {
-    connection: Connection,
-    /// Path of the ledger.
-    path: PathBuf,
+    ledger: Box<dyn ArchivedLedger>,
     options: ArchiveOptions,
-    _lock: FileLock,
+    /// The segment whose entries are taken out, and its number.
+    open: Option<(i64, Connection)>,
+}
+
+/// Ledger that is archived, in the store that it is in. No other process archives it meanwhile.
+pub(crate) trait ArchivedLedger: Retention {
+    /// True if other servers may use the same ledger from other machines, with directories of their own.
+    fn is_shared(&self) -> bool;
+
+    /// The last entry that may be taken out: whatever began at `before_us` or later stays, and whatever the ledger
+    /// needs; 0 if nothing may.
+    fn cut(&mut self, before_us: u64, now_us: u64) -> Result<u64, ArchiveError>;
+
+    /// The stored hash of the entry at `sequence`, if a group in the store ends with it.
+    fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, ArchiveError>;
+
+    /// Copies groups through `cut` into a new segment until it is full, and then what the index has of them.
+    fn copy(&mut self, cut: u64, segment: &mut SegmentWriter<'_>) -> Result<(), ArchiveError>;
+
+    /// Lists a segment that has its name, and puts that on record or leaves it to the server.
+    fn list(
+        &mut self,
+        segment: &Listed,
+        directory: &Path,
+        detail: &serde_json::Value,
+        now_us: u64,
+    ) -> Result<(), ArchiveError>;
+
+    /// Takes a part of a segment out of the store, with the rows of the calls that end there, in one transaction.
+    fn take_out(
+        &mut self,
+        part: &Part,
+        tell: &mut dyn FnMut(ArchiveStep),
+    ) -> Result<(), ArchiveError>;
 }
 
 /// Outcome of a step of an [`Archiver`].
@@ -111,10 +146,10 @@ pub enum ArchiveStep {
 pub enum ArchiveError {
     /// The ledger cannot be opened.
     #[error(transparent)]
-    Ledger(#[from] OpenError),
+    Ledger(Box<dyn Error + Send + Sync>),
     /// The ledger's database failed.
     #[error("the ledger's database failed")]
-    Database(#[from] rusqlite::Error),
+    Database(#[source] Box<dyn Error + Send + Sync>),
     /// Another process archives the same ledger.
     #[error("another process archives the ledger: {0}")]
     Locked(String),
@@ -238,41 +273,26 @@ impl Listed {
 }
 
 impl Archiver {
-    /// Opens the ledger at `path` to archive it. A server of this version must have opened it before.
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveError`] when the ledger or the directory cannot be used, or another process archives it.
-    pub fn open(path: &Path, options: ArchiveOptions) -> Result<Self, ArchiveError> {
-        let connection = open_to_archive(path)?;
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ArchiveError::File { path, source }
-        };
-        let path = path.canonicalize().map_err(failed(path))?;
-        let mut beside = path.clone().into_os_string();
-        beside.push(".archive");
-        let mut lock = FileLock::take(Path::new(&beside)).map_err(|error| match error {
-            LockError::Held { said } => ArchiveError::Locked(said),
-            LockError::File { path, source } => ArchiveError::File { path, source },
-        })?;
-        lock.say(&format!("process {}", std::process::id()))
-            .map_err(failed(Path::new(&beside)))?;
-        let mut builder = std::fs::DirBuilder::new();
+    /// Archives this ledger.
+    pub(crate) fn of(
+        ledger: Box<dyn ArchivedLedger>,
+        options: ArchiveOptions,
+    ) -> Result<Self, ArchiveError> {
+        let mut builder = fs::DirBuilder::new();
         builder.recursive(true);
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         let wanted = &options.directory;
         builder.create(wanted).map_err(failed(wanted))?;
         let directory = wanted.canonicalize().map_err(failed(wanted))?;
+        write::remove_partial(&directory)?;
         Ok(Self {
-            connection,
-            path,
+            ledger,
             options: ArchiveOptions {
                 directory,
                 ..options
             },
-            _lock: lock,
+            open: None,
         })
     }
 
@@ -301,22 +321,68 @@ impl Archiver {
         if now_us.saturating_sub(min_age_us) < before_us {
             return Err(ArchiveError::TooYoung);
         }
-        let state = State::read(&self.connection)?;
-        let listed = Listed::all(&self.connection)?;
+        let (state, listed) = self.ledger.archive()?;
         if let Some(last) = listed.last().filter(|last| state.through < last.last) {
-            let path = self.options.directory.join(&last.file);
-            if !path.exists() {
-                return Err(ArchiveError::MissingSegment(path));
-            }
-            let through = take_out::some(&mut self.connection, &state, last, now_us, tell)?;
+            let part = Part::of(self.segment(last)?, &state, last, now_us)?;
+            self.ledger.take_out(&part, tell)?;
             return Ok(Archived::TakenOut {
-                entries: through - state.through,
-                through,
+                entries: part.through - state.through,
+                through: part.through,
                 last: last.last,
             });
         }
+        self.open = None;
+        if let Some(last) = listed.last().filter(|last| !last.is_deleted) {
+            let path = last.path(&self.options.directory);
+            // Segments of one ledger in the directories of several machines would be found by none of them.
+            if self.ledger.is_shared() && !path.exists() {
+                return Err(ArchiveError::MissingSegment(path));
+            }
+        }
         let next = listed.last().map_or(1, |last| last.number + 1);
         self.write(&state, next, before_us, now_us, tell)
+    }
+
+    /// The listed segment, open, whose entries are what was listed.
+    fn segment(&mut self, listed: &Listed) -> Result<&Connection, ArchiveError> {
+        if self
+            .open
+            .as_ref()
+            .is_none_or(|(it, _)| *it != listed.number)
+        {
+            let path = listed.path(&self.options.directory);
+            let segment = segment::open(&path)?;
+            let seal = segment::read_seal(&segment)?;
+            let is_listed = |seal: &Seal| {
+                let after = Tail {
+                    next_sequence: seal.first_sequence,
+                    hash: seal.previous_hash,
+                };
+                let last = (seal.last_sequence, seal.last_hash);
+                Ok::<_, ArchiveError>(
+                    (seal.first_sequence, last) == (listed.first, (listed.last, listed.last_hash))
+                        && write::is_whole(&segment, seal, &after)?,
+                )
+            };
+            match seal {
+                Some(seal) if is_listed(&seal)? => {}
+                _ => return Err(ArchiveError::Foreign(path)),
+            }
+            take_out::index_ends(&segment)?;
+            self.open = Some((listed.number, segment));
+        }
+        Ok(&self.open.as_ref().expect("it is open").1)
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+    let path = path.to_owned();
+    move |source| ArchiveError::File { path, source }
+}
+
+impl From<rusqlite::Error> for ArchiveError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(Box::new(error))
     }
 }
 
@@ -326,86 +392,10 @@ impl From<CreateError> for ArchiveError {
     }
 }
 
-/// Leaves a note for the server to put on record, or for the next one.
-pub(crate) fn leave_note(
-    connection: &Connection,
-    now_us: u64,
-    actor: &str,
-    subject: &str,
-    detail: &serde_json::Value,
-) -> rusqlite::Result<()> {
-    connection.execute(
-        "INSERT INTO unsaid_note (at_us, kind, actor, subject, detail) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![
-            now_us as i64,
-            NoteKind::RETENTION.as_str(),
-            actor,
-            subject,
-            detail.to_string()
-        ],
-    )?;
-    Ok(())
-}
-
-/// Encodes the notes that were left, which are forgotten with that; tells how many there are.
-pub(crate) fn say_notes(connection: &Connection, body: &mut Vec<u8>) -> rusqlite::Result<u64> {
-    let mut select = connection
-        .prepare_cached("SELECT at_us, actor, subject, detail FROM unsaid_note ORDER BY number")?;
-    let mut rows = select.query([])?;
-    let mut count = 0;
-    while let Some(row) = rows.next()? {
-        let at_us = row.get::<_, i64>(0)?.unsigned_abs();
-        let (actor, subject, detail): (String, String, String) =
-            (row.get(1)?, row.get(2)?, row.get(3)?);
-        // Of whatever kind a row says that it is: notes of other kinds are the server's own.
-        let note = Note {
-            actor: &actor,
-            subject: &subject,
-            detail: &detail,
-            ..Note::new(at_us, NoteKind::RETENTION)
-        };
-        codec::encode_note(CallId::new(at_us), &note, body);
-        count += 1;
-    }
-    if count != 0 {
-        connection.execute("DELETE FROM unsaid_note", [])?;
-    }
-    Ok(count)
-}
-
-/// The last entry that may be taken out: whatever began at `before_us` or later stays, and whatever the ledger
-/// needs; 0 if nothing may.
-fn cut(connection: &Connection, before_us: u64, now_us: u64) -> rusqlite::Result<u64> {
-    // What is dated in the future says nothing of the time of what comes after it.
-    let stays: Option<i64> = connection.query_row(
-        "SELECT min(stays) FROM (
-            SELECT min(start_sequence) AS stays FROM call INDEXED BY call_by_time
-                WHERE started_us >= ?1 AND started_us <= ?2
-            UNION ALL SELECT min(sequence) FROM note WHERE at_us >= ?1 AND at_us <= ?2
-            UNION ALL SELECT through + 1 FROM indexed
-            UNION ALL SELECT max(first_sequence) FROM entry_group
-            UNION ALL SELECT note_group FROM (SELECT note_group FROM note INDEXED BY note_by_kind
-                WHERE kind = 'checkpoint' ORDER BY at_us DESC, sequence DESC LIMIT 1)
-            UNION ALL SELECT min(call.start_group) FROM idempotency_key
-                JOIN call ON call.call = idempotency_key.call
-         ) WHERE stays IS NOT NULL",
-        [before_us as i64, now_us as i64],
-        |row| row.get(0),
-    )?;
-    let cut: Option<i64> = connection
-        .query_row(
-            "SELECT first_sequence + count - 1 FROM entry_group
-             WHERE first_sequence < ?1 AND first_sequence + count - 1 < ?1
-             ORDER BY first_sequence DESC LIMIT 1",
-            [stays.unwrap_or(0)],
-            |row| row.get(0),
-        )
-        .optional()?;
-    Ok(cut.unwrap_or(0).unsigned_abs())
-}
-
 /// Microseconds of a quarter of an hour: all time zones differ from UTC by whole ones.
 pub(crate) const QUARTER_US: u64 = 15 * 60 * 1_000_000;
 
-/// Quarters that are kept: budgets look back to the beginning of a month.
-const KEPT_QUARTERS: u64 = 63 * DAY_US / QUARTER_US;
+/// Days of which quarters are kept: budgets look back to the beginning of a month.
+pub(crate) const KEPT_DAYS: u64 = 63;
+
+const KEPT_QUARTERS: u64 = KEPT_DAYS * DAY_US / QUARTER_US;

@@ -1,6 +1,8 @@
 //! Helpers that the tests of the recorder share.
 #![allow(dead_code, reason = "no test needs all of it")]
 
+pub(crate) mod aged;
+
 use ledger::{
     Appended, Approval, ApprovalId, Approver, CallId, Claim, Digest, Ended, Entry, Event, Group,
     KeyClaim, Kind, LedgerStore, MemoryLedger, NewApproval, Noted, Start, Started, StoreError,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ledger::{Hold, HoldFilter, Holds, ReadLedger as _, backup_checkpoint, system_now_us};
+use ledger::{Hold, HoldFilter, backup_checkpoint, system_now_us};
 use serde_json::{Value, json};
 
 use super::export::bar;
@@ -12,7 +12,7 @@ use super::verify::one_line;
 use crate::request::when::shown;
 use crate::request::{ReportFormat, RowsFormat, When, Whose};
 use config::Config;
-use server::{Failure, open_archiver};
+use server::{Failure, open_archiver, open_holds, open_reader};
 
 const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
 
@@ -36,7 +36,7 @@ pub(crate) fn archive(
         "say what to archive: --before TIME or --keep DAYS, or set ledger.archive.after_days",
     )?;
     let mut archiver = open_archiver(config)?;
-    let entries = ledger::LedgerReader::open(&config.ledger.path)?.extent()?;
+    let entries = open_reader(config)?.extent()?;
     let bar = bar(entries.last_sequence, "entries");
     let mut report = server::archive(&mut archiver, before_us, &mut |report| {
         bar.set_position(report.taken_out);
@@ -210,13 +210,4 @@ fn cells(hold: &Hold) -> Row {
         json!(hold.reason),
         json!(shown(hold.at_us)),
     ]
-}
-
-fn open_holds(config: &Config) -> Result<Holds, Failure> {
-    if config.ledger.url.is_some() {
-        return Err(
-            "a ledger in PostgreSQL has no archives, and no holds; ledger.url is set".into(),
-        );
-    }
-    Ok(Holds::open(&config.ledger.path)?)
 }

@@ -9,13 +9,16 @@ use crate::{
 };
 use tokio_postgres::{Row, types::ToSql};
 
-/// The columns of a call with the bytes of its two entries, of the calls that are selected.
+/// The columns of a call with the bytes of its two entries, of the calls that are selected. The start may have been taken
+/// out into an archive.
 const RECORD: &str = "SELECT picked.call, picked.start_sequence,
-        substring(begun.body FROM picked.start_offset + 1 FOR picked.start_length) AS start,
+        coalesce(substring(begun.body FROM picked.start_offset + 1 FOR picked.start_length),
+            carried.entry) AS start,
         picked.end_sequence IS NOT NULL AS has_ended,
         substring(ended.body FROM picked.end_offset + 1 FOR picked.end_length) AS end
     FROM picked
     LEFT JOIN owlclaw_ledger.entry_group AS begun ON begun.first_sequence = picked.start_group
+    LEFT JOIN owlclaw_ledger.carried_start AS carried ON carried.sequence = picked.start_sequence
     LEFT JOIN owlclaw_ledger.entry_group AS ended ON ended.first_sequence = picked.end_group";
 
 pub(super) async fn recent(

@@ -36,7 +36,7 @@ pub(super) async fn extent(session: &mut Session) -> Result<Extent, QueryError> 
     })
 }
 
-pub(super) async fn groups(
+pub(in crate::postgres) async fn groups(
     session: &mut Session,
     from: u64,
 ) -> Result<Vec<StoredGroup>, QueryError> {
@@ -113,7 +113,7 @@ pub(super) async fn indexed_call(
     Ok(row.as_ref().map(call).transpose()?)
 }
 
-pub(super) async fn indexed_notes(
+pub(in crate::postgres) async fn indexed_notes(
     session: &mut Session,
     from: u64,
 ) -> Result<Vec<IndexedNote>, QueryError> {
@@ -124,18 +124,19 @@ pub(super) async fn indexed_notes(
             &[&beginning(from), &max_rows],
         )
         .await?;
-    let note = |row: &Row| {
-        let text = |name| row.try_get(name).map(restored);
-        Ok(IndexedNote {
-            sequence: known(row, "sequence")?,
-            at_us: known(row, "at_us")?,
-            kind: text("kind")?,
-            actor: text("actor")?,
-            subject: text("subject")?,
-            place: Some(place(row, ["note_group", "note_offset", "note_length"])?),
-        })
-    };
-    rows.iter().map(note).collect()
+    Ok(rows.iter().map(note).collect::<Result<_, _>>()?)
+}
+
+fn note(row: &Row) -> Result<IndexedNote, Error> {
+    let text = |name| row.try_get(name).map(restored);
+    Ok(IndexedNote {
+        sequence: known(row, "sequence")?,
+        at_us: known(row, "at_us")?,
+        kind: text("kind")?,
+        actor: text("actor")?,
+        subject: text("subject")?,
+        place: Some(place(row, ["note_group", "note_offset", "note_length"])?),
+    })
 }
 
 pub(super) async fn approval_rows(
@@ -214,7 +215,7 @@ pub(super) async fn keys_held(
     rows.iter().map(held).collect()
 }
 
-fn call(row: &Row) -> Result<IndexedCall, Error> {
+pub(in crate::postgres) fn call(row: &Row) -> Result<IndexedCall, Error> {
     let text = |name| row.try_get(name).map(restored);
     let optional = |name| Ok::<_, Error>(row.try_get::<_, Option<String>>(name)?.map(restored));
     let outcome = optional("outcome")?;

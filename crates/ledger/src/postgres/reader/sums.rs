@@ -6,19 +6,24 @@ use super::super::{
 use crate::{
     query::{
         Counts, QueryError, Usage,
-        statistics::{Bucket, DAY_US, Statistics, StatisticsQuery, Totals},
+        statistics::{Bucket, DAY_US, StatisticsQuery, Totals},
     },
-    record::entry::Kind,
+    record::{codec::DecodeError, entry::Kind},
+    sqlite::{
+        archive::QUARTER_US,
+        reader::{Sums, stretches},
+    },
 };
-use std::{collections::BTreeMap, ops::Range, time::Duration};
-use tokio_postgres::{Error, Row};
+use std::{ops::Range, time::Duration};
+use tokio_postgres::{Error, Row, types::ToSql};
 
 pub(super) async fn count(session: &mut Session) -> Result<Counts, QueryError> {
     let row = session
         .query_opt(
             "SELECT coalesce((SELECT first_sequence + count - 1 FROM owlclaw_ledger.entry_group
                     ORDER BY first_sequence DESC LIMIT 1), 0),
-                (SELECT count(*) FROM owlclaw_ledger.call),
+                (SELECT count(*) FROM owlclaw_ledger.call)
+                    + coalesce((SELECT calls FROM owlclaw_ledger.archived), 0),
                 (SELECT count(*) FROM owlclaw_ledger.call WHERE outcome IS NULL)",
             &[],
         )
@@ -35,25 +40,48 @@ pub(super) async fn count(session: &mut Session) -> Result<Counts, QueryError> {
 
 pub(super) async fn usage(
     session: &mut Session,
+    has_archive: bool,
     range: Range<u64>,
     bucket: Duration,
 ) -> Result<Vec<Usage>, QueryError> {
-    let bucket_us = i64::try_from(bucket.as_micros()).unwrap_or(i64::MAX).max(1);
-    let rows = session
-        .query(
-            "SELECT principal, kind, capability, max(started_us), count(*),
-                least(sum(coalesce(cost_micros, estimated_cost_micros)), 9e18)::bigint,
-                least(coalesce(sum(estimated_cost_micros) FILTER (WHERE outcome IS NULL), 0), 9e18)::bigint,
-                max(coalesce(cost_micros, estimated_cost_micros))
+    let (range, bucket_us, [head, tail, days]) = stretches(range, bucket);
+    let range = [signed(range.start), signed(range.end)];
+    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&range[0], &range[1], &bucket_us];
+    let quarter = |at_us: u64| signed(at_us.div_ceil(QUARTER_US));
+    let carried = [
+        quarter(head.start),
+        quarter(head.end),
+        quarter(tail.start),
+        quarter(tail.end),
+        signed(days.start),
+        signed(days.end),
+    ];
+    // Of what was taken out there are no calls, but sums of whole days and quarters of hours.
+    let sums = if has_archive {
+        values.extend(carried.iter().map(|it| it as &(dyn ToSql + Sync)));
+        "UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros, 0, dearest_micros
+             FROM owlclaw_ledger.carried_quarter
+             WHERE (quarter >= $4 AND quarter < $5) OR (quarter >= $6 AND quarter < $7)
+         UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros, 0, dearest_micros
+             FROM owlclaw_ledger.carried_day WHERE day >= $8 AND day < $9 AND used_calls > 0"
+    } else {
+        ""
+    };
+    let sql = format!(
+        "SELECT principal, kind, capability, max(latest_us), sum(calls)::bigint,
+            least(sum(cost), 9e18)::bigint, least(sum(open), 9e18)::bigint, max(dearest)
+         FROM (SELECT principal, kind, capability, started_us, 1::bigint,
+                coalesce(cost_micros, estimated_cost_micros),
+                CASE WHEN outcome IS NULL THEN estimated_cost_micros ELSE 0 END,
+                coalesce(cost_micros, estimated_cost_micros)
              FROM owlclaw_ledger.call
              WHERE started_us >= $1 AND started_us < $2
                 AND (outcome IS NULL OR outcome <> 'denied')
-             GROUP BY principal, kind, capability, started_us / $3
-             ORDER BY principal COLLATE \"C\", kind COLLATE \"C\", capability COLLATE \"C\",
-                started_us / $3",
-            &[&signed(range.start), &signed(range.end), &bucket_us],
-        )
-        .await?;
+             {sums}) AS used (principal, kind, capability, latest_us, calls, cost, open, dearest)
+         GROUP BY principal, kind, capability, latest_us / $3
+         ORDER BY principal COLLATE \"C\", kind COLLATE \"C\", capability COLLATE \"C\", latest_us / $3"
+    );
+    let rows = session.query(&sql, &values).await?;
     let usage = |row: &Row| {
         Ok(Usage {
             principal: restored(row.try_get(0)?),
@@ -69,15 +97,25 @@ pub(super) async fn usage(
     rows.iter().map(usage).collect()
 }
 
-/// Calls are counted by the database, by all that a tally tells apart.
+/// Calls are counted by the database, by all that a tally tells apart. Of what was taken out the sums of whole days are
+/// added.
 pub(super) async fn statistics(
     session: &mut Session,
     query: &StatisticsQuery<'_>,
-) -> Result<Vec<Statistics>, QueryError> {
+    sums: &mut Sums<'_>,
+) -> Result<(), QueryError> {
     let stretch_us = match query.bucket {
         Bucket::Day => signed(DAY_US),
         Bucket::Whole => i64::MAX,
     };
+    let of = |row: &Row, first: usize| {
+        Ok::<_, Error>((
+            restored(row.try_get(first)?),
+            row.try_get(first + 1)?,
+            restored(row.try_get(first + 2)?),
+        ))
+    };
+    let (principal, capability) = (query.principal.map(stored), query.capability.map(stored));
     let rows = session
         .query(
             "SELECT principal, kind, capability, started_us / $3, outcome, reason,
@@ -92,25 +130,15 @@ pub(super) async fn statistics(
                 &signed(query.since_us),
                 &signed(query.until_us),
                 &stretch_us,
-                &query.principal.map(stored),
-                &query.capability.map(stored),
+                &principal,
+                &capability,
             ],
         )
         .await?;
-    let mut tallies: BTreeMap<(String, String, String, u64), Totals> = BTreeMap::new();
     for row in &rows {
-        let since_us = match query.bucket {
-            Bucket::Day => number(row, 3)? * DAY_US,
-            Bucket::Whole => query.since_us,
-        };
-        let key = (
-            restored(row.try_get(0)?),
-            row.try_get(1)?,
-            restored(row.try_get(2)?),
-            since_us,
-        );
+        let at_us = number(row, 3)?.saturating_mul(DAY_US);
         let (calls, cost_micros) = (number(row, 7)?, number(row, 8)?);
-        let tally = tallies.entry(key).or_default();
+        let tally = sums.tally(of(row, 0)?, at_us);
         match row.try_get(4)? {
             None => tally.open += calls,
             Some(outcome) => {
@@ -122,18 +150,27 @@ pub(super) async fn statistics(
         }
         tally.cost_micros = tally.cost_micros.saturating_add(cost_micros);
     }
-    let rows = tallies.into_iter();
-    Ok(rows
-        .map(
-            |((principal, kind_name, capability, since_us), tally)| Statistics {
-                principal,
-                kind: kind(&kind_name),
-                capability,
-                since_us,
-                tally,
-            },
+    let (days, _) = sums.stretches();
+    let rows = session
+        .query(
+            "SELECT principal, kind, capability, day, tally FROM owlclaw_ledger.carried_day
+             WHERE day >= $1 AND day < $2
+                AND ($3::text IS NULL OR principal = $3) AND ($4::text IS NULL OR capability = $4)",
+            &[
+                &signed(days.start),
+                &signed(days.end),
+                &principal,
+                &capability,
+            ],
         )
-        .collect())
+        .await?;
+    for row in &rows {
+        let stored = Totals::decode(row.try_get(4)?);
+        let stored = stored.ok_or(QueryError::Damaged(DecodeError::Unknown))?;
+        let at_us = number(row, 3)?.saturating_mul(DAY_US);
+        sums.tally(of(row, 0)?, at_us).merge(&stored);
+    }
+    Ok(())
 }
 
 /// Counts calls that ended alike.

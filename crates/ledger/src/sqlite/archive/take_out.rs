@@ -14,32 +14,110 @@ use std::collections::BTreeMap;
 const MAX_ENTRIES: u64 = 1_000;
 
 /// Principal, kind and capability.
-type Of = (String, String, String);
+pub(crate) type Of = (String, String, String);
 
-/// Takes some entries out of the ledger, with the rows of the calls that end there; tells the last of them.
-pub(super) fn some(
+/// Part of a segment that is taken out of the ledger at once.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// What was taken out before.
+    pub(crate) before: State,
+    /// The last entry of the part.
+    pub(crate) through: u64,
+    pub(crate) hash: Digest,
+    /// Starts of the calls that end in it.
+    pub(crate) starts: Vec<i64>,
+    /// Sums of these calls by days.
+    pub(crate) days: BTreeMap<(i64, Of), (Totals, Used)>,
+    /// Their use by quarters of an hour, as far as budgets may depend on it.
+    pub(crate) quarters: BTreeMap<(i64, Of), Used>,
+    /// The first quarter that is kept.
+    pub(crate) kept_from: i64,
+}
+
+/// Makes an index of the ends of calls in a segment, for as long as it is open.
+pub(super) fn index_ends(segment: &Connection) -> rusqlite::Result<()> {
+    segment.execute_batch(
+        "CREATE TEMP TABLE call_end AS SELECT end_sequence, start_sequence FROM main.call;
+         CREATE INDEX temp.call_by_end ON call_end (end_sequence, start_sequence);",
+    )
+}
+
+impl Part {
+    /// The part of a segment that follows what was taken out. The segment says what ends in it: in a store that several
+    /// servers share, the rows of calls may be other ones by now.
+    pub(super) fn of(
+        segment: &Connection,
+        before: &State,
+        listed: &Listed,
+        now_us: u64,
+    ) -> Result<Self, ArchiveError> {
+        let from = before.through as i64;
+        let until = before.through.saturating_add(MAX_ENTRIES).min(listed.last) as i64;
+        // The group that has the last of so many entries.
+        let end: Option<(i64, Digest)> = segment
+            .query_row(
+                "SELECT first_sequence + count - 1, hash FROM entry_group
+                 WHERE first_sequence > ?1 AND first_sequence <= ?2
+                 ORDER BY first_sequence DESC LIMIT 1",
+                [from, until],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()?;
+        let (through, hash) = end
+            .filter(|(through, _)| *through <= listed.last as i64)
+            .ok_or(ArchiveError::Damaged(before.through + 1))?;
+        let kept_from = (now_us / QUARTER_US).saturating_sub(KEPT_QUARTERS);
+        let mut part = Self {
+            before: before.clone(),
+            through: through.unsigned_abs(),
+            hash,
+            starts: Vec::new(),
+            days: BTreeMap::new(),
+            quarters: BTreeMap::new(),
+            kept_from: kept_from as i64,
+        };
+        let mut select = segment.prepare_cached(
+            "SELECT principal, kind, capability, started_us, outcome, reason, cost_micros, duration_us,
+                start_sequence
+             FROM temp.call_end JOIN main.call USING (start_sequence)
+             WHERE call_end.end_sequence > ?1 AND call_end.end_sequence <= ?2",
+        )?;
+        let mut rows = select.query([from, through])?;
+        while let Some(row) = rows.next()? {
+            let number = |index| {
+                let number: Option<i64> = row.get(index)?;
+                Ok::<_, rusqlite::Error>(number.unwrap_or(0).unsigned_abs())
+            };
+            let of: Of = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let started_us = number(3)?;
+            let text = |index| row.get::<_, Option<String>>(index);
+            let (outcome, reason) = (text(4)?.unwrap_or_default(), text(5)?);
+            let (cost_micros, duration_us) = (number(6)?, number(7)?);
+            let quarter = started_us / QUARTER_US;
+            let mut used = Used::default();
+            used.add_ended(started_us, &outcome, cost_micros);
+            if kept_from <= quarter && used.calls != 0 {
+                let key = (quarter as i64, of.clone());
+                part.quarters.entry(key).or_default().add(used);
+            }
+            let day = (day_of(started_us) as i64, of);
+            let (totals, sum) = part.days.entry(day).or_default();
+            totals.add_ended(&outcome, reason.as_deref(), cost_micros, duration_us);
+            sum.add(used);
+            part.starts.push(row.get(8)?);
+        }
+        Ok(part)
+    }
+}
+
+/// Takes a part out of a ledger in a file.
+pub(super) fn of_file(
     connection: &mut Connection,
-    state: &State,
-    segment: &Listed,
-    now_us: u64,
+    part: &Part,
     tell: &mut dyn FnMut(ArchiveStep),
-) -> Result<u64, ArchiveError> {
+) -> Result<(), ArchiveError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let from = state.through as i64;
-    let until = state.through.saturating_add(MAX_ENTRIES).min(segment.last) as i64;
-    // The group that has the last of so many entries.
-    let end: Option<(i64, Digest)> = transaction
-        .query_row(
-            "SELECT first_sequence + count - 1, hash FROM entry_group
-             WHERE first_sequence > ?1 AND first_sequence <= ?2
-             ORDER BY first_sequence DESC LIMIT 1",
-            [from, until],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )
-        .optional()?;
-    let (through, hash) = end
-        .filter(|(through, _)| *through <= segment.last as i64)
-        .ok_or(ArchiveError::Damaged(state.through + 1))?;
+    let (from, through) = (part.before.through as i64, part.through as i64);
     // In one statement each: a call is taken out with its end, and its start stays for as long as it has none.
     transaction.execute(
         "INSERT INTO carried_start
@@ -50,7 +128,7 @@ pub(super) fn some(
             AND (call.end_sequence IS NULL OR call.end_sequence > ?2)",
         [from, through],
     )?;
-    carry_sums(&transaction, through, now_us)?;
+    carry_sums(&transaction, part)?;
     transaction.execute(
         "DELETE FROM carried_start WHERE sequence IN
             (SELECT start_sequence FROM call WHERE start_sequence <= ?1 AND end_sequence <= ?1)",
@@ -67,44 +145,18 @@ pub(super) fn some(
     )?;
     transaction.execute(
         "UPDATE archived SET through = ?1, hash = ?2, calls = calls + ?3",
-        params![through, hash, calls as i64],
+        params![through, part.hash, calls as i64],
     )?;
     tell(ArchiveStep::TakingOut);
     transaction.commit()?;
     tell(ArchiveStep::TakenOut);
-    Ok(through.unsigned_abs())
+    Ok(())
 }
 
-/// Adds the calls that end at this entry or before to the sums that stay.
-fn carry_sums(connection: &Connection, through: i64, now_us: u64) -> Result<(), ArchiveError> {
-    let mut days: BTreeMap<(i64, Of), (Totals, Used)> = BTreeMap::new();
-    let mut quarters: BTreeMap<(i64, Of), Used> = BTreeMap::new();
-    let kept_from = (now_us / QUARTER_US).saturating_sub(KEPT_QUARTERS);
-    let mut select = connection.prepare_cached(
-        "SELECT principal, kind, capability, started_us, outcome, reason, cost_micros, duration_us
-         FROM call WHERE start_sequence <= ?1 AND end_sequence <= ?1",
-    )?;
-    let mut rows = select.query([through])?;
-    while let Some(row) = rows.next()? {
-        let number = |index| {
-            let number: Option<i64> = row.get(index)?;
-            Ok::<_, rusqlite::Error>(number.unwrap_or(0).unsigned_abs())
-        };
-        let of: Of = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let started_us = number(3)?;
-        let text = |index| row.get::<_, Option<String>>(index);
-        let (outcome, reason) = (text(4)?.unwrap_or_default(), text(5)?);
-        let (cost_micros, duration_us) = (number(6)?, number(7)?);
-        let quarter = started_us / QUARTER_US;
-        if kept_from <= quarter {
-            let used = quarters.entry((quarter as i64, of.clone())).or_default();
-            used.add_ended(started_us, &outcome, cost_micros);
-        }
-        let (totals, used) = days.entry((day_of(started_us) as i64, of)).or_default();
-        totals.add_ended(&outcome, reason.as_deref(), cost_micros, duration_us);
-        used.add_ended(started_us, &outcome, cost_micros);
-    }
-    for ((day, (principal, kind, capability)), (mut totals, mut used)) in days {
+/// Adds the sums of a part to those that stay.
+fn carry_sums(connection: &Connection, part: &Part) -> Result<(), ArchiveError> {
+    for ((day, (principal, kind, capability)), (totals, used)) in &part.days {
+        let (mut totals, mut used) = (totals.clone(), *used);
         let stored: Option<(Used, Vec<u8>)> = connection
             .prepare_cached(
                 "SELECT latest_us, used_calls, used_micros, dearest_micros, tally FROM carried_day
@@ -135,10 +187,7 @@ fn carry_sums(connection: &Connection, through: i64, now_us: u64) -> Result<(), 
                 totals.encode()
             ])?;
     }
-    for ((quarter, (principal, kind, capability)), used) in quarters {
-        if used.calls == 0 {
-            continue;
-        }
+    for ((quarter, (principal, kind, capability)), used) in &part.quarters {
         connection
             .prepare_cached(
                 "INSERT INTO carried_quarter VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -160,6 +209,6 @@ fn carry_sums(connection: &Connection, through: i64, now_us: u64) -> Result<(), 
     }
     connection
         .prepare_cached("DELETE FROM carried_quarter WHERE quarter < ?1")?
-        .execute([kept_from as i64])?;
+        .execute([part.kept_from])?;
     Ok(())
 }

@@ -1,22 +1,151 @@
 //! Writing a segment.
 
 use super::{
-    ArchiveError, ArchiveStep, Archived, Archiver, Listed, State, cut, leave_note,
+    ArchiveError, ArchiveStep, Archived, Archiver, Listed, State, failed,
     segment::{self, Frames, LastFrame, SEGMENT},
 };
 use crate::{
-    record::{codec::hex, entry::Digest, seal::Seal},
+    query::{IndexedCall, IndexedNote, StoredGroup},
+    record::{codec::hex, seal::Seal},
     sqlite::index,
     store::Tail,
 };
-use rusqlite::{
-    Connection, Row, ToSql, TransactionBehavior, params, params_from_iter, types::ToSqlOutput,
-};
+use rusqlite::{Connection, TransactionBehavior, params};
 use sqlite_file::Access;
 use std::{
     fs::{self, File},
-    path::Path,
+    path::{Path, PathBuf},
 };
+use uuid::Uuid;
+
+/// A segment that is being written. Groups come first, in order, and then what the index has of them.
+pub(crate) struct SegmentWriter<'a> {
+    target: &'a Connection,
+    frames: Frames<'a>,
+    after: Tail,
+    tail: Tail,
+    max_entries: u64,
+}
+
+impl<'a> SegmentWriter<'a> {
+    fn new(target: &'a Connection, after: &Tail, max_entries: u64) -> Self {
+        Self {
+            target,
+            frames: Frames::new(target),
+            after: *after,
+            tail: *after,
+            max_entries,
+        }
+    }
+
+    /// Sequence of its first entry.
+    pub(crate) fn first(&self) -> u64 {
+        self.after.next_sequence
+    }
+
+    /// Sequence of its last entry so far.
+    pub(crate) fn last(&self) -> u64 {
+        self.tail.next_sequence - 1
+    }
+
+    /// Returns true if no further group is to be added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.max_entries <= self.tail.next_sequence - self.after.next_sequence
+    }
+
+    /// Database of the segment, for rows of its index.
+    pub(crate) fn target(&self) -> &'a Connection {
+        self.target
+    }
+
+    /// Adds the next group, whole.
+    pub(crate) fn add_group(&mut self, group: &StoredGroup) -> Result<(), ArchiveError> {
+        let damaged = || ArchiveError::Damaged(self.tail.next_sequence);
+        let is_next = group.first_sequence == self.tail.next_sequence;
+        if !is_next || group.count == 0 || i64::MAX as u64 <= group.count {
+            return Err(damaged());
+        }
+        let next = self.tail.after(&group.body, group.count);
+        if group.hash != next.hash {
+            return Err(damaged());
+        }
+        let (first, count) = (group.first_sequence as i64, group.count as i64);
+        self.frames.add(first, count, &next.hash, &group.body)?;
+        self.tail = next;
+        Ok(())
+    }
+
+    /// Adds a row about a call that ends in the segment.
+    pub(crate) fn add_call(&mut self, call: &IndexedCall) -> Result<(), ArchiveError> {
+        let at = |place: Option<crate::query::Place>| {
+            let place = place.unwrap_or(crate::query::Place {
+                group: u64::MAX,
+                offset: u64::MAX,
+                length: u64::MAX,
+            });
+            [place.group, place.offset, place.length].map(|it| it as i64)
+        };
+        let start = at(call.place);
+        let end = call.end.as_ref();
+        let end_place = end.map(|end| at(end.place));
+        self.target
+            .prepare_cached("INSERT INTO call VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?
+            .execute(params![
+                call.sequence as i64,
+                call.call.0.as_bytes(),
+                call.started_us as i64,
+                call.principal,
+                call.kind,
+                call.capability,
+                call.request_id,
+                call.trace_id,
+                call.approval,
+                call.estimated_cost_micros as i64,
+                start[0],
+                start[1],
+                start[2],
+                end.map(|end| end.sequence as i64),
+                end.map(|end| &end.outcome),
+                end.and_then(|end| end.reason.as_ref()),
+                end.map(|end| end.cost_micros as i64),
+                end.map(|end| end.duration_us as i64),
+                end_place.map(|it| it[0]),
+                end_place.map(|it| it[1]),
+                end_place.map(|it| it[2]),
+            ])?;
+        Ok(())
+    }
+
+    /// Adds a row about a note of the segment.
+    pub(crate) fn add_note(&mut self, note: &IndexedNote) -> Result<(), ArchiveError> {
+        let place = note.place.ok_or(ArchiveError::Damaged(note.sequence))?;
+        self.target
+            .prepare_cached("INSERT INTO note VALUES (?,?,?,?,?,?,?,?)")?
+            .execute(params![
+                note.sequence as i64,
+                note.at_us as i64,
+                note.kind,
+                note.actor,
+                note.subject,
+                place.group as i64,
+                place.offset as i64,
+                place.length as i64,
+            ])?;
+        Ok(())
+    }
+
+    /// Keeps the start of a call that ends in the segment and began in an earlier one.
+    pub(crate) fn add_start(
+        &mut self,
+        [sequence, group, offset]: [i64; 3],
+        entry: &[u8],
+    ) -> Result<(), ArchiveError> {
+        self.target
+            .prepare_cached("INSERT INTO carried_start VALUES (?,?,?,?)")?
+            .execute(params![sequence, group, offset, entry])?;
+        Ok(())
+    }
+}
 
 impl Archiver {
     /// Writes the next segment, if there is enough for one, and lists it.
@@ -28,7 +157,7 @@ impl Archiver {
         now_us: u64,
         tell: &mut dyn FnMut(ArchiveStep),
     ) -> Result<Archived, ArchiveError> {
-        let cut = cut(&self.connection, before_us, now_us)?;
+        let cut = self.ledger.cut(before_us, now_us)?;
         if cut <= state.through {
             return Ok(Archived::Nothing);
         }
@@ -48,24 +177,48 @@ impl Archiver {
             let begins = Begins::of(&segment::open(&path)?)?;
             (seal, begins)
         } else {
-            let partial = path.with_extension("partial");
-            remove(&partial)?;
+            // Nobody else writes a file of this name, not even a process that has lost its lock and does not know it.
+            let partial = path.with_extension(format!("{}.partial", Uuid::new_v4().simple()));
             let seal = self.copy(&partial, number, &after, cut, now_us)?;
             tell(ArchiveStep::Copied);
             sync(&partial)?;
             let written = segment::open(&partial)?;
-            if read_back(&written, &after)? != end_of(&seal) {
+            if !is_whole(&written, &seal, &after)? {
                 return Err(ArchiveError::ReadBack(partial));
             }
             let begins = Begins::of(&written)?;
             drop(written);
             tell(ArchiveStep::Synced);
-            fs::rename(&partial, &path).map_err(failed(&path))?;
+            // Such a process does not come further than this.
+            let (now, listed) = self.ledger.archive()?;
+            if now != *state || listed.last().is_some_and(|last| number <= last.number) {
+                return Err(ArchiveError::Locked("it went on meanwhile".to_owned()));
+            }
+            name(&partial, &path, self.ledger.is_shared())?;
             sync(&self.options.directory)?;
             tell(ArchiveStep::Named);
             (seal, begins)
         };
-        self.list(&seal, &file, &begins, now_us)?;
+        let detail = serde_json::json!({
+            "archived": file,
+            "directory": self.options.directory.to_string_lossy(),
+            "first_sequence": seal.first_sequence,
+            "last_sequence": seal.last_sequence,
+            "last_hash": hex(&seal.last_hash),
+        });
+        let listed = Listed {
+            number,
+            file,
+            first: seal.first_sequence,
+            last: seal.last_sequence,
+            last_hash: seal.last_hash,
+            first_start: begins.first_start.unsigned_abs(),
+            from_us: begins.from_us.unsigned_abs(),
+            until_us: begins.until_us.unsigned_abs(),
+            is_deleted: false,
+        };
+        let directory = &self.options.directory;
+        self.ledger.list(&listed, directory, &detail, now_us)?;
         tell(ArchiveStep::Listed);
         Ok(Archived::Written { seal, path })
     }
@@ -93,42 +246,20 @@ impl Archiver {
         target.pragma_update(None, "cache_size", -64 * 1024)?;
         let target = target.transaction_with_behavior(TransactionBehavior::Immediate)?;
         segment::prepare(&target)?;
-        let source = self.connection.transaction()?;
-        let tail = copy_groups(&source, &target, after, cut, self.options.segment_entries)?;
-        let last = (tail.next_sequence - 1) as i64;
-        let through = (after.next_sequence - 1) as i64;
-        copy_rows(
-            &source,
-            &target,
-            "SELECT * FROM call WHERE start_sequence <= ?2 AND end_sequence > ?1 AND end_sequence <= ?2",
-            "INSERT INTO call VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-            [through, last],
-        )?;
-        copy_rows(
-            &source,
-            &target,
-            "SELECT * FROM note WHERE sequence > ?1 AND sequence <= ?2",
-            "INSERT INTO note VALUES (?,?,?,?,?,?,?,?)",
-            [through, last],
-        )?;
-        copy_rows(
-            &source,
-            &target,
-            "SELECT carried_start.* FROM carried_start JOIN call ON start_sequence = sequence
-             WHERE end_sequence > ?1 AND end_sequence <= ?2",
-            "INSERT INTO carried_start VALUES (?,?,?,?)",
-            [through, last],
-        )?;
-        source.commit()?;
+        let mut writer = SegmentWriter::new(&target, after, self.options.segment_entries);
+        self.ledger.copy(cut, &mut writer)?;
+        writer.frames.flush()?;
+        let tail = writer.tail;
+        let last = tail.next_sequence - 1;
         index::sum_up(&target)?;
         target.execute(
             "UPDATE indexed SET through = ?1, calls = (SELECT count(*) FROM call)",
-            [last],
+            [last as i64],
         )?;
         let mut seal = Seal {
             number: number.unsigned_abs(),
             first_sequence: after.next_sequence,
-            last_sequence: last.unsigned_abs(),
+            last_sequence: last,
             previous_hash: after.hash,
             last_hash: tail.hash,
             at_us: now_us,
@@ -143,61 +274,22 @@ impl Archiver {
     }
 
     /// Takes a segment that is there already for the next one, if it is that.
-    fn adopt(&self, path: &Path, after: &Tail) -> Result<Seal, ArchiveError> {
+    fn adopt(&mut self, path: &Path, after: &Tail) -> Result<Seal, ArchiveError> {
         let foreign = || ArchiveError::Foreign(path.to_owned());
+        // The process that gave it its name may not have come to this.
+        sync(path)?;
+        sync(&self.options.directory)?;
         let found = segment::open(path)?;
         let seal = segment::read_seal(&found)?.ok_or_else(foreign)?;
-        let hash: Option<Digest> = self.connection.query_row(
-            "SELECT (SELECT hash FROM entry_group WHERE first_sequence + count - 1 = ?1
-                    AND first_sequence <= ?1 ORDER BY first_sequence DESC LIMIT 1)",
-            [seal.last_sequence as i64],
-            |row| row.get(0),
-        )?;
+        let hash = self.ledger.hash_after(seal.last_sequence)?;
         let continues = (seal.first_sequence, seal.previous_hash)
             == (after.next_sequence, after.hash)
             && hash == Some(seal.last_hash)
-            && read_back(&found, after)? == end_of(&seal);
+            && is_whole(&found, &seal, after)?;
         match continues {
             true => Ok(seal),
             false => Err(foreign()),
         }
-    }
-
-    fn list(
-        &mut self,
-        seal: &Seal,
-        file: &str,
-        begins: &Begins,
-        now_us: u64,
-    ) -> Result<(), ArchiveError> {
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction.execute(
-            "INSERT INTO archive_segment VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL)",
-            params![
-                seal.number as i64,
-                file,
-                seal.first_sequence as i64,
-                seal.last_sequence as i64,
-                seal.last_hash,
-                begins.first_start,
-                begins.from_us,
-                begins.until_us,
-            ],
-        )?;
-        let directory = self.options.directory.to_string_lossy();
-        transaction.execute("UPDATE archived SET directory = ?1", [&directory])?;
-        let detail = serde_json::json!({
-            "archived": file,
-            "directory": directory,
-            "first_sequence": seal.first_sequence,
-            "last_sequence": seal.last_sequence,
-            "last_hash": hex(&seal.last_hash),
-        });
-        leave_note(&transaction, now_us, "system", file, &detail)?;
-        transaction.commit()?;
-        Ok(())
     }
 }
 
@@ -229,71 +321,12 @@ impl Begins {
     }
 }
 
-/// Copies whole groups until there are `max` entries; tells where they end.
-fn copy_groups(
-    source: &Connection,
-    target: &Connection,
+/// Returns true if a segment that continues a ledger has all the groups that its seal says.
+pub(super) fn is_whole(
+    segment: &Connection,
+    seal: &Seal,
     after: &Tail,
-    cut: u64,
-    max: u64,
-) -> Result<Tail, ArchiveError> {
-    let mut select = source.prepare(
-        "SELECT first_sequence, count, hash, body FROM entry_group
-         WHERE first_sequence >= ?1 AND first_sequence <= ?2 ORDER BY first_sequence",
-    )?;
-    let mut rows = select.query([after.next_sequence as i64, cut as i64])?;
-    let mut frames = Frames::new(target);
-    let mut tail = *after;
-    while let Some(row) = rows.next()? {
-        if max <= tail.next_sequence - after.next_sequence {
-            break;
-        }
-        let (first, count): (i64, i64) = (row.get(0)?, row.get(1)?);
-        let body = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
-        let next = tail.after(body, count.unsigned_abs());
-        let stored: Vec<u8> = row.get(2)?;
-        if first != tail.next_sequence as i64 || count < 1 || stored != next.hash {
-            return Err(ArchiveError::Damaged(tail.next_sequence));
-        }
-        frames.add(first, count, &next.hash, body)?;
-        tail = next;
-    }
-    frames.flush()?;
-    Ok(tail)
-}
-
-fn copy_rows(
-    source: &Connection,
-    target: &Connection,
-    select: &str,
-    insert: &str,
-    range: [i64; 2],
-) -> rusqlite::Result<()> {
-    let mut select = source.prepare(select)?;
-    let columns = select.column_count();
-    let mut insert = target.prepare(insert)?;
-    let mut rows = select.query(range)?;
-    while let Some(row) = rows.next()? {
-        let values = (0..columns)
-            .map(|index| Ok(Value(row, index)))
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        insert.execute(params_from_iter(values))?;
-    }
-    Ok(())
-}
-
-/// A value as it is stored.
-struct Value<'a>(&'a Row<'a>, usize);
-
-impl ToSql for Value<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(self.0.get_ref(self.1)?))
-    }
-}
-
-/// Reads the groups of a segment that continues a ledger; tells where they end. What does not follow from what is
-/// before it ends them.
-fn read_back(segment: &Connection, after: &Tail) -> rusqlite::Result<Tail> {
+) -> Result<bool, ArchiveError> {
     let mut select = segment.prepare(
         "SELECT first_sequence, count, hash, frame, frame_offset, length FROM entry_group
          ORDER BY first_sequence",
@@ -303,35 +336,38 @@ fn read_back(segment: &Connection, after: &Tail) -> rusqlite::Result<Tail> {
     while let Some(row) = rows.next()? {
         let (first, count): (i64, i64) = (row.get(0)?, row.get(1)?);
         let Some(body) = frame.slice(segment, row.get(3)?, row.get(4)?, row.get(5)?)? else {
-            break;
+            return Ok(false);
         };
         let next = tail.after(body, count.unsigned_abs());
         let stored: Vec<u8> = row.get(2)?;
+        // What does not follow from what is before it ends it.
         if first != tail.next_sequence as i64 || stored != next.hash {
-            break;
+            return Ok(false);
         }
         tail = next;
     }
-    Ok(tail)
+    Ok((tail.next_sequence, tail.hash) == (seal.last_sequence + 1, seal.last_hash))
 }
 
-fn end_of(seal: &Seal) -> Tail {
-    Tail {
-        next_sequence: seal.last_sequence + 1,
-        hash: seal.last_hash,
+/// Gives a segment its name. Where others may write to the same directory it takes the place of no other file.
+fn name(partial: &Path, path: &Path, is_shared: bool) -> Result<(), ArchiveError> {
+    if !is_shared {
+        return fs::rename(partial, path).map_err(failed(path));
     }
+    fs::hard_link(partial, path).map_err(failed(path))?;
+    fs::remove_file(partial).map_err(failed(partial))
 }
 
-fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> ArchiveError {
-    let path = path.to_owned();
-    move |source| ArchiveError::File { path, source }
-}
-
-fn remove(path: &Path) -> Result<(), ArchiveError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(path)(error)),
-        _ => Ok(()),
+/// Removes what processes that were killed have left.
+pub(super) fn remove_partial(directory: &Path) -> Result<(), ArchiveError> {
+    for entry in fs::read_dir(directory).map_err(failed(directory))? {
+        let path: PathBuf = entry.map_err(failed(directory))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("ledger-") && name.ends_with(".partial") {
+            fs::remove_file(&path).map_err(failed(&path))?;
+        }
     }
+    Ok(())
 }
 
 /// Waits until a file or a directory is on the disk.
@@ -342,7 +378,7 @@ fn sync(path: &Path) -> Result<(), ArchiveError> {
 
 impl Listed {
     /// Path of the segment.
-    pub(crate) fn path(&self, directory: &Path) -> std::path::PathBuf {
+    pub(crate) fn path(&self, directory: &Path) -> PathBuf {
         directory.join(&self.file)
     }
 }

@@ -4,7 +4,7 @@ use super::LedgerReader;
 use crate::{
     query::{Cursor, NoteFilter, QueryError, ReadLedger},
     record::note::NoteKind,
-    sqlite::archive::{Hold, HoldFilter, all_holds},
+    sqlite::archive::{ArchiveError, Hold, HoldFilter, stored_holds},
 };
 use rusqlite::Connection;
 use serde_json::Value;
@@ -16,26 +16,52 @@ const MAX_ATTEMPTS: usize = 3;
 /// Notes that are read at once.
 const PAGE: usize = 256;
 
-impl LedgerReader {
+/// Holds as a ledger has them at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) holds: Vec<Hold>,
+    /// Details of the notes that no server has put on record yet.
+    pub(crate) unsaid: Vec<String>,
+    /// True if segments were deleted: the note of a hold may have been in one.
+    pub(crate) has_gaps: bool,
+}
+
+/// Reader of a ledger that has holds.
+pub(crate) trait ReadHolds: ReadLedger {
+    fn held(&mut self) -> Result<Held, QueryError>;
+
     /// True if the holds in force are others than the notes say, those included that no server has put on record yet.
-    pub(crate) fn holds_differ(&mut self) -> Result<bool, QueryError> {
+    fn holds_differ(&mut self) -> Result<bool, QueryError> {
         for _ in 0..MAX_ATTEMPTS {
-            let ((holds, unsaid), view) =
-                self.look(|snapshot| Ok((all_holds(snapshot)?, unsaid_details(snapshot)?)))?;
-            let expected = self.holds_noted(unsaid)?;
-            // The note of a hold may have been deleted with its segment.
-            let has_gaps = view.listed.iter().any(|it| it.is_deleted);
-            if agree(&holds, expected, has_gaps) {
+            let held = self.held()?;
+            let expected = self.holds_noted(held.unsaid)?;
+            if agree(&held.holds, expected, held.has_gaps) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// The conditions of the hold of this number, if it is in force by the notes.
-    pub(crate) fn hold_noted(&mut self, number: u64) -> Result<Option<HoldFilter>, QueryError> {
-        let (unsaid, _) = self.look(|snapshot| Ok(unsaid_details(snapshot)?))?;
-        Ok(self.holds_noted(unsaid)?.remove(&number))
+    /// Fails if the holds in force are others than the notes say.
+    fn expect_holds(&mut self) -> Result<(), ArchiveError> {
+        let differ = self.holds_differ();
+        match differ.map_err(|error| ArchiveError::Holds(Box::new(error)))? {
+            true => Err(ArchiveError::HoldsDiffer),
+            false => Ok(()),
+        }
+    }
+
+    /// The hold of this number, if it is in force by the notes.
+    fn hold_noted(&mut self, number: u64) -> Result<Option<Hold>, ArchiveError> {
+        let noted = self.held().and_then(|held| self.holds_noted(held.unsaid));
+        let mut noted = noted.map_err(|error| ArchiveError::Holds(Box::new(error)))?;
+        Ok(noted.remove(&number).map(|of| Hold {
+            number,
+            of,
+            by: String::new(),
+            reason: String::new(),
+            at_us: 0,
+        }))
     }
 
     /// The holds that are in force by the notes on record and by those that no server has put there yet.
@@ -68,6 +94,20 @@ impl LedgerReader {
         }
         all.sort_by_key(|it| it.sequence);
         Ok(all.into_iter().map(|it| it.noted.detail.text).collect())
+    }
+}
+
+impl ReadHolds for LedgerReader {
+    fn held(&mut self) -> Result<Held, QueryError> {
+        let (mut held, view) = self.look(|snapshot| {
+            Ok(Held {
+                holds: stored_holds(snapshot)?,
+                unsaid: unsaid_details(snapshot)?,
+                has_gaps: false,
+            })
+        })?;
+        held.has_gaps = view.has_gaps();
+        Ok(held)
     }
 }
 

@@ -8,13 +8,18 @@ mod segments;
 mod sums;
 mod tail;
 
+pub(crate) use self::{
+    holds::{Held, ReadHolds},
+    segments::{CarriedStart, Segments, View, gaps},
+    sums::{OfDay, OfQuarters, Sums, stretches},
+};
+
 use crate::{
     fault::Fault,
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, Gap, IndexedCall,
-        IndexedNote, KeyHeld, MAX_PAGE_ROWS, NoteFilter, NoteRecord, QueryError, ReadLedger,
-        StoredGroup, Usage,
-        statistics::{DAY_US, Statistics, StatisticsQuery},
+        IndexedNote, KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger, StoredGroup, Usage,
+        statistics::{Statistics, StatisticsQuery},
     },
     record::{
         approval::{Approval, ApprovalId},
@@ -23,15 +28,13 @@ use crate::{
         seal::Seal,
     },
     sqlite::{
-        archive::Listed,
         index,
         schema::{OpenError, explain, open_to_read},
     },
 };
 use rusqlite::{Connection, Transaction};
-use segments::{Segments, View};
 use std::{
-    ops::Range,
+    ops::{ControlFlow, Range},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -182,81 +185,38 @@ impl LedgerReader {
                 )?;
                 let carried = match next {
                     Some(day) => sums::of_day(snapshot, "carried_day", day)?,
-                    None => Some(sums::OfDay::new()),
+                    None => Some(OfDay::new()),
                 };
                 Ok((next, carried))
             })?;
             day = found.0;
             let Some(day) = day else { break };
             // Of what was deleted nothing is left to compare it with.
-            if view.listed.iter().any(|it| it.is_deleted) {
+            if view.has_gaps() {
                 break;
             }
-            let mut expected = sums::OfDay::new();
-            for listed in &view.listed {
-                let days = listed.from_us / DAY_US..=listed.until_us / DAY_US;
-                if u64::try_from(day).is_ok_and(|day| days.contains(&day))
-                    && !self.segments.get(&view, listed)?.add_day(
-                        day,
-                        view.through(),
-                        &mut expected,
-                    )?
-                {
-                    return Ok(Some("usage_day"));
-                }
-            }
-            if found.1 != Some(expected) {
-                return Ok(Some("carried_day"));
+            let differing = self.segments.differing_day(&view, day, found.1.as_ref())?;
+            if differing.is_some() {
+                return Ok(differing);
             }
         }
-        let (_, view) = self.look(|_| Ok(()))?;
-        // The chain goes on from the hash that the segments end with.
-        let through = view.through();
-        let known = match view.from(through) {
-            Some(listed) if listed.last == through => Some(listed.last_hash),
-            Some(listed) if !listed.is_deleted => {
-                self.segments.get(&view, listed)?.hash_after(through)?
-            }
-            _ => None,
-        };
-        if through != 0 && known != Some(view.state.hash) {
-            return Ok(Some("archived"));
-        }
-        for listed in view.newest_first() {
-            if let Some(table) = self.segments.get(&view, listed)?.differing_sums()? {
-                return Ok(Some(table));
+        let (quarters, view) = self.look(|snapshot| Ok(sums::stored_quarters(snapshot)?))?;
+        if !view.has_gaps() {
+            let differing = self.segments.differing_quarters(&view, quarters)?;
+            if differing.is_some() {
+                return Ok(differing);
             }
         }
-        Ok(None)
+        let (starts, view) = self.look(|snapshot| Ok(scan::carried_starts(snapshot)?))?;
+        self.segments.differing(&view, &starts)
     }
 }
 
 impl ReadLedger for LedgerReader {
     fn recent(&mut self, limit: usize, filter: Filter<'_>) -> Result<Vec<CallRecord>, QueryError> {
         let asked = self.ask(|snapshot, source| calls::recent(snapshot, source, limit, &filter));
-        let (mut records, view) = asked?;
-        if filter.outcome == Some(crate::query::OPEN_CALLS) {
-            return Ok(records);
-        }
-        for listed in view.newest_first() {
-            let is_found = filter.call.is_some() && !records.is_empty();
-            let is_full = limit <= records.len()
-                && records
-                    .last()
-                    .is_none_or(|last| listed.until_us < last.started.at_us);
-            let is_beside = filter.since_us.is_some_and(|since| listed.until_us < since)
-                || filter.until_us.is_some_and(|until| until <= listed.from_us)
-                || filter.before.is_some_and(|it| it.at_us < listed.from_us);
-            if is_found || is_full || is_beside {
-                continue;
-            }
-            let segment = self.segments.get(&view, listed)?;
-            records.extend(segment.recent(view.through(), limit, &filter)?);
-            records
-                .sort_by_key(|record| std::cmp::Reverse((record.started.at_us, record.sequence)));
-            records.truncate(limit);
-        }
-        Ok(records)
+        let (records, view) = asked?;
+        self.segments.add_recent(&view, records, limit, &filter)
     }
 
     fn open_calls(&mut self) -> Result<Vec<CallRecord>, QueryError> {
@@ -269,24 +229,8 @@ impl ReadLedger for LedgerReader {
         filter: NoteFilter<'_>,
     ) -> Result<Vec<NoteRecord>, QueryError> {
         let asked = self.ask(|snapshot, source| notes::notes(snapshot, source, limit, &filter));
-        let (mut records, view) = asked?;
-        for listed in view.newest_first() {
-            let is_full = limit <= records.len()
-                && records
-                    .last()
-                    .is_none_or(|last| listed.until_us < last.noted.at_us);
-            let is_beside = filter.since_us.is_some_and(|since| listed.until_us < since)
-                || filter.until_us.is_some_and(|until| until <= listed.from_us)
-                || filter.before.is_some_and(|it| it.at_us < listed.from_us);
-            if is_full || is_beside {
-                continue;
-            }
-            let segment = self.segments.get(&view, listed)?;
-            records.extend(segment.notes(view.through(), limit, &filter)?);
-            records.sort_by_key(|record| std::cmp::Reverse((record.noted.at_us, record.sequence)));
-            records.truncate(limit);
-        }
-        Ok(records)
+        let (records, view) = asked?;
+        self.segments.add_notes(&view, records, limit, &filter)
     }
 
     fn approvals(
@@ -315,16 +259,7 @@ impl ReadLedger for LedgerReader {
     fn statistics(&mut self, query: StatisticsQuery<'_>) -> Result<Vec<Statistics>, QueryError> {
         let mut sums = sums::Sums::new(&query);
         let ((), view) = self.ask(|snapshot, _| sums.add_ledger(snapshot))?;
-        let edges = sums.edges();
-        for listed in view.newest_first() {
-            let has = |edge: &Range<u64>| {
-                !edge.is_empty() && listed.from_us < edge.end && edge.start <= listed.until_us
-            };
-            if edges.iter().any(has) {
-                let segment = self.segments.get(&view, listed)?;
-                segment.add_edges(view.through(), &mut sums)?;
-            }
-        }
+        self.segments.add_edges(&view, &mut sums)?;
         Ok(sums.into_rows())
     }
 
@@ -336,33 +271,14 @@ impl ReadLedger for LedgerReader {
         scan::extent(&self.connection, self.tail)
     }
 
-    fn groups(&mut self, mut from: u64) -> Result<Vec<StoredGroup>, QueryError> {
+    fn groups(&mut self, from: u64) -> Result<Vec<StoredGroup>, QueryError> {
         let (groups, view) = self.look(|snapshot| scan::groups(snapshot, from))?;
-        // What is left of a group in a segment may be none that begins there.
-        while let Some(listed) = view.from(from) {
-            if !listed.is_deleted {
-                let segment = self.segments.get(&view, listed)?;
-                let groups = segment.groups(from, view.through())?;
-                if !groups.is_empty() {
-                    return Ok(groups);
-                }
-            }
-            from = listed.last.saturating_add(1);
-        }
-        Ok(groups)
+        Ok(self.segments.groups(&view, from)?.unwrap_or(groups))
     }
 
     fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, QueryError> {
         let (hash, view) = self.look(|snapshot| scan::hash_after(snapshot, sequence))?;
-        if sequence == view.through() && sequence != 0 {
-            return Ok(Some(view.state.hash));
-        }
-        match view.from(sequence) {
-            Some(listed) if listed.last == sequence => Ok(Some(listed.last_hash)),
-            Some(listed) if listed.is_deleted => Ok(None),
-            Some(listed) => self.segments.get(&view, listed)?.hash_after(sequence),
-            None => Ok(hash),
-        }
+        self.segments.hash_after(&view, sequence, hash)
     }
 
     fn indexed_calls(&mut self, mut from: u64) -> Result<Vec<IndexedCall>, QueryError> {
@@ -370,25 +286,11 @@ impl ReadLedger for LedgerReader {
             return Ok(Vec::new());
         }
         loop {
-            let (mut page, view) = self.look(|snapshot| scan::indexed_calls(snapshot, from))?;
-            let Some(listed) = view.from(from) else {
-                return Ok(page);
-            };
-            // The calls that began in this segment may have ended in any that follows.
-            let until = listed.last.min(view.through());
-            page.retain(|row| row.sequence <= until && !listed.is_deleted);
-            for later in view.listed.iter().filter(|it| listed.first <= it.last) {
-                if later.first_start <= until && !later.is_deleted && !listed.is_deleted {
-                    let segment = self.segments.get(&view, later)?;
-                    page.extend(segment.indexed_calls(from, until, view.through())?);
-                }
+            let (page, view) = self.look(|snapshot| scan::indexed_calls(snapshot, from))?;
+            match self.segments.indexed_calls(&view, from, page)? {
+                ControlFlow::Break(page) => return Ok(page),
+                ControlFlow::Continue(next) => from = next,
             }
-            if !page.is_empty() {
-                page.sort_by_key(|row| row.sequence);
-                page.truncate(MAX_PAGE_ROWS);
-                return Ok(page);
-            }
-            from = until.saturating_add(1);
         }
     }
 
@@ -396,39 +298,16 @@ impl ReadLedger for LedgerReader {
         if self.tail.hides_index {
             return Ok(None);
         }
-        let (mut row, view) = self.look(|snapshot| scan::indexed_call(snapshot, call))?;
-        for listed in view.newest_first() {
-            if row.is_some() {
-                break;
-            }
-            let found = self.segments.get(&view, listed)?.indexed_call(call)?;
-            // What is beyond was the ledger's when it was looked at.
-            row = found.filter(|it| {
-                it.end
-                    .as_ref()
-                    .is_some_and(|end| end.sequence <= view.through())
-            });
-        }
-        Ok(row.filter(|row| !view.is_deleted(row.sequence)))
+        let (row, view) = self.look(|snapshot| scan::indexed_call(snapshot, call))?;
+        self.segments.indexed_call(&view, call, row)
     }
 
-    fn indexed_notes(&mut self, mut from: u64) -> Result<Vec<IndexedNote>, QueryError> {
+    fn indexed_notes(&mut self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
         if self.tail.hides_index {
             return Ok(Vec::new());
         }
         let (page, view) = self.look(|snapshot| scan::indexed_notes(snapshot, from))?;
-        while let Some(listed) = view.from(from) {
-            if !listed.is_deleted {
-                let segment = self.segments.get(&view, listed)?;
-                let mut page = segment.indexed_notes(from)?;
-                page.retain(|row| row.sequence <= view.through());
-                if !page.is_empty() {
-                    return Ok(page);
-                }
-            }
-            from = listed.last.saturating_add(1);
-        }
-        Ok(page)
+        Ok(self.segments.indexed_notes(&view, from)?.unwrap_or(page))
     }
 
     fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError> {
@@ -467,11 +346,7 @@ impl ReadLedger for LedgerReader {
 
     fn segments(&mut self) -> Result<Vec<Seal>, QueryError> {
         let (_, view) = self.look(|_| Ok(()))?;
-        let mut seals = Vec::new();
-        for listed in view.listed.iter().filter(|it| !it.is_deleted) {
-            seals.push(self.segments.get(&view, listed)?.seal().clone());
-        }
-        Ok(seals)
+        self.segments.seals(&view)
     }
 
     fn gaps(&mut self) -> Result<Vec<Gap>, QueryError> {
@@ -484,16 +359,11 @@ impl ReadLedger for LedgerReader {
             let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(rows.collect::<Result<Vec<(String, String)>, _>>()?)
         })?;
-        let gap = |listed: &Listed| Gap {
-            first_sequence: listed.first,
-            last_sequence: listed.last,
-            last_hash: listed.last_hash,
-            is_unsaid: unsaid
+        Ok(gaps(&view, |listed| {
+            unsaid
                 .iter()
-                .any(|(subject, detail)| *subject == listed.file && detail.contains("\"deleted\"")),
-        };
-        let deleted = view.listed.iter().filter(|it| it.is_deleted);
-        Ok(deleted.map(gap).collect())
+                .any(|(subject, detail)| *subject == listed.file && detail.contains("\"deleted\""))
+        }))
     }
 }
 

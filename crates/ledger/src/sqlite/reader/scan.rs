@@ -3,7 +3,7 @@
 //! Each page is read by itself: a transaction that lasted would keep a server's log from being
 //! folded into its file for as long.
 
-use super::{signed, tail::Tail};
+use super::{CarriedStart, signed, tail::Tail};
 use crate::{
     query::{
         ApprovalRow, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES,
@@ -164,6 +164,22 @@ fn place(row: &Row<'_>, first: usize) -> rusqlite::Result<Place> {
         offset: number(row, first + 1)?,
         length: number(row, first + 2)?,
     })
+}
+
+/// The starts of calls that had not ended when they were taken out.
+pub(super) fn carried_starts(snapshot: &Connection) -> rusqlite::Result<Vec<CarriedStart>> {
+    let mut select = snapshot.prepare_cached(
+        "SELECT sequence, start_group, start_offset, entry FROM main.carried_start ORDER BY sequence",
+    )?;
+    let rows = select.query_map([], |row| {
+        Ok(CarriedStart {
+            sequence: number(row, 0)?,
+            group: row.get(1)?,
+            offset: row.get(2)?,
+            entry: row.get(3)?,
+        })
+    })?;
+    rows.collect()
 }
 
 pub(super) fn approval_rows(

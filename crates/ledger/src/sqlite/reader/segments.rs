@@ -4,35 +4,39 @@
 use super::{
     Source, calls, notes,
     scan::{self, beginning, number},
-    sums::{self, Sums},
+    sums::{self, OfDay, OfQuarters, Sums},
     tail::Tail,
 };
 use crate::{
     query::{
-        CallRecord, Filter, IndexedCall, IndexedNote, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter,
-        NoteRecord, QueryError, StoredGroup,
+        CallRecord, Filter, Gap, IndexedCall, IndexedNote, MAX_PAGE_BYTES, MAX_PAGE_ROWS,
+        NoteFilter, NoteRecord, QueryError, StoredGroup, statistics::DAY_US,
     },
     record::{codec::DecodeError, entry::Digest, id::CallId, seal::Seal},
+    recorder::system_now_us,
     sqlite::{
         archive::{
-            ArchiveError, Listed, State,
+            ArchiveError, KEPT_DAYS, Listed, QUARTER_US, State,
             segment::{self, LastFrame},
         },
         index::{self, IndexError},
     },
 };
 use rusqlite::{Connection, OptionalExtension, Transaction};
-use std::path::{Path, PathBuf};
+use std::{
+    ops::{ControlFlow, Range},
+    path::{Path, PathBuf},
+};
 
 /// The most segments that are open at the same time.
 const MAX_OPEN: usize = 32;
 
 /// State of an archive and its segments, in one snapshot of the ledger.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
-    pub(super) state: State,
+pub(crate) struct View {
+    pub(crate) state: State,
     /// The segments that have entries which were taken out, in order.
-    pub(super) listed: Vec<Listed>,
+    pub(crate) listed: Vec<Listed>,
 }
 
 impl View {
@@ -46,16 +50,21 @@ impl View {
         Ok(Self { state, listed })
     }
 
-    pub(super) fn through(&self) -> u64 {
+    pub(crate) fn through(&self) -> u64 {
         self.state.through
     }
 
     /// The segment that has the entry at `sequence` or the first after it that was taken out.
-    pub(super) fn from(&self, sequence: u64) -> Option<&Listed> {
+    pub(crate) fn from(&self, sequence: u64) -> Option<&Listed> {
         if self.state.through < sequence {
             return None;
         }
         self.listed.iter().find(|it| sequence <= it.last)
+    }
+
+    /// Returns true if segments were deleted.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.listed.iter().any(|it| it.is_deleted)
     }
 
     /// Returns true if the entry at `sequence` was deleted.
@@ -72,15 +81,15 @@ impl View {
 
 /// The segments that are open.
 #[derive(Debug, Default)]
-pub(super) struct Segments {
+pub(crate) struct Segments {
     /// Directory of the segments, if it is another one than the ledger says.
-    pub(super) directory: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
     open: Vec<Segment>,
 }
 
 /// An open segment.
 #[derive(Debug)]
-pub(super) struct Segment {
+struct Segment {
     number: i64,
     connection: Connection,
     seal: Seal,
@@ -91,7 +100,7 @@ pub(super) struct Segment {
 
 impl Segments {
     /// Opens a segment, unless it is open.
-    pub(super) fn get(&mut self, view: &View, listed: &Listed) -> Result<&mut Segment, QueryError> {
+    fn get(&mut self, view: &View, listed: &Listed) -> Result<&mut Segment, QueryError> {
         let position = self.open.iter().position(|it| it.number == listed.number);
         let position = match position {
             Some(position) => position,
@@ -107,6 +116,305 @@ impl Segments {
         };
         Ok(&mut self.open[position])
     }
+
+    /// Adds what a question finds in segments to what it has found in the ledger.
+    pub(crate) fn add_recent(
+        &mut self,
+        view: &View,
+        mut records: Vec<CallRecord>,
+        limit: usize,
+        filter: &Filter<'_>,
+    ) -> Result<Vec<CallRecord>, QueryError> {
+        if filter.outcome == Some(crate::query::OPEN_CALLS) {
+            return Ok(records);
+        }
+        for listed in view.newest_first() {
+            let is_found = filter.call.is_some() && !records.is_empty();
+            let is_full = limit <= records.len()
+                && records
+                    .last()
+                    .is_none_or(|last| listed.until_us < last.started.at_us);
+            let is_beside = filter.since_us.is_some_and(|since| listed.until_us < since)
+                || filter.until_us.is_some_and(|until| until <= listed.from_us)
+                || filter.before.is_some_and(|it| it.at_us < listed.from_us);
+            if is_found || is_full || is_beside {
+                continue;
+            }
+            let segment = self.get(view, listed)?;
+            records.extend(segment.recent(view.through(), limit, filter)?);
+            records
+                .sort_by_key(|record| std::cmp::Reverse((record.started.at_us, record.sequence)));
+            records.truncate(limit);
+        }
+        Ok(records)
+    }
+
+    /// Adds notes of segments, likewise.
+    pub(crate) fn add_notes(
+        &mut self,
+        view: &View,
+        mut records: Vec<NoteRecord>,
+        limit: usize,
+        filter: &NoteFilter<'_>,
+    ) -> Result<Vec<NoteRecord>, QueryError> {
+        for listed in view.newest_first() {
+            let is_full = limit <= records.len()
+                && records
+                    .last()
+                    .is_none_or(|last| listed.until_us < last.noted.at_us);
+            let is_beside = filter.since_us.is_some_and(|since| listed.until_us < since)
+                || filter.until_us.is_some_and(|until| until <= listed.from_us)
+                || filter.before.is_some_and(|it| it.at_us < listed.from_us);
+            if is_full || is_beside {
+                continue;
+            }
+            let segment = self.get(view, listed)?;
+            records.extend(segment.notes(view.through(), limit, filter)?);
+            records.sort_by_key(|record| std::cmp::Reverse((record.noted.at_us, record.sequence)));
+            records.truncate(limit);
+        }
+        Ok(records)
+    }
+
+    /// Adds the calls of segments that are in no whole day of a query.
+    pub(crate) fn add_edges(&mut self, view: &View, sums: &mut Sums<'_>) -> Result<(), QueryError> {
+        let edges = sums.edges();
+        for listed in view.newest_first() {
+            let has = |edge: &Range<u64>| {
+                !edge.is_empty() && listed.from_us < edge.end && edge.start <= listed.until_us
+            };
+            if edges.iter().any(has) {
+                let segment = self.get(view, listed)?;
+                segment.add_edges(view.through(), sums)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next page of groups from this sequence on; `None` if no segment has any, so that the ledger's are the next.
+    pub(crate) fn groups(
+        &mut self,
+        view: &View,
+        mut from: u64,
+    ) -> Result<Option<Vec<StoredGroup>>, QueryError> {
+        // What is left of a group in a segment may be none that begins there.
+        while let Some(listed) = view.from(from) {
+            if !listed.is_deleted {
+                let groups = self.get(view, listed)?.groups(from, view.through())?;
+                if !groups.is_empty() {
+                    return Ok(Some(groups));
+                }
+            }
+            from = listed.last.saturating_add(1);
+        }
+        Ok(None)
+    }
+
+    /// The hash of the entry at `sequence`, if a group ends with it; `live` is what the ledger says.
+    pub(crate) fn hash_after(
+        &mut self,
+        view: &View,
+        sequence: u64,
+        live: Option<Digest>,
+    ) -> Result<Option<Digest>, QueryError> {
+        if sequence == view.through() && sequence != 0 {
+            return Ok(Some(view.state.hash));
+        }
+        match view.from(sequence) {
+            Some(listed) if listed.last == sequence => Ok(Some(listed.last_hash)),
+            Some(listed) if listed.is_deleted => Ok(None),
+            Some(listed) => self.get(view, listed)?.hash_after(sequence),
+            None => Ok(live),
+        }
+    }
+
+    /// The next page of rows of calls, of which the ledger has these; or the sequence from which on it is looked for.
+    pub(crate) fn indexed_calls(
+        &mut self,
+        view: &View,
+        from: u64,
+        mut page: Vec<IndexedCall>,
+    ) -> Result<ControlFlow<Vec<IndexedCall>, u64>, QueryError> {
+        let Some(listed) = view.from(from) else {
+            return Ok(ControlFlow::Break(page));
+        };
+        // The calls that began in this segment may have ended in any that follows.
+        let until = listed.last.min(view.through());
+        page.retain(|row| row.sequence <= until && !listed.is_deleted);
+        for later in view.listed.iter().filter(|it| listed.first <= it.last) {
+            if later.first_start <= until && !later.is_deleted && !listed.is_deleted {
+                let segment = self.get(view, later)?;
+                page.extend(segment.indexed_calls(from, until, view.through())?);
+            }
+        }
+        if page.is_empty() {
+            return Ok(ControlFlow::Continue(until.saturating_add(1)));
+        }
+        page.sort_by_key(|row| row.sequence);
+        page.truncate(MAX_PAGE_ROWS);
+        Ok(ControlFlow::Break(page))
+    }
+
+    /// The row of a call, of which the ledger has this one.
+    pub(crate) fn indexed_call(
+        &mut self,
+        view: &View,
+        call: CallId,
+        mut row: Option<IndexedCall>,
+    ) -> Result<Option<IndexedCall>, QueryError> {
+        for listed in view.newest_first() {
+            if row.is_some() {
+                break;
+            }
+            let found = self.get(view, listed)?.indexed_call(call)?;
+            // What is beyond was the ledger's when it was looked at.
+            row = found.filter(|it| {
+                it.end
+                    .as_ref()
+                    .is_some_and(|end| end.sequence <= view.through())
+            });
+        }
+        Ok(row.filter(|row| !view.is_deleted(row.sequence)))
+    }
+
+    /// The next page of rows of notes; `None` if no segment has any, so that the ledger's are the next.
+    pub(crate) fn indexed_notes(
+        &mut self,
+        view: &View,
+        mut from: u64,
+    ) -> Result<Option<Vec<IndexedNote>>, QueryError> {
+        while let Some(listed) = view.from(from) {
+            if !listed.is_deleted {
+                let mut page = self.get(view, listed)?.indexed_notes(from)?;
+                page.retain(|row| row.sequence <= view.through());
+                if !page.is_empty() {
+                    return Ok(Some(page));
+                }
+            }
+            from = listed.last.saturating_add(1);
+        }
+        Ok(None)
+    }
+
+    /// The seals of the segments that are not deleted, in order.
+    pub(crate) fn seals(&mut self, view: &View) -> Result<Vec<Seal>, QueryError> {
+        let mut seals = Vec::new();
+        for listed in view.listed.iter().filter(|it| !it.is_deleted) {
+            seals.push(self.get(view, listed)?.seal.clone());
+        }
+        Ok(seals)
+    }
+
+    /// Number of calls that were taken out into segments.
+    pub(crate) fn count(&mut self, view: &View) -> Result<i64, QueryError> {
+        let mut count = 0;
+        for listed in view.newest_first() {
+            let segment = self.get(view, listed)?;
+            count += segment.connection.query_row(
+                "SELECT count(*) FROM call WHERE end_sequence <= ?1",
+                [super::signed(view.through())],
+                |row| row.get::<_, i64>(0),
+            )?;
+        }
+        Ok(count)
+    }
+
+    /// Compares the sums that were carried over of a day with those of the segments; names a table that differs.
+    pub(crate) fn differing_day(
+        &mut self,
+        view: &View,
+        day: i64,
+        carried: Option<&OfDay>,
+    ) -> Result<Option<&'static str>, QueryError> {
+        let mut expected = OfDay::new();
+        for listed in &view.listed {
+            if has_day(listed, day)
+                && !self
+                    .get(view, listed)?
+                    .add_day(day, view.through(), &mut expected)?
+            {
+                return Ok(Some("usage_day"));
+            }
+        }
+        Ok((carried != Some(&expected)).then_some("carried_day"))
+    }
+
+    /// Compares the use that was carried over by quarters of an hour with that of the segments, as far as it must still
+    /// be there.
+    pub(crate) fn differing_quarters(
+        &mut self,
+        view: &View,
+        mut carried: OfQuarters,
+    ) -> Result<Option<&'static str>, QueryError> {
+        // Clocks differ: what is about to be forgotten may be gone.
+        let kept_us = (KEPT_DAYS - 2) * DAY_US;
+        let from_us = system_now_us().saturating_sub(kept_us) / DAY_US * DAY_US;
+        let mut expected = OfQuarters::new();
+        for listed in view.listed.iter().filter(|it| from_us <= it.until_us) {
+            let segment = self.get(view, listed)?;
+            sums::add_quarters(&segment.connection, from_us, view.through(), &mut expected)?;
+        }
+        let begin = (from_us / QUARTER_US) as i64;
+        carried.retain(|(quarter, _), _| begin <= *quarter);
+        Ok((carried != expected).then_some("carried_quarter"))
+    }
+
+    /// Compares what else stays of what was taken out with the segments, and these with what they sum up.
+    pub(crate) fn differing(
+        &mut self,
+        view: &View,
+        starts: &[CarriedStart],
+    ) -> Result<Option<&'static str>, QueryError> {
+        // The chain goes on from the hash that the segments end with.
+        let through = view.through();
+        let known = match view.from(through) {
+            Some(listed) if listed.last == through => Some(listed.last_hash),
+            Some(listed) if !listed.is_deleted => self.get(view, listed)?.hash_after(through)?,
+            _ => None,
+        };
+        if through != 0 && known != Some(view.state.hash) {
+            return Ok(Some("archived"));
+        }
+        for start in starts {
+            match view.from(start.sequence) {
+                Some(listed) if listed.is_deleted => {}
+                Some(listed) if self.get(view, listed)?.has(start)? => {}
+                _ => return Ok(Some("carried_start")),
+            }
+        }
+        for listed in view.newest_first() {
+            if let Some(table) = self.get(view, listed)?.differing_sums()? {
+                return Ok(Some(table));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn has_day(listed: &Listed, day: i64) -> bool {
+    let days = listed.from_us / DAY_US..=listed.until_us / DAY_US;
+    u64::try_from(day).is_ok_and(|day| days.contains(&day))
+}
+
+/// Parts of a ledger that were deleted with their segments; `unsaid` tells of which no entry says so yet.
+pub(crate) fn gaps(view: &View, unsaid: impl Fn(&Listed) -> bool) -> Vec<Gap> {
+    let gap = |listed: &Listed| Gap {
+        first_sequence: listed.first,
+        last_sequence: listed.last,
+        last_hash: listed.last_hash,
+        is_unsaid: unsaid(listed),
+    };
+    let deleted = view.listed.iter().filter(|it| it.is_deleted);
+    deleted.map(gap).collect()
+}
+
+/// Start of a call that has not ended in what was taken out.
+#[derive(Clone, Debug)]
+pub(crate) struct CarriedStart {
+    pub(crate) sequence: u64,
+    pub(crate) group: i64,
+    pub(crate) offset: i64,
+    pub(crate) entry: Vec<u8>,
 }
 
 impl Segment {
@@ -133,10 +441,6 @@ impl Segment {
         })
     }
 
-    pub(super) fn seal(&self) -> &Seal {
-        &self.seal
-    }
-
     /// Asks as a ledger is asked, of what was taken out through this entry.
     fn ask<T>(
         &mut self,
@@ -154,7 +458,7 @@ impl Segment {
         Ok(answer)
     }
 
-    pub(super) fn recent(
+    fn recent(
         &mut self,
         through: u64,
         limit: usize,
@@ -165,7 +469,7 @@ impl Segment {
         })
     }
 
-    pub(super) fn notes(
+    fn notes(
         &mut self,
         through: u64,
         limit: usize,
@@ -176,19 +480,11 @@ impl Segment {
         })
     }
 
-    pub(super) fn add_edges(
-        &mut self,
-        through: u64,
-        sums: &mut Sums<'_>,
-    ) -> Result<(), QueryError> {
+    fn add_edges(&mut self, through: u64, sums: &mut Sums<'_>) -> Result<(), QueryError> {
         self.ask(through, |snapshot, source| sums.add_edges(snapshot, source))
     }
 
-    pub(super) fn groups(
-        &mut self,
-        from: u64,
-        through: u64,
-    ) -> Result<Vec<StoredGroup>, QueryError> {
+    fn groups(&mut self, from: u64, through: u64) -> Result<Vec<StoredGroup>, QueryError> {
         let mut select = self.connection.prepare_cached(
             "SELECT first_sequence, count, hash, frame, frame_offset, length FROM entry_group
              WHERE first_sequence >= ?1 AND first_sequence <= ?2 ORDER BY first_sequence",
@@ -216,12 +512,12 @@ impl Segment {
         Ok(groups)
     }
 
-    pub(super) fn hash_after(&self, sequence: u64) -> Result<Option<Digest>, QueryError> {
+    fn hash_after(&self, sequence: u64) -> Result<Option<Digest>, QueryError> {
         scan::hash_after(&self.connection, sequence)
     }
 
     /// The rows of calls that began from `from` to `until` and ended at `through` or before.
-    pub(super) fn indexed_calls(
+    fn indexed_calls(
         &self,
         from: u64,
         until: u64,
@@ -247,22 +543,30 @@ impl Segment {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    pub(super) fn indexed_call(&self, call: CallId) -> Result<Option<IndexedCall>, QueryError> {
+    fn indexed_call(&self, call: CallId) -> Result<Option<IndexedCall>, QueryError> {
         if self.hides_index {
             return Ok(None);
         }
         scan::indexed_call(&self.connection, call)
     }
 
-    pub(super) fn indexed_notes(&self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
+    fn indexed_notes(&self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
         if self.hides_index {
             return Ok(Vec::new());
         }
         scan::indexed_notes(&self.connection, from)
     }
 
+    /// Returns true if it has this start.
+    fn has(&mut self, start: &CarriedStart) -> Result<bool, QueryError> {
+        let group = self.frame.group(&self.connection, start.group)?;
+        let offset = usize::try_from(start.offset).ok();
+        let found = offset.and_then(|offset| group?.get(offset..)?.get(..start.entry.len()));
+        Ok(found == Some(&*start.entry))
+    }
+
     /// The name of a table of the segment that differs from what it sums up.
-    pub(super) fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {
+    fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {
         match self.hides_index {
             true => Ok(None),
             false => sums::differing(&mut self.connection, false),
@@ -270,12 +574,7 @@ impl Segment {
     }
 
     /// Adds the sums of a day, of what was taken out; tells whether they can be read.
-    pub(super) fn add_day(
-        &self,
-        day: i64,
-        through: u64,
-        sums: &mut sums::OfDay,
-    ) -> Result<bool, QueryError> {
+    fn add_day(&self, day: i64, through: u64, sums: &mut sums::OfDay) -> Result<bool, QueryError> {
         if through < self.seal.last_sequence || self.hides_index {
             sums::add_calls_of_day(&self.connection, day, through, sums)?;
             return Ok(true);

@@ -7,7 +7,10 @@ use crate::{
         },
     },
     record::entry::Kind,
-    sqlite::{archive::QUARTER_US, index::Used},
+    sqlite::{
+        archive::{Of, QUARTER_US},
+        index::Used,
+    },
 };
 use rusqlite::{Connection, Row, ToSql, Transaction, params, params_from_iter};
 use std::{collections::BTreeMap, ops::Range, time::Duration};
@@ -32,12 +35,9 @@ pub(super) fn count(snapshot: &Transaction<'_>) -> Result<Counts, QueryError> {
     })?)
 }
 
-pub(super) fn usage(
-    snapshot: &Transaction<'_>,
-    has_archive: bool,
-    range: Range<u64>,
-    bucket: Duration,
-) -> Result<Vec<Usage>, QueryError> {
+/// A range that is asked for in stretches of this length, and what of it is before, after and in whole days, for which there
+/// are sums.
+pub(crate) fn stretches(range: Range<u64>, bucket: Duration) -> (Range<u64>, i64, [Range<u64>; 3]) {
     let bucket_us = i64::try_from(bucket.as_micros()).unwrap_or(i64::MAX).max(1);
     let range = range.start..range.end.min(MAX_INDEXED + 1);
     let is_of_days = bucket_us % DAY_US as i64 == 0 || bucket_us > MAX_INDEXED as i64;
@@ -45,14 +45,23 @@ pub(super) fn usage(
         true => range.start.div_ceil(DAY_US)..day_of(range.end),
         false => 0..0,
     };
-    // What is not in whole days, and what is.
-    let (head, tail, days) = match days.is_empty() {
-        true => (range.clone(), 0..0, 0..0),
+    let parts = match days.is_empty() {
+        true => [range.clone(), 0..0, 0..0],
         false => {
             let head = range.start..days.start * DAY_US;
-            (head, days.end * DAY_US..range.end, days)
+            [head, days.end * DAY_US..range.end, days]
         }
     };
+    (range, bucket_us, parts)
+}
+
+pub(super) fn usage(
+    snapshot: &Transaction<'_>,
+    has_archive: bool,
+    range: Range<u64>,
+    bucket: Duration,
+) -> Result<Vec<Usage>, QueryError> {
+    let (range, bucket_us, [head, tail, days]) = stretches(range, bucket);
     let columns = "principal, kind, capability, started_us AS latest_us, 1 AS calls,
         coalesce(cost_micros, estimated_cost_micros) AS cost_micros,
         iif(outcome IS NULL, estimated_cost_micros, 0) AS open_micros,
@@ -112,34 +121,37 @@ pub(super) fn usage(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Subject of a sum: principal, kind and capability.
-type Of = (String, String, String);
-
 /// Subject of a row of statistics: principal, kind, capability and the beginning of its stretch.
 type Key = (String, String, String, u64);
 
 /// Adds up calls by what was asked for.
-pub(super) struct Sums<'a> {
+pub(crate) struct Sums<'a> {
     query: &'a StatisticsQuery<'a>,
     tallies: BTreeMap<Key, Totals>,
 }
 
 impl<'a> Sums<'a> {
-    pub(super) fn new(query: &'a StatisticsQuery<'a>) -> Self {
+    pub(crate) fn new(query: &'a StatisticsQuery<'a>) -> Self {
         Self {
             query,
             tallies: BTreeMap::new(),
         }
     }
 
-    /// The tally for the principal, kind and capability in the first columns, and this time.
-    fn of(&mut self, row: &Row<'_>, at_us: u64) -> rusqlite::Result<&mut Totals> {
+    /// The tally for this principal, kind and capability at a time.
+    pub(crate) fn tally(&mut self, (principal, kind, capability): Of, at_us: u64) -> &mut Totals {
         let since_us = match self.query.bucket {
             Bucket::Day => day_of(at_us) * DAY_US,
             Bucket::Whole => self.query.since_us,
         };
-        let key = (row.get(0)?, row.get(1)?, row.get(2)?, since_us);
-        Ok(self.tallies.entry(key).or_default())
+        let key = (principal, kind, capability, since_us);
+        self.tallies.entry(key).or_default()
+    }
+
+    /// The tally for the principal, kind and capability in the first columns, and this time.
+    fn of(&mut self, row: &Row<'_>, at_us: u64) -> rusqlite::Result<&mut Totals> {
+        let of = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(self.tally(of, at_us))
     }
 
     /// Adds the calls that this selects, each by itself.
@@ -238,7 +250,7 @@ impl<'a> Sums<'a> {
 
 impl Sums<'_> {
     /// The days that the query has whole, of which sums are stored, and what is before and after them.
-    fn stretches(&self) -> (Range<u64>, [Range<u64>; 2]) {
+    pub(crate) fn stretches(&self) -> (Range<u64>, [Range<u64>; 2]) {
         let (since, until) = (
             self.query.since_us,
             self.query.until_us.min(MAX_INDEXED + 1),
@@ -294,7 +306,7 @@ impl Sums<'_> {
         Ok(())
     }
 
-    pub(super) fn into_rows(self) -> Vec<Statistics> {
+    pub(crate) fn into_rows(self) -> Vec<Statistics> {
         let rows = self.tallies.into_iter();
         rows.map(
             |((principal, kind_name, capability, since_us), tally)| Statistics {
@@ -433,7 +445,54 @@ fn next_day(snapshot: &Transaction<'_>, after: i64) -> Result<Option<i64>, Query
 }
 
 /// The sums of what was taken out, of this day.
-pub(super) type OfDay = BTreeMap<Of, (Totals, Used)>;
+pub(crate) type OfDay = BTreeMap<Of, (Totals, Used)>;
+
+/// The use of what was taken out, by quarters of an hour.
+pub(crate) type OfQuarters = BTreeMap<(i64, Of), Used>;
+
+/// Reads the use by quarters that the ledger has kept.
+pub(super) fn stored_quarters(snapshot: &Connection) -> rusqlite::Result<OfQuarters> {
+    let mut select = snapshot.prepare_cached(
+        "SELECT quarter, principal, kind, capability, latest_us, used_calls, used_micros, dearest_micros
+         FROM main.carried_quarter",
+    )?;
+    let rows = select.query_map([], |row| {
+        let of = (row.get(1)?, row.get(2)?, row.get(3)?);
+        Ok(((row.get(0)?, of), Used::of_row(row, 4)?))
+    })?;
+    rows.collect()
+}
+
+/// Adds the use by calls of a segment that began from this time on and ended at this entry or before.
+pub(super) fn add_quarters(
+    segment: &Connection,
+    from_us: u64,
+    through: u64,
+    quarters: &mut OfQuarters,
+) -> rusqlite::Result<()> {
+    let mut select = segment.prepare_cached(
+        "SELECT principal, kind, capability, started_us, outcome, cost_micros FROM call
+         WHERE started_us >= ?1 AND end_sequence <= ?2",
+    )?;
+    let mut rows = select.query([signed(from_us), signed(through)])?;
+    while let Some(row) = rows.next()? {
+        let started_us = row.get::<_, i64>(3)?.unsigned_abs();
+        let outcome: Option<String> = row.get(4)?;
+        let cost: Option<i64> = row.get(5)?;
+        let mut used = Used::default();
+        used.add_ended(
+            started_us,
+            &outcome.unwrap_or_default(),
+            cost.unwrap_or(0).unsigned_abs(),
+        );
+        if used.calls != 0 {
+            let of = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let key = ((started_us / QUARTER_US) as i64, of);
+            quarters.entry(key).or_default().add(used);
+        }
+    }
+    Ok(())
+}
 
 /// Reads sums of a day from a table that has them as the index has; `None` if one cannot be read.
 pub(super) fn of_day(
