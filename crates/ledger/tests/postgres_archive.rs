@@ -787,6 +787,7 @@ fn archiving_beside_two_servers_by_processes_that_are_killed_loses_and_doubles_n
         let servers = [fixture.recorder(), fixture.recorder()];
         let (url, directory) = (fixture.url.clone(), fixture.directory.path().to_owned());
         let archiving = tokio::task::spawn_blocking(move || {
+            assert!(archive_and_kill(&url, &directory, "TakingOut", 1));
             // Numbers of places that look random.
             let mut count: u64 = 3;
             while archive_and_kill(&url, &directory, "any", count) {
