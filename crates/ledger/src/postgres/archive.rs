@@ -721,7 +721,7 @@ async fn archive(session: &mut Session) -> Result<(State, Vec<Listed>), Error> {
     Ok((state, listed.collect::<Result<_, _>>()?))
 }
 
-/// What readers see of the archive.
+/// View that readers have of the archive.
 pub(super) async fn view(session: &mut Session) -> Result<View, Error> {
     let (state, mut listed) = archive(session).await?;
     if state.through == 0 {

@@ -19,7 +19,7 @@ pub(crate) type Of = (String, String, String);
 /// Part of a segment that is taken out of the ledger at once.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// What was taken out before.
+    /// State before it is taken out.
     pub(crate) before: State,
     /// The last entry of the part.
     pub(crate) through: u64,
