@@ -118,6 +118,25 @@ fn the_files_of_the_document_are_read_as_they_are_written_there() {
         why("qdrant-knowledge")
     );
     assert!(why("sellersprite").is_empty() && !upstreams["sellersprite"].enabled);
+    // Whoever checks the file is told, too, with the place and the cure.
+    let told = system.warnings.iter().map(|it| {
+        let hint = it.hint.as_deref().unwrap_or_default();
+        format!("{}: {} | {hint}", it.origin, it.message)
+    });
+    let told: Vec<_> = told.collect();
+    for expected in [
+        "default.yaml:7:11: `servers.qdrant-knowledge.type` is `custom`, and a class of another runtime cannot be run here; \
+         the upstream `qdrant-knowledge` is held | give the server a `command`, or a `url`, with `type: external`",
+        "default.yaml:14:5: `servers.qdrant-knowledge.permissions` restricts writing, which is not enforced here; the \
+         upstream `qdrant-knowledge` is held | state it under `governance`, and leave it out",
+        "default.yaml:26:5: `servers.filesystem.permissions` restricts paths, which is not enforced here; the upstream \
+         `filesystem` is held | state it under `governance`, and leave it out",
+    ] {
+        assert!(
+            told.iter().any(|it| it.ends_with(expected)),
+            "{expected}: {told:#?}"
+        );
+    }
     let qdrant = &upstreams["qdrant-knowledge"];
     assert_eq!(qdrant.allow, ["semantic_search", "similar_docs"]);
     assert_eq!(qdrant.env["collection"], "default");

@@ -344,8 +344,12 @@ pub(crate) fn normalize(
     };
     if let Value::Mapping(servers) = &mut node.value {
         for (name, server) in servers {
-            if let Some(why) = of_003(name, server) {
-                unusable.push((name.name.clone(), why));
+            for Unusable { at, why, cure } in of_003(name, server) {
+                let name = &name.name;
+                let message = format!("{why}; the upstream `{name}` is held");
+                problems.push(Problem::warning(document.origin(at), message).hint(cure));
+                // The first reason counts.
+                unusable.push((name.clone(), format!("{why}: {cure}")));
             }
         }
     }
@@ -361,26 +365,33 @@ pub(crate) fn normalize(
     unusable
 }
 
-/// Brings an entry of `servers` into the form of an upstream; the reason if it cannot be used.
-fn of_003(name: &Key, server: &mut Node) -> Option<String> {
-    let mut unusable = None;
-    let mut not_here = |why: String| {
-        unusable.get_or_insert(why);
-    };
+/// Reason why an entry of `servers` cannot be used.
+struct Unusable {
+    at: Place,
+    why: String,
+    cure: &'static str,
+}
+
+/// Brings an entry of `servers` into the form of an upstream; the reasons if it cannot be used.
+fn of_003(name: &Key, server: &mut Node) -> Vec<Unusable> {
+    let mut unusable = Vec::new();
     let Value::Mapping(entries) = &mut server.value else {
         // Told where the document is read.
-        return None;
+        return unusable;
     };
     let mut kept = Vec::new();
     let mut settings: Vec<(Key, Node)> = Vec::new();
     for (mut key, mut node) in std::mem::take(entries) {
         match (key.name.as_str(), &mut node.value) {
             ("type", Value::Scalar(kind)) if kind == "external" => {}
-            ("type", Value::Scalar(kind)) => not_here(format!(
-                "`servers.{}.type` is `{kind}`: a class of another runtime cannot be run here; give the server a \
-                 `command`, or a `url`, with `type: external`",
-                name.name
-            )),
+            ("type", Value::Scalar(kind)) => unusable.push(Unusable {
+                at: node.at,
+                why: format!(
+                    "`servers.{}.type` is `{kind}`, and a class of another runtime cannot be run here",
+                    name.name
+                ),
+                cure: "give the server a `command`, or a `url`, with `type: external`",
+            }),
             ("module" | "class", _) => {}
             ("transport", Value::Scalar(kind)) if kind == "stdio" => {}
             ("transport", Value::Scalar(kind)) if kind == "websocket" => {}
@@ -389,12 +400,15 @@ fn of_003(name: &Key, server: &mut Node) -> Option<String> {
                 kept.push((key, node));
             }
             ("permissions", _) => {
-                if let Some(why) = restricts(&node) {
-                    not_here(format!(
-                        "`servers.{}.permissions` restricts {why}, which is not enforced here: state it under \
-                         `governance`, and leave it out",
-                        name.name
-                    ));
+                if let Some(what) = restricts(&node) {
+                    unusable.push(Unusable {
+                        at: key.at,
+                        why: format!(
+                            "`servers.{}.permissions` restricts {what}, which is not enforced here",
+                            name.name
+                        ),
+                        cure: "state it under `governance`, and leave it out",
+                    });
                 }
             }
             ("config" | "override", Value::Mapping(members)) => settings.append(members),
