@@ -9,10 +9,11 @@ import { Tools } from "./tools.js";
 import { Upstreams } from "./upstreams.js";
 import { Rules } from "./rules.js";
 import { Tasks } from "./tasks.js";
-import { Health, Keys, Sessions, Skills, Usage } from "./more.js";
+import { Keys } from "./keys.js";
+import { Health, Sessions, Skills, Usage } from "./more.js";
 
 const views = [["approvals", "Approvals", Approvals], ["activity", "Activity", Activity], ["tools", "Tools", Tools], ["upstreams", "Upstreams", Upstreams], ["usage", "Usage", Usage],
-  ["health", "Health", Health], ["keys", "Keys", Keys], ["rules", "Rules", Rules], ["skills", "Skills", Skills], ["sessions", "Sessions", Sessions], ["tasks", "Tasks", Tasks]];
+  ["health", "Health", Health], ["keys", "Keys and credentials", Keys], ["rules", "Rules", Rules], ["skills", "Skills", Skills], ["sessions", "Sessions", Sessions], ["tasks", "Tasks", Tasks]];
 
 /** View and filters of the address, so that every state of the page is a link. */
 function place() {

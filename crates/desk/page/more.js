@@ -1,5 +1,5 @@
-// Use, health, keys, skills and prompts, sessions.
-import { html, useState } from "./preact.js";
+// Use, health, skills and prompts, sessions.
+import { html } from "./preact.js";
 import { ask, query } from "./api.js";
 import { Text, When, milliseconds, number, plain } from "./shown.js";
 import { Act, Choice, Copy, Facts, Filter, Known, useData } from "./parts.js";
@@ -51,30 +51,6 @@ export function Health() {
       ${part.detail ? html`<p><${Text} of=${part.detail} /></p>` : null}${part.remedy ? html`<p><strong>Remedy:</strong> <${Text} of=${part.remedy} /></p>` : null}</li>`)}</ul>
     <${Facts} of=${[["Version", it.version], ["Metrics, for Prometheus and Grafana", it.metrics ? `at ${it.metrics} of the HTTP transport` : "only with transport: http"]]} />
     <p><${Copy} text="owlclaw-mcp doctor" label="Copy the command that examines more" /></p>`}</${Known}></section>`;
-}
-
-export function Keys({ me }) {
-  const data = useData("/keys");
-  const [principal, setPrincipal] = useState("");
-  const [roles, setRoles] = useState("");
-  const [expires, setExpires] = useState("90d");
-  const [made, setMade] = useState(null);
-  const create = async () => {
-    const body = { principal, roles: roles.split(/[ ,]+/).filter(Boolean) };
-    if (expires.trim()) body.expires = expires.trim();
-    setMade(await ask("/keys", { method: "POST", body }));
-    data.reload();
-  };
-  const revoke = (id) => async () => { await ask(`/keys/${encodeURIComponent(id)}`, { method: "DELETE" }); data.reload(); };
-  const field = (label, name, value, set) => html`<label class="filter"><span>${label}</span><input name=${name} value=${value} onInput=${(event) => set(event.currentTarget.value)} /></label>`;
-  return html`<section aria-label="Keys"><h2>Keys of clients</h2>
-    <${Known} of=${data} isEmpty=${(it) => it.takes_keys === false} empty="The server takes no keys: add identity: {api_keys: {}} to its configuration.">${({ keys }) => html`
-      <form class="filters" onSubmit=${(event) => event.preventDefault()}>${field("Client", "principal", principal, setPrincipal)}${field("Roles", "roles", roles, setRoles)}${field("Good for (90d, 12h; empty: until revoked)", "expires", expires, setExpires)}
-        <${Act} label="Make a key" kind="good" needs="operator" role=${me.role} does=${create} /></form>
-      ${made ? html`<div class="notice held" role="status"><strong>The key of <${Text} of=${made.record.principal} />, which is not shown again:</strong> <code class="key">${made.key}</code> <${Copy} text=${made.key} /> <button class="quiet" onClick=${() => setMade(null)}>I have it</button></div>` : null}
-      ${keys.length ? html`<div class="wide" tabindex="0" role="region" aria-label="List of keys"><table><thead><tr>${["client", "key", "roles", "state", "made", "expires", ""].map((it) => html`<th scope="col">${it || html`<span class="hidden">revoke</span>`}</th>`)}</tr></thead>
-        <tbody>${keys.map((it) => html`<tr key=${it.id}><th scope="row"><${Text} of=${it.principal} cut=${40} /></th><td><${Text} of=${it.id} />${it.label ? html` (<${Text} of=${it.label} cut=${40} />)` : null}</td><td><${Text} of=${it.roles} /></td><td><span class=${`mark ${it.state === "active" ? "good" : "open"}`}>${it.state}</span></td>
-          <td><${When} at=${it.created} /></td><td><${When} at=${it.expires} /></td><td>${it.state === "active" ? html`<${Act} label="Revoke" confirm="Really, for good" kind="bad" needs="operator" role=${me.role} does=${revoke(it.id)} />` : null}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">There are no keys.</p>`}`}</${Known}></section>`;
 }
 
 export function Skills() {

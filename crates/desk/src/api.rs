@@ -1,12 +1,14 @@
 //! Answers of the routes, a file for each family.
 
 pub(crate) mod approvals;
+pub(crate) mod credentials;
 pub(crate) mod health;
 pub(crate) mod keys;
 pub(crate) mod ledger;
 pub(crate) mod offer;
 pub(crate) mod pins;
 pub(crate) mod rules;
+pub(crate) mod secrets;
 pub(crate) mod session;
 pub(crate) mod tasks;
 pub(crate) mod tools;

@@ -76,6 +76,12 @@ impl Call<'_> {
             .map_err(|error| Problem::bad(format!("the body: {error}")))
     }
 
+    /// Body with a secret in it, as JSON. What is wrong with it is told without a word of it; `form` says how it has to be.
+    pub(crate) fn secret_body<T: DeserializeOwned>(&self, form: &str) -> Result<T, Problem> {
+        serde_json::from_slice(self.bytes())
+            .map_err(|_| Problem::bad(format!("the body is not {form}")))
+    }
+
     pub(crate) fn bytes(&self) -> &Bytes {
         self.request.body()
     }

@@ -66,6 +66,7 @@ const SOURCES: &[Source] = &[
     script!("upstreams.js"),
     script!("rules.js"),
     script!("tasks.js"),
+    script!("keys.js"),
     script!("more.js"),
     script!("desk.js"),
     Source {

@@ -6,7 +6,8 @@ use percent_encoding::percent_decode_str;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::api::{
-    approvals, health, keys, ledger, offer, pins, rules, session, tasks, tools, upstreams,
+    approvals, credentials, health, keys, ledger, offer, pins, rules, secrets, session, tasks,
+    tools, upstreams,
 };
 use crate::call::{Answering, Call, EVENTS, ROOT};
 
@@ -114,6 +115,11 @@ fn all() -> Vec<Route> {
         route!(GET "/keys", VIEWER, "Lists keys of clients; the keys themselves are nowhere.", keys::list, answer keys::Keys),
         route!(POST "/keys", OPERATOR, "Makes a key, which is told this once.", keys::create, body keys::NewKeyFor, answer keys::Made),
         route!(DELETE "/keys/{id}", OPERATOR, "Revokes a key, for good.", keys::revoke, answer keys::Revoked),
+        route!(GET "/secrets", VIEWER, "Lists secrets of the vault by name, with what refers to them; their values are told to nobody.", secrets::list, answer secrets::Secrets),
+        route!(POST "/secrets", OPERATOR, "Sets a secret of the vault. The value is told by nothing any more.", secrets::set, body secrets::NewSecret, answer secrets::SecretIsSet),
+        route!(DELETE "/secrets/{name}", OPERATOR, "Removes a secret from the vault.", secrets::remove, answer secrets::SecretIsRemoved),
+        route!(GET "/credentials", VIEWER, "Lists credentials of clients at upstreams, and those that are missed; their values are told to nobody.", credentials::list, query credentials::CredentialQuery, answer credentials::CredentialPage),
+        route!(POST "/credentials/forget", OPERATOR, "Forgets a credential at an upstream; connections opened with it are closed.", credentials::forget, body credentials::Forgetting, answer credentials::Forgotten),
         route!(GET "/skills", VIEWER, "Lists skills.", offer::skills, answer offer::Skills),
         route!(GET "/prompts", VIEWER, "Lists prompts.", offer::prompts, answer offer::Prompts),
         route!(GET "/tasks", VIEWER, "Lists tasks of all clients, the newest first.", tasks::list, query tasks::TaskQuery, answer tasks::Tasks),

@@ -1,4 +1,4 @@
-//! Tokens of upstreams: where they are kept, and that they are known for secrets.
+//! Tokens of upstreams: where they are kept, and that they are known for secrets; and what is kept of all clients.
 
 use oauth_client::{Credentials, Held, Pending, Registration, StoreError, TokenStore};
 use sha2::{Digest as _, Sha256};
@@ -11,6 +11,120 @@ const LOGIN: &str = "login/";
 const REGISTRATION: &str = "registration/";
 /// The one for whom a registration is, and tokens of all clients.
 const ALL: &str = "*";
+/// Beginning of the owners of tokens that all clients share. No name of an upstream has a slash.
+const SHARED: &str = "shared/";
+
+/// A credential that is kept, without its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptCredential {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// Client whose it is; `None` if all clients share it.
+    pub client: Option<String>,
+    /// Name under which it is kept.
+    pub name: String,
+    /// Kind of credential.
+    pub kind: KeptKind,
+    /// Time when it was first kept, in seconds since 1970.
+    pub since: u64,
+    /// Time when it was last set or renewed, in seconds since 1970.
+    pub changed_at: u64,
+}
+
+/// Kind of a [`KeptCredential`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptKind {
+    /// Secret that was given.
+    Secret,
+    /// Tokens of a sign-in.
+    Login {
+        /// Authorization server that has given them.
+        issuer: String,
+        /// Time when the access token expires, in seconds since 1970, if that is known.
+        expires_at: Option<u64>,
+        /// True if another access token can be got without a person.
+        is_renewed: bool,
+    },
+    /// Sign-in of which no token is left that could be used.
+    EndedLogin,
+}
+
+/// Credentials at upstreams, in the order of upstreams and clients. Registrations at authorization servers are nobody's,
+/// and are not among them. Reads files.
+///
+/// # Errors
+///
+/// [`VaultError`] if the vault or a file of a client cannot be opened.
+pub fn kept_credentials(secrets: &ClientSecrets) -> Result<Vec<KeptCredential>, VaultError> {
+    let mut found = Vec::new();
+    for own in secrets.all()? {
+        let (upstream, client) = match own.upstream.strip_prefix(SHARED) {
+            Some(upstream) => (upstream, None),
+            None if own.upstream.contains('/') => continue,
+            None => (own.upstream.as_str(), Some(own.client.clone())),
+        };
+        for (name, entry) in own.entries() {
+            found.push(KeptCredential {
+                upstream: upstream.to_owned(),
+                client: client.clone(),
+                name: name.to_owned(),
+                kind: kind_of(name, &entry.value),
+                since: entry.created_at,
+                changed_at: entry.changed_at,
+            });
+        }
+    }
+    found.sort_by(|one, other| {
+        let key = |it: &KeptCredential| (it.upstream.clone(), it.client.clone(), it.name.clone());
+        key(one).cmp(&key(other))
+    });
+    Ok(found)
+}
+
+fn kind_of(name: &str, value: &Secret) -> KeptKind {
+    if !name.starts_with(LOGIN) {
+        return KeptKind::Secret;
+    }
+    let login = serde_json::from_str::<Credentials>(value.reveal()).ok();
+    let login = login.and_then(|it| Some((it.issuer, it.tokens?)));
+    match login {
+        None => KeptKind::EndedLogin,
+        Some((issuer, tokens)) => KeptKind::Login {
+            issuer,
+            expires_at: tokens
+                .expires_in
+                .map(|it| tokens.issued_at.saturating_add(it)),
+            is_renewed: tokens.refresh_token.is_some(),
+        },
+    }
+}
+
+/// Forgets a credential, once nobody renews it any more, so that it does not come back. Returns false if there is none.
+///
+/// # Errors
+///
+/// [`VaultError`] if the file of the client cannot be changed, and errors of waiting for a renewal.
+pub async fn forget_credential(
+    secrets: &Arc<ClientSecrets>,
+    credential: &KeptCredential,
+) -> Result<bool, StoreError> {
+    let KeptCredential {
+        upstream,
+        client,
+        name,
+        ..
+    } = credential.clone();
+    let tokens = SealedTokens::new(Arc::clone(secrets), upstream, client.as_deref());
+    let _held = match name.starts_with(LOGIN) {
+        true => Some(tokens.hold("").await?),
+        false => None,
+    };
+    blocking(move || {
+        let (upstream, client) = tokens.owner();
+        Ok(tokens.secrets.remove(&upstream, client, &name)?)
+    })
+    .await
+}
 
 /// A store whose tokens and secrets are known to redaction from the moment that they are read from it or come to it.
 #[derive(Clone, Debug)]
@@ -99,7 +213,7 @@ impl SealedTokens {
     fn owner(&self) -> (String, &str) {
         match &self.client {
             Some(client) => (self.upstream.clone(), client),
-            None => (format!("shared/{}", self.upstream), ALL),
+            None => (format!("{SHARED}{}", self.upstream), ALL),
         }
     }
 
@@ -378,7 +492,54 @@ mod tests {
         ana.save(&unregistered).await.unwrap();
         assert!(bob.load(server).await.unwrap().is_empty());
         ana.remove(server, "http://i").await.unwrap();
-        assert_eq!(ana.load(server).await.unwrap(), [second]);
+        assert_eq!(
+            ana.load(server).await.unwrap(),
+            std::slice::from_ref(&second)
+        );
+
+        // What is kept is told without its values, and each is forgotten by itself.
+        secrets
+            .set(
+                "up",
+                "bob",
+                &"token".parse().unwrap(),
+                Secret::new("canary-bob"),
+            )
+            .unwrap();
+        all.save(&some("http://i", "canary-all")).await.unwrap();
+        let told = || {
+            let kept = kept_credentials(&secrets).unwrap();
+            assert!(!format!("{kept:?}").contains("canary"));
+            kept
+        };
+        let [shared, of_ana, of_bob] = &told()[..] else {
+            panic!("{:?}", told())
+        };
+        let login = |issuer: &str| KeptKind::Login {
+            issuer: issuer.to_owned(),
+            expires_at: Some(61),
+            is_renewed: true,
+        };
+        assert_eq!((&shared.client, &shared.kind), (&None, &login("http://i")));
+        assert_eq!(
+            (of_ana.client.as_deref(), &of_ana.kind),
+            (Some("ana"), &login("http://i2"))
+        );
+        assert_eq!(
+            (of_bob.client.as_deref(), &of_bob.kind),
+            (Some("bob"), &KeptKind::Secret)
+        );
+        // What is being renewed is not forgotten before that has ended.
+        let held = ana.hold(server).await.unwrap();
+        let forgetting = tokio::time::timeout(waits, forget_credential(&secrets, of_ana));
+        assert!(forgetting.await.is_err());
+        drop(held);
+        for it in [shared, of_ana, of_bob] {
+            assert!(forget_credential(&secrets, it).await.unwrap());
+            assert!(!forget_credential(&secrets, it).await.unwrap());
+        }
+        assert_eq!(told(), []);
+        ana.save(&second).await.unwrap();
         for file in std::fs::read_dir(secrets.directory()).unwrap() {
             let text = std::fs::read(file.unwrap().path()).unwrap();
             assert!(!String::from_utf8_lossy(&text).contains("canary"));

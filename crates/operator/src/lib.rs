@@ -38,6 +38,8 @@ pub mod look {
         What, approvals, calls, explanation, export_to, keys, os_user, usage, verified,
     };
     pub use crate::request::when::shown;
+    pub use crate::upstream::CredentialRow;
+    pub use crate::vault::{SecretRow, secret_rows};
 }
 
 pub use answer::Answer;
@@ -58,4 +60,4 @@ pub use registry::registry;
 pub use rules_file::RulesFile;
 pub use sessions::sessions;
 pub use upstream::{pin_awaited, pin_changes, pin_decision, pin_state, upstream};
-pub use vault::vault;
+pub use vault::{SecretProblem, SetSecret, may_set, remove_secret, set_secret, vault};

@@ -14,6 +14,7 @@ use gateway::Gateway;
 use http::Method;
 use serde_json::{Value, json};
 
+pub use self::credential::CredentialRow;
 pub use self::pins::{pin_awaited, pin_changes, pin_decision, pin_state};
 
 use crate::client::check_url;

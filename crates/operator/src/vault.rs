@@ -1,9 +1,9 @@
 //! Secrets in the vault: set, listed, removed, sealed anew, and taken out of files of others. No command prints one.
 
+mod content;
 mod import;
 mod spans;
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,9 +16,14 @@ use vault::{Key, MAX_VALUE_BYTES, Name, Secret, Vault, VaultError};
 
 use crate::output::{Stop, print, print_json, try_load};
 use crate::request::{ReportFormat, Settings, VaultCommand};
-use crate::secrets::{Secrets, is_short};
+use crate::secrets::Secrets;
 use crate::table::table;
 use crate::terminal::remark;
+
+pub(crate) use self::content::time;
+pub use self::content::{
+    SecretProblem, SecretRow, SetSecret, may_set, remove_secret, secret_rows, set_secret,
+};
 
 /// The part of the configuration that says where the vault is.
 const NEEDED: &[&str] = &["vault"];
@@ -50,12 +55,8 @@ pub fn vault(command: VaultCommand) -> Result<ExitCode, Stop> {
         } => rotate(&place(settings)?.1, new_key_file.as_deref()),
         VaultCommand::Remove { settings, name } => {
             let place = place(settings)?.1;
-            keeps_clients_key(&place, &name)?;
-            let removed = edit(&place, |it| Ok(it.remove(&name)))?;
-            match removed {
-                true => print(&format!("`{name}` is removed from {}", shown(&place))),
-                false => Err(missing(&place, &name)?),
-            }
+            remove_secret(&place, &name).map_err(failed)?;
+            print(&format!("`{name}` is removed from {}", shown(&place)))
         }
         VaultCommand::Import {
             settings,
@@ -153,26 +154,6 @@ impl Kept {
     }
 }
 
-/// Refuses the name of the key that clients' credentials are sealed with, while there are some.
-fn keeps_clients_key(place: &VaultPlace, name: &str) -> Result<(), Stop> {
-    let clients = place.clients();
-    if name != vault::CLIENTS_KEY || !clients.directory().exists() {
-        return Ok(());
-    }
-    Err(failed(format!(
-        "`{name}` is the key of the credentials of clients in {}: they would be lost. Remove that directory first",
-        clients.directory().display()
-    )))
-}
-
-fn missing(place: &VaultPlace, name: &str) -> Result<Stop, Stop> {
-    let vault = open(place)?;
-    let names = vault.entries().map(|(name, _)| name.as_str());
-    let hint = config::nearest(name, names);
-    let hint = hint.map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
-    Ok(failed(format!("{} has no `{name}`{hint}", shown(place))))
-}
-
 fn init(place: &VaultPlace) -> Result<ExitCode, Stop> {
     if place.path.exists() {
         return Err(failed(VaultError::Exists(place.path.clone())));
@@ -198,17 +179,13 @@ fn init(place: &VaultPlace) -> Result<ExitCode, Stop> {
 }
 
 fn set(place: &VaultPlace, name: &str, file: Option<&Path>) -> Result<ExitCode, Stop> {
-    let name: Name = name
-        .parse()
-        .map_err(|error| failed(format!("`{name}`: {error}")))?;
     // Before anything is asked.
-    let vault = open(place)?;
-    if vault.get(name.as_str()).is_some() {
-        keeps_clients_key(place, name.as_str())?;
-    }
+    let name = may_set(place, name, None).map_err(failed)?;
     let value = given(name.as_str(), file)?;
-    let is_short = is_short(&value);
-    let was_there = edit(place, |it| it.set(&name, value))?;
+    let SetSecret {
+        was_there,
+        is_short,
+    } = set_secret(place, name.as_str(), value).map_err(failed)?;
     if is_short {
         warn_of_short();
     }
@@ -274,56 +251,15 @@ fn typed(name: &str) -> io::Result<Secret> {
     Ok(Secret::new(line))
 }
 
-/// A time in seconds since 1970 as text.
-pub(crate) fn time(seconds: u64) -> String {
-    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| String::new(), |it| it.to_string())
-}
-
 fn list(loaded: &Loaded, place: &VaultPlace, format: ReportFormat) -> Result<ExitCode, Stop> {
-    let vault = open(place)?;
-    let mut used: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (key, reference) in loaded.references() {
-        if let Some(name) = reference.reference.strip_prefix("vault:") {
-            let keys = used.entry(name).or_default();
-            keys.push(match reference.source {
-                config::ReferenceSource::Environment => format!("{key} (from the environment)"),
-                _ => key.to_owned(),
-            });
-        }
-    }
-    let rows = vault.entries().map(|(name, entry)| {
-        let used = used.get(name.as_str()).cloned().unwrap_or_default();
-        (
-            name.as_str(),
-            time(entry.created_at),
-            time(entry.changed_at),
-            used,
-        )
-    });
+    let rows = secret_rows(&open(place)?, loaded.references());
     match format {
-        ReportFormat::Json => {
-            let row = |(name, created_at, changed_at, used_in): (
-                &str,
-                String,
-                String,
-                Vec<String>,
-            )| {
-                json!({ "name": name, "created_at": created_at, "changed_at": changed_at, "used_in": used_in })
-            };
-            print_json(
-                &json!({ "vault": place.path, "secrets": rows.map(row).collect::<Vec<_>>() }),
-            )
-        }
+        ReportFormat::Json => print_json(&json!({ "vault": place.path, "secrets": rows })),
+        ReportFormat::Text if rows.is_empty() => print(&format!("{} is empty", shown(place))),
         ReportFormat::Text => {
-            let row = |(name, _, changed, used): (&str, String, String, Vec<String>)| {
-                vec![name.to_owned(), changed, used.join(", ")]
-            };
-            let rows: Vec<_> = rows.map(row).collect();
-            match rows.is_empty() {
-                true => print(&format!("{} is empty", shown(place))),
-                false => print(&table(&["NAME", "SET", "USED IN"], rows)),
-            }
+            let rows = rows.into_iter();
+            let rows = rows.map(|it| vec![it.name, it.changed_at, it.used_in.join(", ")]);
+            print(&table(&["NAME", "SET", "USED IN"], rows.collect()))
         }
     }
 }

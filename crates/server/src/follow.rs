@@ -220,6 +220,7 @@ impl Server {
             "the rules have changed"
         );
         rules.accept(*changed);
+        self.reading.is_in_force(rules.loaded());
         self.standing.rules(unheeded, unmatched);
         self.settle(&self.mcp.offer());
         Ok(())

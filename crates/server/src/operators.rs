@@ -26,9 +26,10 @@ use super::explain::{Callee, Explained, judge};
 use super::identity::BrowserSignIns;
 use super::list::tool_row;
 use super::logging::without_secrets;
+use super::notes;
 use super::sharing::{NodeState, ServerNode, node_name};
 use crate::{Failure, ToolRow};
-use config::Config;
+use config::{Config, Reference};
 
 /// Program that serves operators beside the clients of a server, such as the desk.
 pub trait Beside: fmt::Debug + Send + Sync {
@@ -65,6 +66,11 @@ impl Server {
     /// Configuration at the start.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// References in force, with the keys of the configuration whose values they stand in.
+    pub fn references(&self) -> Vec<(String, Reference)> {
+        self.reading.references()
     }
 
     /// Rules in force, as configured.
@@ -302,6 +308,13 @@ impl Server {
             };
             self.mcp.recorder().note(&note).await
         })
+    }
+
+    /// Records that a client, or all clients, have no such credential at an upstream any more, as an operator has had it.
+    pub fn note_forgotten(&self, client: Option<&str>, upstream: &str) {
+        let (recorder, client) = (self.mcp.recorder(), client.unwrap_or("(all clients)"));
+        let version = self.policy_version();
+        notes::credential_changed(recorder, version, client, upstream, "forgotten on the desk");
     }
 
     /// Calls by way of everything that a client's call goes through; `frame` is a JSON-RPC request.

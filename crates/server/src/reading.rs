@@ -1,6 +1,8 @@
 //! Source of the configuration of a running server, and requests to read it again.
 
-use config::{Loaded, Source};
+use std::sync::{Mutex, PoisonError};
+
+use config::{Loaded, Reference, Source};
 use tokio::sync::watch;
 
 /// Source of the configuration, and requests to read it again.
@@ -8,6 +10,8 @@ use tokio::sync::watch;
 pub(super) struct Reading {
     pub(super) source: Source,
     pub(super) at_start: Loaded,
+    /// References in force, with the keys whose values they stand in.
+    references: Mutex<Vec<(String, Reference)>>,
     /// Number of requests.
     asked: watch::Sender<u64>,
     /// The last request that was met, and why the file is not in force if it is not.
@@ -18,10 +22,26 @@ impl Reading {
     pub(super) fn new(source: Source, at_start: Loaded) -> Self {
         Self {
             source,
+            references: Mutex::new(references(&at_start)),
             at_start,
             asked: watch::Sender::new(0),
             met: watch::Sender::new((0, None)),
         }
+    }
+
+    /// Notes that this configuration is in force now.
+    pub(super) fn is_in_force(&self, loaded: &Loaded) {
+        let mut known = self
+            .references
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = references(loaded);
+    }
+
+    /// References in force.
+    pub(super) fn references(&self) -> Vec<(String, Reference)> {
+        let known = self.references.lock();
+        known.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Requests to read the file again.
@@ -48,4 +68,9 @@ impl Reading {
             None => Ok(()),
         }
     }
+}
+
+fn references(loaded: &Loaded) -> Vec<(String, Reference)> {
+    let all = loaded.references();
+    all.map(|(key, it)| (key.to_owned(), it.clone())).collect()
 }

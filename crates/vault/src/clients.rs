@@ -1,6 +1,6 @@
 //! Secrets of clients: a vault for each client at each upstream, all sealed with one key that the vault of the server has.
 
-use crate::{Key, Name, Secret, Vault, VaultError, edit, file::beside};
+use crate::{Entry, Key, Name, Secret, Vault, VaultError, edit, file::beside};
 use sha2::{Digest as _, Sha256};
 use std::{
     fmt, fs, io,
@@ -58,16 +58,20 @@ impl Belongings {
 
     /// Names, with the time when each was last set in seconds since 1970.
     pub fn names(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.secrets
-            .entries()
-            .filter(|(name, _)| !name.as_str().starts_with(OURS))
-            .map(|(name, entry)| (name.as_str(), entry.changed_at))
+        self.entries().map(|(name, entry)| (name, entry.changed_at))
     }
 
     /// The secrets themselves.
     pub fn values(&self) -> impl Iterator<Item = (&str, &Secret)> {
-        self.names()
-            .filter_map(|(name, _)| Some((name, self.get(name)?)))
+        self.entries().map(|(name, entry)| (name, &entry.value))
+    }
+
+    /// The secrets by their names, with the times when they came.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.secrets
+            .entries()
+            .map(|(name, entry)| (name.as_str(), entry))
+            .filter(|(name, _)| !name.starts_with(OURS))
     }
 }
 

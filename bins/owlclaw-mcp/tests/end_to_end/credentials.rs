@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use ledger::{LedgerReader, NoteFilter, ReadLedger as _};
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, HttpClient, HttpServer, free_port, wait_until};
+use testkit::{Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, free_port, wait_until};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::{Instant, sleep};
 
+use crate::desk::{desk_of, get};
 use crate::support::{Site, call, names, run, text};
 
 const ACCOUNTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/accounts.py");
@@ -33,8 +34,14 @@ impl World {
 
     /// One whose gateway listens on this port.
     pub(crate) async fn listening(gateway: u16) -> Self {
+        Self::with(gateway, json!({"enabled": false})).await
+    }
+
+    /// The same with these settings of the desk.
+    async fn with(gateway: u16, desk: Value) -> Self {
         let port = free_port();
         let site = Site::new(json!({
+            "desk": desk,
             "app": null, "python": null, "http": {"port": gateway},
             "identity": {"api_keys": {"file": "keys.json"}},
             "vault": {"path": "vault", "key_file": "vault.key"},
@@ -682,4 +689,147 @@ async fn what_commands_do_with_credentials_is_on_record_whether_a_server_runs_or
         );
     }
     assert_eq!(run(world.site.command(&list)).await.output, before);
+}
+
+#[tokio::test]
+async fn credentials_are_told_and_forgotten_on_the_desk() {
+    let desk = json!({
+        "enabled": true, "port": 0, "clients": {"ana": "viewer", "bob": "operator"},
+    });
+    let world = World::with(0, desk).await;
+    world.set("web", "ana", "ana").await;
+    world.sign_in("bob", "bob").await;
+    let server = world.site.http().await;
+    let desk = desk_of(&world.site);
+    let ask = async |name: &str, request: HttpRequest| {
+        let request = request.header("x-api-key", world.key(name));
+        let response = HttpClient::new(desk).exchange(&request).await;
+        assert!(!response.text().contains("7c4n4ry"), "{}", response.text());
+        response
+    };
+    let list = async |query: &str| {
+        let told = ask("ana", get(&format!("/credentials{query}"))).await;
+        assert_eq!(told.status, 200, "{}", told.text());
+        told.json()
+    };
+    let find = async |upstream: &str, client: &str| {
+        let told = list("?limit=500").await;
+        let mut rows = told["credentials"].as_array().unwrap().iter();
+        let found = rows.find(|it| it["upstream"] == upstream && it["client"] == client);
+        found.cloned().unwrap_or(Value::Null)
+    };
+    let mut ana = world.client(&server, "ana");
+    let mut bob = world.client(&server, "bob");
+    let mut eve = world.client(&server, "eve");
+    for client in [&mut ana, &mut bob, &mut eve] {
+        client.open("2025-06-18").await;
+    }
+    becomes(&mut ana, "mcp_web_whoami", "\"ana\"").await;
+    becomes(&mut bob, "mcp_sign_whoami", "\"bob\"").await;
+    becomes(&mut eve, "mcp_web_whoami", "of this client's own").await;
+
+    // Whose it is, of which kind, since when and until when; and no word of how good it is that nobody knows.
+    let secret = find("web", "ana").await;
+    assert_eq!(
+        (&secret["kind"], &secret["name"], &secret["state"]),
+        (&json!("secret"), &json!("token"), &json!("kept"))
+    );
+    assert_eq!(
+        (&secret["works"], &secret["expires"]),
+        (&json!(null), &json!(null))
+    );
+    let login = find("sign", "bob").await;
+    assert_eq!(
+        (&login["kind"], &login["state"], &login["is_renewed"]),
+        (&json!("login"), &json!("kept"), &json!(true)),
+        "{login}"
+    );
+    let since = login["since"].as_str().unwrap();
+    assert!(since < login["expires"].as_str().unwrap(), "{login}");
+    assert_eq!(
+        login["issuer"],
+        format!("http://127.0.0.1:{}", world.port),
+        "{login}"
+    );
+    let missed = find("web", "eve").await;
+    assert_eq!(
+        (&missed["state"], &missed["works"], &missed["name"]),
+        (&json!("missing"), &json!(false), &json!(""))
+    );
+    let cure = missed["cure"].as_str().unwrap();
+    assert!(cure.contains("credential set web --client eve"), "{cure}");
+    // Registrations at authorization servers are nobody's, and pages go on where they ended.
+    let (mut seen, mut next) = (Vec::new(), String::new());
+    loop {
+        let page = list(&format!("?limit=1&after={next}")).await;
+        let row = &page["credentials"][0];
+        seen.push(format!("{} {}", row["upstream"], row["client"]).replace('"', ""));
+        match page["next"].as_str() {
+            Some(more) => next = more.to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ["sign bob", "web ana", "web eve"]);
+    assert_eq!(list("?client=nobody").await["credentials"], json!([]));
+    for wrong in ["?after=x", "?clint=ana"] {
+        let told = ask("ana", get(&format!("/credentials{wrong}"))).await;
+        assert_eq!(told.status, 400, "{wrong}");
+    }
+
+    // What the upstream refuses is told as such.
+    world.set("web", "ana", "nobody").await;
+    becomes(&mut ana, "mcp_web_whoami", "missing or refused").await;
+    let refused = find("web", "ana").await;
+    assert_eq!(
+        (&refused["state"], &refused["works"]),
+        (&json!("refused"), &json!(false))
+    );
+
+    let forget = |upstream: &str, client: Value, name: &Value| {
+        let body = json!({"upstream": upstream, "client": client, "name": name});
+        HttpRequest::post("/admin/v1/credentials/forget", body.to_string())
+    };
+    let by = |it: &Value| it["name"].clone();
+    let not = ask("ana", forget("sign", json!("bob"), &by(&login))).await;
+    assert_eq!(not.status, 403);
+    for (upstream, client, name) in [
+        ("sign", json!("bob"), json!("token")),
+        ("sign", json!(null), by(&login)),
+        ("registration/sign", json!("*"), by(&login)),
+        ("web", json!("eve"), json!("")),
+    ] {
+        let not = ask("bob", forget(upstream, client, &name)).await;
+        assert_eq!(not.status, 404, "{upstream}: {}", not.text());
+    }
+    for it in [&login, &refused] {
+        let upstream = it["upstream"].as_str().unwrap();
+        let done = ask("bob", forget(upstream, it["client"].clone(), &by(it))).await;
+        assert_eq!(done.status, 200, "{}", done.text());
+    }
+    becomes(&mut bob, "mcp_sign_whoami", "login sign --client bob").await;
+    let gone = find("sign", "bob").await;
+    assert_eq!(
+        (&gone["state"], &gone["name"], &gone["works"]),
+        (&json!("login needed"), &json!(""), &json!(false)),
+        "{gone}"
+    );
+
+    // Who has had it forgotten is on record.
+    let notes = ask("ana", get("/notes?kind=operator_acted")).await.json();
+    let act = &notes["notes"][0];
+    assert_eq!(
+        (&act["actor"], &act["subject"], &act["detail"]["what"]),
+        (
+            &json!("operator:bob"),
+            &json!("web/ana"),
+            &json!("credential_forget")
+        )
+    );
+    let notes = ask("ana", get("/notes?kind=credential_changed")).await;
+    let told = notes.text();
+    for subject in ["web/ana", "sign/bob"] {
+        assert!(told.contains(subject), "{told}");
+    }
+    assert_eq!(told.matches("forgotten on the desk").count(), 2, "{told}");
+    assert!(!server.stderr().contains("7c4n4ry"));
 }

@@ -5,6 +5,7 @@ use testkit::{Conversation, HttpRequest, HttpResponse, MODERN};
 
 use crate::desk::{Bank, eventually, get};
 use crate::gateway::UPSTREAM;
+use crate::secrets::LEAKY;
 use crate::support::{Site, call, run};
 
 /// A bank whose configuration is written by a person, with comments.
@@ -319,5 +320,174 @@ async fn a_definition_is_held_and_approved_on_the_desk_as_by_the_commands() {
             .await
             .json();
         assert_eq!(notes["notes"][0]["subject"], "up/tool/echo", "{notes}");
+    }
+}
+
+/// A value that stands nowhere else.
+fn canary(name: &str) -> String {
+    format!("qzx-{name}-7c4n4ry81")
+}
+
+/// True if a file below this directory has the text.
+fn has(directory: &std::path::Path, text: &str) -> bool {
+    std::fs::read_dir(directory).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => has(&path, text),
+            // Files of a ledger come and go.
+            false => std::fs::read(&path)
+                .is_ok_and(|it| it.windows(text.len()).any(|it| it == text.as_bytes())),
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_secret_is_set_and_removed_on_the_desk_and_told_by_nothing() {
+    let mut settings = Bank::settings();
+    settings["vault"] = json!({"path": "vault", "key_file": "vault.key"});
+    settings["upstreams"] = json!({"one": {
+        "command": "python3", "args": [LEAKY, "stdio"], "env": {"LEAK_A": "${vault:ONE}"},
+    }});
+    let bank = Bank::at(Site::new(settings)).await;
+    let mut told = String::new();
+    let set = |body: String| {
+        let request = HttpRequest::post("/admin/v1/secrets", body);
+        request.header("content-type", "application/json")
+    };
+    let one = |value: &str| json!({"name": "ONE", "value": value}).to_string();
+    // Without a vault it is said how to make one.
+    let none = bank.as_of("vera", get("/secrets")).await.json();
+    assert_eq!(
+        (&none["is_there"], &none["secrets"]),
+        (&json!(false), &json!([]))
+    );
+    let refused = bank.as_of("olga", set(one(&canary("a")))).await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(refused.text().contains("owlclaw-mcp vault init"));
+    told += refused.text();
+    let made = run(bank.site.command(&["vault", "init"])).await;
+    assert_eq!(made.code, Some(0), "{}", made.messages);
+
+    // Operators alone set secrets, and their pages with the token of the session.
+    for name in ["vera", "abel"] {
+        let refused = bank.as_of(name, set(one(&canary("a")))).await;
+        assert_eq!(refused.status, 403, "{name}");
+    }
+    let browser = bank.sign_in("olga").await;
+    for request in [
+        set(one(&canary("a"))).header("cookie", &browser.cookie),
+        browser
+            .dress(&bank, set(one(&canary("a"))))
+            .with("origin", "https://evil.example"),
+        browser
+            .dress(&bank, set(one(&canary("a"))))
+            .with("x-csrf-token", "x"),
+    ] {
+        let refused = bank.ask(request).await;
+        assert_eq!(refused.status, 403, "{}", refused.text());
+    }
+    // What is wrong is told without a word of what was sent, which may be the value.
+    for body in [
+        json!({"name": "ONE", "value": 7_481_928_374_u64}).to_string(),
+        json!({"name": "ONE", "valeu": canary("a")}).to_string(),
+        json!({"name": canary("a"), "value": [canary("a")]}).to_string(),
+        json!({"name": format!("{} ", canary("a")), "value": "ONE"}).to_string(),
+        one(""),
+        one(&"x".repeat(65_537)),
+        canary("a"),
+        format!("{{\"name\": \"ONE\", \"value\": \"{}", canary("a")),
+    ] {
+        let refused = bank.as_of("olga", set(body)).await;
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(!refused.text().contains("7481928374"), "{}", refused.text());
+        told += refused.text();
+    }
+    let nothing = bank.as_of("vera", get("/secrets")).await.json();
+    assert_eq!(nothing["secrets"], json!([]));
+
+    let answer = bank.ask(browser.dress(&bank, set(one(&canary("a"))))).await;
+    assert_eq!(
+        answer.json(),
+        json!({"name": "ONE", "was_there": false, "is_short": false})
+    );
+    let key = format!("Bearer {}", bank.key("agent"));
+    let mut client = bank.server.client().with_header("authorization", &key);
+    client.open(MODERN).await;
+    let mut answers = async |part: &str| {
+        eventually(part, async || {
+            let answer = client
+                .request("tools/call", call("mcp_one_plain", json!({})))
+                .await;
+            answer.response.to_string().contains(part)
+        })
+        .await;
+    };
+    answers("[redacted secret]").await;
+    let again = bank.as_of("olga", set(one(&canary("b")))).await.json();
+    assert_eq!(again["was_there"], true, "{again}");
+    let short = json!({"name": "SHORT", "value": "hunter2"}).to_string();
+    let short = bank.as_of("olga", set(short)).await.json();
+    assert_eq!(short["is_short"], true, "{short}");
+    // The command says the same of it.
+    let listed = bank.as_of("vera", get("/secrets")).await;
+    told += listed.text();
+    let words = ["vault", "list", "--format", "json"];
+    let same: Value = serde_json::from_str(&run(bank.site.command(&words)).await.output).unwrap();
+    let listed = listed.json();
+    assert_eq!(listed["secrets"], same["secrets"]);
+    assert_eq!(
+        (
+            &listed["secrets"][0]["name"],
+            &listed["secrets"][0]["used_in"]
+        ),
+        (&json!("ONE"), &json!(["upstreams.one.env.LEAK_A"])),
+        "{listed}"
+    );
+
+    let remove = |name: &str| HttpRequest::new("DELETE", &format!("/admin/v1/secrets/{name}"));
+    assert_eq!(bank.as_of("abel", remove("ONE")).await.status, 403);
+    let absent = bank.as_of("olga", remove("ON")).await;
+    assert_eq!(absent.status, 404);
+    assert!(
+        absent.text().contains("did you mean `ONE`?"),
+        "{}",
+        absent.text()
+    );
+    assert_eq!(bank.as_of("olga", remove("ONE")).await.status, 200);
+    answers("is held").await;
+
+    // On record is who it was, how that was proved, and of what; and the value is nowhere.
+    let notes = bank.as_of("vera", get("/notes?kind=operator_acted")).await;
+    told += notes.text();
+    let notes = notes.json();
+    let acts = notes["notes"].as_array().unwrap().iter();
+    let acts = acts.filter(|it| {
+        it["detail"]["what"]
+            .as_str()
+            .unwrap()
+            .starts_with("secret_")
+    });
+    let acts: Vec<_> = acts
+        .map(|it| {
+            assert_eq!(it["actor"], "operator:olga", "{it}");
+            let proof = it["detail"]["proof"].as_str().unwrap();
+            assert!(proof.contains("operator of the desk, from 127.0.0.1"));
+            format!("{} {}", it["detail"]["what"], it["subject"]).replace('"', "")
+        })
+        .collect();
+    assert_eq!(
+        acts,
+        [
+            "secret_remove ONE",
+            "secret_remove ON",
+            "secret_set SHORT",
+            "secret_set ONE",
+            "secret_set ONE"
+        ]
+    );
+    told += &bank.server.stderr();
+    for name in ["a", "b"] {
+        assert!(!told.contains(&canary(name)), "{told}");
+        assert!(!has(&bank.site.path(""), &canary(name)), "{name}");
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::support::{Site, call, run, text};
 
-const LEAKY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/leaky.py");
+pub(crate) const LEAKY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/leaky.py");
 
 /// A value that stands nowhere else.
 fn canary(name: &str) -> String {

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Config, Needs, UpstreamCredentials, VaultPlace, printable};
-use gateway::{Credentials, SealedTokens, Tokens, UpstreamSpec};
+use gateway::{
+    Credentials, KeptCredential, KeptKind, SealedTokens, Tokens, UpstreamSpec, kept_credentials,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 use server::Failure;
 use vault::{Name, VaultError};
@@ -313,46 +317,109 @@ fn unfit(value: &str, is_header: bool) -> Option<&'static str> {
     }
 }
 
+/// Name in lists of a credential that is no single client's.
+const ALL_CLIENTS: &str = "(all clients)";
+
+/// A credential at an upstream, without its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CredentialRow {
+    /// Upstream.
+    pub upstream: String,
+    /// Client whose it is; `null` if all clients share it.
+    pub client: Option<String>,
+    /// Name under which it is kept.
+    pub name: String,
+    /// `secret`, or `login` for tokens of a sign-in.
+    pub kind: &'static str,
+    /// Time when it was first kept, RFC 3339.
+    pub since: String,
+    /// Time when it was last set or renewed, RFC 3339.
+    pub changed_at: String,
+    /// Authorization server that has given the tokens; `null` of a secret, and if no token is left.
+    pub issuer: Option<String>,
+    /// Time when the access token expires, RFC 3339, if that is known.
+    pub expires: Option<String>,
+    /// True if another access token can be got without a person.
+    pub is_renewed: bool,
+}
+
+impl From<&KeptCredential> for CredentialRow {
+    fn from(kept: &KeptCredential) -> Self {
+        let row = Self {
+            upstream: kept.upstream.clone(),
+            client: kept.client.clone(),
+            name: kept.name.clone(),
+            kind: "login",
+            since: time(kept.since),
+            changed_at: time(kept.changed_at),
+            issuer: None,
+            expires: None,
+            is_renewed: false,
+        };
+        match &kept.kind {
+            KeptKind::Secret => Self {
+                kind: "secret",
+                ..row
+            },
+            KeptKind::EndedLogin => row,
+            KeptKind::Login {
+                issuer,
+                expires_at,
+                is_renewed,
+            } => Self {
+                issuer: Some(issuer.clone()),
+                expires: expires_at.map(time),
+                is_renewed: *is_renewed,
+                ..row
+            },
+        }
+    }
+}
+
 fn list(
     place: &VaultPlace,
     upstream: Option<&str>,
     client: Option<&str>,
     format: ReportFormat,
 ) -> Result<ExitCode, Stop> {
-    let mut all = place.clients().all().map_err(failed)?;
-    for shared in &mut all {
-        if let Some(name) = shared.upstream.strip_prefix("shared/") {
-            shared.upstream = name.to_owned();
-            shared.client = "(all clients)".to_owned();
-        }
-    }
-    // What is registered at an authorization server is nobody's credential.
-    all.retain(|it| !it.upstream.contains('/'));
-    all.retain(|it| upstream.is_none_or(|name| it.upstream == name));
-    all.retain(|it| client.is_none_or(|name| it.client == name));
-    let rows = all.iter().flat_map(|own| {
-        own.names().map(move |(name, changed_at)| {
-            let name = name.split_once('/').map_or(name, |(kind, _)| kind);
-            (own, name, time(changed_at))
-        })
+    let all = kept_credentials(&place.clients()).map_err(failed)?;
+    let rows = all.iter().map(CredentialRow::from);
+    let rows = rows.filter(|it| {
+        let whose = it.client.as_deref().unwrap_or(ALL_CLIENTS);
+        upstream.is_none_or(|name| it.upstream == name) && client.is_none_or(|name| whose == name)
     });
+    // Tokens are kept under a digest of their issuer, which is told besides.
+    let short = |it: &CredentialRow| match it.kind {
+        "login" => it.kind.to_owned(),
+        _ => it.name.clone(),
+    };
     match format {
         ReportFormat::Json => {
-            let rows = rows.map(|(own, name, changed_at)| {
-                json!({ "upstream": own.upstream, "client": own.client, "name": name, "changed_at": changed_at })
+            let rows = rows.map(|it| {
+                let mut row = json!(it);
+                row["name"] = json!(short(&it));
+                row["client"] = json!(it.client.as_deref().unwrap_or(ALL_CLIENTS));
+                row
             });
             print_json(&json!({ "credentials": rows.collect::<Vec<_>>() }))
         }
         ReportFormat::Text => {
-            let rows: Vec<_> = rows
-                .map(|(own, name, changed_at)| {
-                    let [upstream, client] = [&own.upstream, &own.client].map(|it| printable(it));
-                    vec![upstream, client, name.to_owned(), changed_at]
-                })
-                .collect();
+            let row = |it: CredentialRow| {
+                let name = short(&it);
+                let client = it.client.as_deref().unwrap_or(ALL_CLIENTS).to_owned();
+                let expires = match (it.expires, it.is_renewed) {
+                    (Some(_), true) => "renewed".to_owned(),
+                    (expires, _) => expires.unwrap_or_default(),
+                };
+                vec![it.upstream, client, name, it.changed_at, expires]
+            };
+            let rows: Vec<_> = rows.map(row).collect();
             match rows.is_empty() {
                 true => print("no client has a credential of its own"),
-                false => print(&table(&["UPSTREAM", "CLIENT", "NAME", "SET"], rows)),
+                false => {
+                    let heads = ["UPSTREAM", "CLIENT", "NAME", "SET", "EXPIRES"];
+                    print(&table(&heads, rows))
+                }
             }
         }
     }
