@@ -489,6 +489,58 @@ fn a_desk_that_others_could_reach_or_that_gives_rights_to_nobody_is_refused() {
     }
     // What is off is asked nothing.
     check("mcp_server:\n  desk: {host: 0.0.0.0}\n", &[]);
+    // Browsers are led to nothing that does more than show a page, and nothing that looks like another.
+    let spaced = "its address has a space or an invisible character, or more than 2000 bytes";
+    for (url, why) in [
+        (
+            "javascript:alert(1)",
+            "its address must begin with http:// or https://",
+        ),
+        (
+            "data:text/html,x",
+            "its address must begin with http:// or https://",
+        ),
+        (
+            "//grafana.example.com/",
+            "its address must begin with http:// or https://",
+        ),
+        ("https://", "of its address, it names no host"),
+        (
+            "https://ana:hunter2@h/",
+            "its address has a user or a password in front of the host",
+        ),
+        (
+            "https://h:99999/",
+            "of its address, its port is no number from 1 to 65535",
+        ),
+        ("https://h/a b", spaced),
+        ("https://h/\u{202e}gpj", spaced),
+        (
+            "https://h\\\\@evil.example/",
+            "of its address, it is no URL",
+        ),
+    ] {
+        let line = format!("desk: {{enabled: true, links: {{Grafana: \"{url}\"}}}}");
+        let expected = format!(
+            "mcp-server.yaml:2:42: a link of `desk.links` cannot be used: {why} | write one such as `Grafana: \
+             https://grafana.example.com/d/owlclaw`"
+        );
+        check_line(&line, &expected);
+    }
+    check(
+        "mcp_server:\n  desk:\n    enabled: true\n    links: {Grafana: 'https://h:3000/d/x?a=b#c', logs: 'http://l/'}\n",
+        &[],
+    );
+    let long = "x".repeat(41);
+    for name in [" ", &long, "a\\u200bb"] {
+        let line = format!("desk: {{enabled: true, links: {{\"{name}\": \"https://h/\"}}}}");
+        let file = format!("mcp_server:\n  {line}\n");
+        let told = problems(&file, Environment::default(), Overrides::default()).join("\n");
+        assert!(
+            told.contains("its name must have 1 to 40 characters"),
+            "{told}"
+        );
+    }
 }
 
 #[test]

@@ -10,14 +10,22 @@ function Bar({ part, whole }) {
   return html`<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="whole" width="100" height="8" /><rect class=${share >= 1 ? "over" : share >= 0.8 ? "near" : "part"} width=${100 * share} height="8" /></svg>`;
 }
 
+/** Links to dashboards that the configuration names. */
+function Links({ of }) {
+  const links = Object.entries(of ?? {}).filter(([, url]) => /^https?:\/\//i.test(url));
+  return links.length ? html`<p>Dashboards: ${links.map(([name, url]) => html`<a class="link" key=${name} href=${url} target="_blank" rel="noopener noreferrer"><${Text} of=${name} /></a> `)}</p>` : null;
+}
+
 export function Usage({ view, go }) {
   const { client, tool, since } = view;
   const data = useData(`/usage${query({ client, tool, since })}`, 30);
   const limits = useData("/limits", 15);
+  const health = useData("/health");
   return html`<section aria-label="Usage"><form class="filters" onSubmit=${(event) => event.preventDefault()}>
       <${Filter} name="client" label="Client" value=${client} onChange=${(value) => go({ client: value })} />
       <${Filter} name="tool" label="Tool" value=${tool} onChange=${(value) => go({ tool: value })} />
       <${Choice} label="Since" value=${since} options=${[["", "7 days"], ["1d", "1 day"], ["30d", "30 days"], ["366d", "a year"]]} onChange=${(value) => go({ since: value })} /></form>
+    <${Links} of=${health.data?.links} />
     <h2>Calls by client and capability</h2>
     <${Known} of=${data} isEmpty=${(it) => !it.usage.length} empty="No call in this time.">${({ usage, currency }) => {
       const most = Math.max(...usage.map((it) => it.calls));
@@ -50,6 +58,7 @@ export function Health() {
     <ul class="cards">${it.parts.map((part) => html`<li key=${part.name} class="card"><strong><${Text} of=${part.name.replaceAll("_", " ")} /></strong> <span class=${`mark ${part.ok ? "good" : "bad"}`}>${part.ok ? "works" : "does not work"}</span>
       ${part.detail ? html`<p><${Text} of=${part.detail} /></p>` : null}${part.remedy ? html`<p><strong>Remedy:</strong> <${Text} of=${part.remedy} /></p>` : null}</li>`)}</ul>
     <${Facts} of=${[["Version", it.version], ["Metrics, for Prometheus and Grafana", it.metrics ? `at ${it.metrics} of the HTTP transport` : "only with transport: http"]]} />
+    <${Links} of=${it.links} />
     <p><${Copy} text="owlclaw-mcp doctor" label="Copy the command that examines more" /></p>`}</${Known}></section>`;
 }
 

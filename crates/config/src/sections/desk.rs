@@ -32,6 +32,9 @@ pub struct Desk {
     /// Rights on the desk that roles of clients give. Of several the highest counts; the roles of
     /// `identity.operator_roles` give those of an operator.
     pub roles: BTreeMap<String, DeskRole>,
+    /// Addresses that the desk links to from *Usage* and *Health*, by the names that it shows, such as those of Grafana,
+    /// Prometheus or traces of this server: `http` or `https`, without a user or password; at most 16.
+    pub links: BTreeMap<String, String>,
     /// Minutes without a request after which a person has to sign in again.
     #[schemars(range(min = 1, max = 1_440))]
     pub idle_minutes: u64,
@@ -50,8 +53,8 @@ pub enum DeskRole {
     Viewer,
     /// Decides approvals.
     Approver,
-    /// Changes rules, approves and holds definitions, makes and revokes keys, connects upstreams anew, ends sessions and
-    /// calls tools.
+    /// Changes rules, approves and holds definitions, makes and revokes keys, sets and removes secrets, forgets credentials,
+    /// connects upstreams anew, ends sessions and calls tools.
     Operator,
 }
 
@@ -76,10 +79,41 @@ impl Default for Desk {
             allowed_hosts: Vec::new(),
             clients: BTreeMap::new(),
             roles: BTreeMap::new(),
+            links: BTreeMap::new(),
             idle_minutes: 30,
             session_hours: 12,
         }
     }
+}
+
+/// The most links.
+const MAX_LINKS: usize = 16;
+/// The most characters of the name of a link, and of its address.
+const MAX_LINK_NAME: usize = 40;
+const MAX_LINK_URL: usize = 2_000;
+
+/// Reason why a link is not shown to people.
+fn link_fault(name: &str, url: &str) -> Option<String> {
+    let odd = |it: char| it.is_control() || redaction::is_misleading(it);
+    if name.trim().is_empty() || MAX_LINK_NAME < name.chars().count() || name.contains(odd) {
+        return Some(format!(
+            "its name must have 1 to {MAX_LINK_NAME} characters, all of them visible"
+        ));
+    }
+    if MAX_LINK_URL < url.len() || url.contains(|it: char| odd(it) || it.is_whitespace()) {
+        return Some(format!(
+            "its address has a space or an invisible character, or more than {MAX_LINK_URL} bytes"
+        ));
+    }
+    let url = http_client::parse_url(url, &["http", "https"]);
+    let why = url.err()?;
+    Some(match why {
+        http_client::BadUrl::Scheme => "its address must begin with http:// or https://".to_owned(),
+        http_client::BadUrl::Credentials => {
+            "its address has a user or a password in front of the host".to_owned()
+        }
+        why => format!("of its address, {why}"),
+    })
 }
 
 pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
@@ -89,6 +123,19 @@ pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     }
     let error =
         |key: &str, message: String| Problem::error(origin_near(origins, key), message).key(key);
+    for (name, url) in &desk.links {
+        if let Some(fault) = link_fault(name, url) {
+            let key = child("desk.links", name);
+            // Neither is repeated: a terminal obeys some characters, and a password may stand there.
+            let message = format!("a link of `desk.links` cannot be used: {fault}");
+            let hint = "write one such as `Grafana: https://grafana.example.com/d/owlclaw`";
+            problems.push(error(&key, message).hint(hint));
+        }
+    }
+    if MAX_LINKS < desk.links.len() {
+        let message = format!("`desk.links` has more than {MAX_LINKS} links");
+        problems.push(error("desk.links", message));
+    }
     let is_encrypted = config.transport == Transport::Http && config.http.tls.enabled;
     let may_be_open = is_encrypted && config.identity.is_configured();
     if !(desk.host.is_loopback() || may_be_open) {

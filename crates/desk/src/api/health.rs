@@ -1,5 +1,7 @@
 //! Health of the server's parts, with remedies.
 
+use std::collections::BTreeMap;
+
 use ledger::system_now_us;
 use operator::look::shown;
 use schemars::JsonSchema;
@@ -19,6 +21,8 @@ pub(crate) struct Health {
     parts: Vec<Part>,
     /// Address of the metrics, where there are some.
     metrics: Option<String>,
+    /// Addresses of dashboards, by their names, as `desk.links` has them.
+    links: BTreeMap<String, String>,
     /// Time at which the parts were asked, RFC 3339.
     at: String,
 }
@@ -89,6 +93,7 @@ pub(crate) async fn show(call: Call<'_>) -> Result<Reply, Problem> {
         version: health.version.clone(),
         parts,
         metrics: on_http.then(|| "/metrics".to_owned()),
+        links: config.desk.links.clone(),
         at: shown(system_now_us()),
     }))
 }
