@@ -2,7 +2,7 @@
 
 It speaks the legacy revisions, or the one that is the variable `REVISION`, which over standard streams may be
 the modern one. Over HTTP each request has a connection, a session is forgotten when `DIRECTORY/forget` exists, and no
-answer is sent while `DIRECTORY/hang` exists. The method in `DIRECTORY/refused` is answered with the error code behind it. Over standard streams it ends at `server/discover` while `DIRECTORY/strict` exists.
+answer is sent while `DIRECTORY/hang` exists. Ids of answers are written as `7.0` while `DIRECTORY/float_ids` exists. The method in `DIRECTORY/busy` is answered 429 with the `Retry-After` behind it, and when it was asked is noted in `DIRECTORY/busy_asked`. The method in `DIRECTORY/refused` is answered with the error code behind it. Over standard streams it ends at `server/discover` while `DIRECTORY/strict` exists.
 """
 
 import json
@@ -386,6 +386,8 @@ def respond(message, out):
         response = {"jsonrpc": "2.0", "id": message["id"], "result": needed.args[0]}
     except Failed as failed:
         response = {"jsonrpc": "2.0", "id": message["id"], "error": failed.error}
+    if exists("float_ids"):
+        response["id"] = float(response["id"])
     out(response)
 
 
@@ -476,6 +478,12 @@ class Handler(BaseHTTPRequestHandler):
             return self.plain(401, b"", [("WWW-Authenticate", "Bearer")])
         message = json.loads(body)
         method = message.get("method")
+        if exists("busy"):
+            with open(path("busy")) as file:
+                refused, seconds = file.read().split()
+            if method == refused:
+                note("busy_asked", str(time.time()))
+                return self.plain(429, b"too many", [("Retry-After", seconds)])
         if method == "server/discover":
             return self.plain(400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no session"}}',
                               [("Content-Type", "application/json")])

@@ -392,7 +392,12 @@ fn message(frame: &Bytes, wire: Wire<'_>, start: usize) -> Result<Message, Inval
 
     let id = match wire.id {
         None => None,
-        Some(raw) => match Id::read(raw) {
+        // A request's is echoed as it was written. Whoever answers may have another way to write ours.
+        Some(raw) => match wire
+            .method
+            .as_ref()
+            .map_or_else(|| Id::read_in_answer(raw), |_| Id::read(raw))
+        {
             Some(id) => Some(id),
             // An error response may carry a null id: its sender could not read ours.
             None if raw.get() == "null" && wire.error.is_some() => None,

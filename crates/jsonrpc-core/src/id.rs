@@ -40,6 +40,19 @@ impl Id {
         })
     }
 
+    /// Reads the id of an answer, which may be written as another form of the same number: `7.0` is 7. `None` for anything
+    /// that [`read`](Self::read) does not read either and that is no integer of at most 53 bits.
+    pub(crate) fn read_in_answer(raw: &RawValue) -> Option<Self> {
+        /// Up to here, a double is one integer.
+        const MOST: f64 = 9_007_199_254_740_992.0;
+        Self::read(raw).or_else(|| {
+            let number: f64 = raw.get().parse().ok()?;
+            let is_whole = number.fract() == 0.0 && number.abs() <= MOST;
+            // In this range nothing is lost.
+            is_whole.then_some(Self::Number(number as i64))
+        })
+    }
+
     /// The text that [`Display`](fmt::Display) writes, to keep.
     pub fn to_shared(&self) -> Arc<str> {
         match self {

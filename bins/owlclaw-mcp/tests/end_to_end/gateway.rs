@@ -846,3 +846,16 @@ async fn a_file_of_a_host_is_read_as_it_is_and_its_bad_entries_are_left_out() {
     .await;
     assert_eq!(text(&again), "still");
 }
+
+#[tokio::test]
+async fn an_answer_with_the_number_of_its_request_in_another_form_is_its_answer() {
+    let site = with_child(json!({}));
+    site.write("up/float_ids", "");
+    let mut server = site.stdio();
+    for version in ["2025-06-18"] {
+        server.open(version).await;
+        let arguments = json!({"text": "hi"});
+        let answer = ask(&mut server, "tools/call", call("mcp_up_echo", arguments)).await;
+        assert_eq!(text(&answer), "hi");
+    }
+}

@@ -72,6 +72,10 @@ fn what_is_no_message_keeps_its_id_and_says_what_and_where() {
         (r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#, None, "`id` must be"),
         (r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#, None, "`id` must be"),
         (r#"{"jsonrpc":"2.0","id":1e3,"method":"m"}"#, None, "`id` must be"),
+        (r#"{"jsonrpc":"2.0","id":7.0,"method":"m"}"#, None, "`id` must be"),
+        (r#"{"jsonrpc":"2.0","id":7.5,"result":{}}"#, None, "`id` must be"),
+        (r#"{"jsonrpc":"2.0","id":1e30,"result":{}}"#, None, "`id` must be"),
+        (r#"{"jsonrpc":"2.0","id":true,"result":{}}"#, None, "`id` must be"),
         ("7", None, "a message is a JSON object"),
         ("\"x\"", None, "a message is a JSON object"),
     ];
@@ -84,6 +88,28 @@ fn what_is_no_message_keeps_its_id_and_says_what_and_where() {
             "{text}: {}",
             invalid.error.message
         );
+    }
+}
+
+#[test]
+fn an_answer_may_write_the_number_of_its_request_in_another_form() {
+    for (written, number) in [
+        ("7", 7),
+        ("7.0", 7),
+        ("7.000", 7),
+        ("0.7e1", 7),
+        ("1E3", 1_000),
+        ("-7.0", -7),
+        ("-0.0", 0),
+        ("9007199254740992.0", 9_007_199_254_740_992),
+    ] {
+        for outcome in [r#""result":{}"#, r#""error":{"code":-1,"message":"no"}"#] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{written},{outcome}}}"#);
+            let Ok(Message::Response(response)) = one(&text) else {
+                panic!("{text}")
+            };
+            assert_eq!(response.id, Some(Id::Number(number)), "{text}");
+        }
     }
 }
 
