@@ -599,6 +599,12 @@ impl Tool {
         &self.rules
     }
 
+    /// True if it says that calling it twice does no more than calling it once.
+    pub fn can_be_called_again(&self) -> bool {
+        let says = self.annotations();
+        says.idempotent == Some(true) || says.read_only == Some(true)
+    }
+
     /// Effect that a call may have, as the operator has it.
     pub fn risk(&self) -> Option<RiskClass> {
         self.risk

@@ -15,7 +15,7 @@ use crate::{
     },
     offer::{Offer, prompts::PromptFailure, resources::ReadFailure},
 };
-use adapter_tools::{InvalidArguments, Tool, ToolError};
+use adapter_tools::{InvalidArguments, RiskClass, Tool, ToolError};
 use governance::{Denial, Reason};
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use ledger::ApprovalState;
@@ -94,14 +94,15 @@ pub(crate) fn unknown_code(target: &Target) -> i32 {
 
 impl InvocationError {
     /// The answer to the client that called the tool `name`, a result or an error. Causes that are
-    /// internal stay in the log, in the line of the request.
+    /// internal stay in the log, in the line of the request. A deadline invites to call again what
+    /// `can_be_repeated` alone: what is late may have been done.
     ///
     /// # Errors
     ///
     /// The error, where it is one.
     pub(crate) fn to_client(
         &self,
-        name: &str,
+        (name, can_be_repeated): (&str, bool),
         cx: &RequestCx,
         options: AnswerOptions,
     ) -> Result<CallToolResult, McpError> {
@@ -115,7 +116,14 @@ impl InvocationError {
             let error = json!({ "code": meaning.code, "violations": violations(invalid) });
             return Ok(failed_result(violation_lines(invalid).join("\n"), &error));
         }
-        let told = self.told(name, cx.version, development);
+        let mut told = self.told(name, cx.version, development);
+        let is_late = matches!(self, Self::TimedOut(_) | Self::Tool(ToolError::TimedOut));
+        if is_late && !can_be_repeated {
+            told.message =
+                "the tool did not answer in time. The outcome of the call is unknown: it may have been done".into();
+            told.data["retryable"] = json!(false);
+            told.data["outcome"] = json!("unknown");
+        }
         if meaning.form == Form::Result && style.has_results_for_failures(cx) {
             return Ok(told.into_result());
         }
@@ -502,6 +510,12 @@ impl Called<'_> {
         let tool = self.offer.tools().get(self.tool)?;
         Some(needed_arguments(tool))
     }
+
+    /// True if the tool, or the operator, says that calling it twice does no more than calling it once.
+    fn can_be_repeated(&self) -> bool {
+        let tool = self.offer.tools().get(self.tool);
+        tool.is_some_and(|it| it.can_be_called_again() || it.risk() == Some(RiskClass::ReadOnly))
+    }
 }
 
 /// Words for the arguments that a tool takes.
@@ -530,7 +544,7 @@ pub(crate) fn tool_result(
                 InvocationError::Invalid(_) | InvocationError::Tool(ToolError::Rejected(_))
             );
             let needed = is_invalid.then(|| called.needed()).flatten();
-            let told = error.to_client(called.tool, cx, answering);
+            let told = error.to_client((called.tool, called.can_be_repeated()), cx, answering);
             let mut result = told.map_err(|error| match &needed {
                 Some(needed) => {
                     let message = format!("{}. {needed}", error.0.message);

@@ -78,7 +78,7 @@ impl<Q: QuotaStore> Server<Q> {
         }
         let answer = match tool.check(call.arguments.clone().into_bytes()) {
             Err(invalid) => InvocationError::Invalid(invalid)
-                .to_client(tool.name(), cx, self.answering)
+                .to_client((tool.name(), true), cx, self.answering)
                 .map(|result| with_schema(result, tool)),
             Ok(_) => match tool.name() {
                 search::SEARCH => self.search_tools(cx, offer, search, &call.arguments),

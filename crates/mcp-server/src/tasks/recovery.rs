@@ -15,6 +15,7 @@ use crate::{
         stored_call::{self, FIRST_OF_QUEUED},
     },
 };
+use adapter_tools::Tool;
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future::select, stream};
 use governance::{Governor, QuotaStore};
@@ -239,7 +240,7 @@ impl<Q: QuotaStore> Recovery<Q> {
         let name = record.capability.strip_prefix("tool/").unwrap_or_default();
         let tool = offer.tools().get(name);
         Callee {
-            may_be_called: tool.is_none_or(stored_call::can_be_called_again),
+            may_be_called: tool.is_none_or(Tool::can_be_called_again),
             name: name.to_owned(),
             offer,
         }

@@ -342,7 +342,7 @@ impl<Q: QuotaStore> Run<Q> {
             )
         };
         let call = tool
-            .filter(|it| stored_call::can_be_called_again(it))
+            .filter(|it| it.can_be_called_again())
             .and_then(|_| text());
         let created = self.tasks.create(&self.cx, &capability, ttl, visible, call);
         created.await

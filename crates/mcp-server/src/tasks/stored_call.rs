@@ -1,7 +1,7 @@
 //! The stored form of a call, from which it can be begun again.
 
 use crate::{input::rounds, tasks::convert};
-use adapter_tools::{Answers, Tool};
+use adapter_tools::Answers;
 use jsonrpc_core::{ErrorCode, Id, RawJson};
 use ledger::CallId;
 use mcp_protocol::{
@@ -61,12 +61,6 @@ pub(crate) struct StoredCall {
 
 /// Attempt that a worker makes first of a queued call: that of the server which has accepted it is the one before.
 pub(crate) const FIRST_OF_QUEUED: u64 = 2;
-
-/// True if a tool says that calling it twice does no more than calling it once.
-pub(crate) fn can_be_called_again(tool: &Tool) -> bool {
-    let says = tool.annotations();
-    says.idempotent == Some(true) || says.read_only == Some(true)
-}
 
 /// The text of a call; `None` if it is too large.
 pub(crate) fn text_of(
