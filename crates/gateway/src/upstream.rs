@@ -7,6 +7,7 @@ pub(crate) mod watched;
 
 use self::{
     call::{Parked, unavailable},
+    desk::Desk,
     meter::{Figures, Meter},
     own::{RefusedClient, find_lists},
     slot::{Down, Live, Slot, Wants},
@@ -49,6 +50,8 @@ use vault::ClientSecrets;
 const MAX_CLIENTS: usize = 256;
 /// Time after which to ask again for something of an upstream that was never heard of.
 const UNHEARD_PAUSE: Duration = Duration::from_secs(2);
+/// The shortest time without a word after which an upstream may be taken to hang: connecting may have left a call less.
+const SILENCE: Duration = Duration::from_millis(500);
 /// Most characters of an error that are kept.
 const MAX_ERROR: usize = 300;
 /// The longest pause between two looks at an upstream that nothing else leads to.
@@ -674,6 +677,28 @@ impl Upstream {
     pub(crate) fn called(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
+    /// Notes that a call has run out of its time, if nothing was heard on its connection meanwhile: the upstream hangs, as
+    /// far as anybody can say. The next answer ends that.
+    pub(crate) fn silent(&self, desk: &Desk, since: Instant) {
+        if desk.has_heard_since(since) || since.elapsed() < SILENCE {
+            return;
+        }
+        let name = &self.spec.name;
+        let seconds = since.elapsed().as_secs_f64().round();
+        let reason =
+            format!("it has said nothing for {seconds} s, in which a call has run out of time");
+        let mut record = locked(&self.record);
+        if record.error.is_none() {
+            tracing::warn!(upstream = name, seconds, "an upstream does not answer");
+        }
+        record.last_error = Some((now(), reason.clone()));
+        record.error = Some(reason);
+        record.cure = Some(format!(
+            "see whether it hangs; if its tools take longer, raise upstreams.{name}.timeout_seconds"
+        ));
+        self.state(&mut record);
+    }
+
 
     pub(crate) fn lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
@@ -689,8 +714,14 @@ impl Upstream {
             );
         }
         let mut record = locked(&self.record);
-        if let Some(problem) = &problem {
-            record.last_error = Some((now(), problem.clone()));
+        match &problem {
+            Some(problem) => record.last_error = Some((now(), problem.clone())),
+            // All of them are answers.
+            None => {
+                record.error = None;
+                record.cure = None;
+                record.wants_login = false;
+            }
         }
         record.lists_error = problem;
         drop(record);

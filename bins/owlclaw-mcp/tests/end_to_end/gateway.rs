@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use testkit::{
-    Conversation, GENEROUS, HttpConnection, HttpRequest, MODERN, StdioServer, free_port, wait_until,
+    Conversation, GENEROUS, HttpConnection, HttpRequest, HttpServer, MODERN, StdioServer,
+    failure_of, free_port, succeeded, wait_until,
 };
 
 use crate::{
@@ -845,6 +846,99 @@ async fn a_file_of_a_host_is_read_as_it_is_and_its_bad_entries_are_left_out() {
     )
     .await;
     assert_eq!(text(&again), "still");
+}
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// An upstream as a running server tells operators of it.
+async fn told_of(server: &HttpServer, name: &str) -> Value {
+    let request = HttpRequest::get("/upstreams");
+    let request = request.header("authorization", &format!("Bearer {TOKEN}"));
+    let told = server.client().exchange(&request).await.json();
+    let mut all = told["upstreams"].as_array().unwrap().iter();
+    all.find(|it| it["name"] == name).unwrap().clone()
+}
+
+fn signal(process: &str, name: &str) {
+    let said = std::process::Command::new("kill")
+        .args([name, process])
+        .status();
+    assert!(said.unwrap().success());
+}
+
+#[tokio::test]
+async fn an_upstream_that_hangs_is_degraded_until_it_answers_again() {
+    let mut upstream = child("up");
+    upstream["timeout_seconds"] = json!(1);
+    let more = json!({"governance": {"approvals": {"http_token": TOKEN}}});
+    let site = site(json!({"up": upstream}), more);
+    site.write("up/.keep", "");
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    let mut echo = async || {
+        let arguments = json!({"text": "hi"});
+        let answer = client.request("tools/call", call("mcp_up_echo", arguments));
+        answer.await.response
+    };
+    let process = || site.read("up/started").lines().last().unwrap().to_owned();
+    wait_until("the tools are known", GENEROUS, || {
+        !site.read("up/started").is_empty()
+    })
+    .await;
+    while !succeeded(&echo().await) {}
+    assert_eq!(told_of(&server, "up").await["state"], "ready");
+
+    for recheck in [false, true] {
+        signal(&process(), "-STOP");
+        let late = echo().await;
+        let failure = failure_of(&late);
+        assert_eq!(failure["code"], -32004, "{late}");
+        // It may be done once it goes on, and is none that may be done twice.
+        assert_eq!(
+            (&failure["data"]["retryable"], &failure["data"]["outcome"]),
+            (&json!(false), &json!("unknown")),
+            "{late}"
+        );
+        let told = told_of(&server, "up").await;
+        assert_eq!(told["state"], "degraded", "{told}");
+        let reason = told["reason"].as_str().unwrap();
+        assert!(reason.contains("has said nothing for 1 s"), "{reason}");
+        let cure = told["cure"].as_str().unwrap();
+        assert!(cure.contains("upstreams.up.timeout_seconds"), "{cure}");
+        signal(&process(), "-CONT");
+        if recheck {
+            let path = "/upstreams/up?action=recheck";
+            let request = HttpRequest::post(path, "");
+            let request = request.header("authorization", &format!("Bearer {TOKEN}"));
+            let done = server.client().exchange(&request).await;
+            assert_eq!(done.status, 200, "{}", done.text());
+        } else {
+            assert!(succeeded(&echo().await));
+        }
+        let told = told_of(&server, "up").await;
+        assert_eq!(
+            (&told["state"], &told["error"]),
+            (&json!("ready"), &Value::Null),
+            "{told}"
+        );
+    }
+
+    // One that answers others is well, however long a tool of it takes.
+    let mut other = server.client();
+    other.open(MODERN).await;
+    let arguments = json!({"n": 3});
+    let slow = other.request("tools/call", call("mcp_up_slow", arguments));
+    let echoes = async {
+        wait_until("the slow one has begun", GENEROUS, || {
+            !site.read("up/begun").is_empty()
+        })
+        .await;
+        assert!(succeeded(&echo().await));
+    };
+    let (late, ()) = tokio::join!(slow, echoes);
+    assert_eq!(failure_of(&late.response)["code"], -32004);
+    assert_eq!(told_of(&server, "up").await["state"], "ready");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use crate::{
     text::{self, Cleaner, OURS, without_ours},
     upstream::{
         Upstream,
-        desk::{Asked, Caller, Place, can, capabilities_of, unfit},
+        desk::{Asked, Caller, Desk, Place, can, capabilities_of, unfit},
         has_room,
         slot::{Down, Live, Wants},
     },
@@ -482,7 +482,9 @@ impl Item<'_> {
         let (is_tool, has_legacy_tasks) = (self.kind == "tool", agreed.offer.has_legacy_tasks());
         let has_tasks = has_legacy_tasks || agreed.offer.extensions.contains_key(TASKS_EXTENSION);
         let on_task = (is_tool && has_tasks).then(|| self.on_task(&caller, &task, version));
+        let desk = Arc::clone(&live.desk);
         let reports = Progress::new(move |progress, total, message| {
+            desk.hear();
             caller.progress(progress, total, message);
         });
         let askable = cx.askable();
@@ -570,10 +572,24 @@ impl Item<'_> {
     /// Waits until the upstream has answered, or asks.
     async fn drive(&self, mut flight: Flight, cx: &ToolCx) -> Result<Answer, ToolError> {
         let asked = loop {
+            let wait = Wait {
+                upstream: self.upstream,
+                desk: Arc::clone(&flight.live.desk),
+                since: Instant::now(),
+                deadline: cx.deadline,
+            };
             let reply = tokio::select! {
                 biased;
-                reply = &mut flight.reply => reply,
-                Some(asked) = flight.questions.recv() => break asked,
+                reply = &mut flight.reply => Ok(reply),
+                Some(asked) = flight.questions.recv() => Err(asked),
+            };
+            let reply = match (wait.over(), reply) {
+                (since, Ok(Err(error @ Error::TimedOut { .. }))) => {
+                    self.upstream.silent(&flight.live.desk, since);
+                    Err(error)
+                }
+                (_, Ok(reply)) => reply,
+                (_, Err(asked)) => break asked,
             };
             if let Some(span) = flight.span.take() {
                 match &reply {
@@ -654,6 +670,7 @@ impl Item<'_> {
     ) -> Result<Answer, ToolError> {
         match reply {
             Ok(Answer::InputRequired(InputRequired { requests, state })) => {
+                flight.live.desk.hear();
                 self.upstream.answered();
                 let declared = cx.askable();
                 if let Some(undeclared) = requests.values().find(|it| !can(declared, it)) {
@@ -682,10 +699,16 @@ impl Item<'_> {
                 }))
             }
             Ok(answer) => {
+                flight.live.desk.hear();
                 self.upstream.answered();
                 Ok(answer)
             }
-            Err(error) => Err(self.failed(error, flight, cx)),
+            Err(error) => {
+                if !matches!(error, Error::TimedOut { .. }) {
+                    flight.live.desk.hear();
+                }
+                Err(self.failed(error, flight, cx))
+            }
         }
     }
 
@@ -873,6 +896,32 @@ pub(crate) fn unavailable(name: &str, down: &Down) -> ToolError {
         message: format!("upstream `{name}` {why}; the call was not begun"),
         retry_after: down.retry_after,
         detail: down.reason.clone(),
+    }
+}
+
+/// Wait of a call for its answer. If it is given up at the call's deadline, the upstream may be silent.
+struct Wait<'a> {
+    upstream: &'a Upstream,
+    desk: Arc<Desk>,
+    since: Instant,
+    deadline: Option<Instant>,
+}
+
+impl Wait<'_> {
+    /// Ends it with something that was heard. Returns when it began.
+    fn over(mut self) -> Instant {
+        self.deadline = None;
+        self.since
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        // Timers are coarser than clocks. A client that cancels says nothing of the upstream.
+        let now = Instant::now() + Duration::from_millis(5);
+        if self.deadline.is_some_and(|it| it <= now) {
+            self.upstream.silent(&self.desk, self.since);
+        }
     }
 }
 

@@ -72,6 +72,8 @@ pub(crate) struct Desk {
     only_for: Option<Askable>,
     callers: Mutex<Vec<Arc<Caller>>>,
     used_at: Mutex<Instant>,
+    /// Time at which the upstream was heard of last on this connection.
+    heard_at: Mutex<Instant>,
     watched: Arc<Watched>,
     /// Told when the upstream says that a list has changed.
     pub(crate) lists_changed: Notify,
@@ -107,6 +109,7 @@ impl Desk {
             only_for,
             callers: Mutex::default(),
             used_at: Mutex::new(Instant::now()),
+            heard_at: Mutex::new(Instant::now()),
             watched,
             lists_changed: Notify::new(),
         })
@@ -118,6 +121,16 @@ impl Desk {
             desk: Arc::clone(self),
             caller,
         }
+    }
+
+    /// Notes a message of the upstream.
+    pub(crate) fn hear(&self) {
+        *locked(&self.heard_at) = Instant::now();
+    }
+
+    /// True if the upstream has said anything since then.
+    pub(crate) fn has_heard_since(&self, since: Instant) -> bool {
+        since < *locked(&self.heard_at)
     }
 
     /// Number of calls that are under way.
@@ -206,6 +219,7 @@ impl Handlers for Ears {
 
     fn answer(&self, question: InputRequest) -> BoxFuture<'_, Reply> {
         Box::pin(async move {
+            self.0.hear();
             let method = question.method();
             if let Some(why) = unfit(&question) {
                 tracing::warn!(
@@ -243,6 +257,7 @@ impl Handlers for Ears {
     }
 
     fn notified(&self, notification: &ServerNotification) {
+        self.0.hear();
         match notification {
             ServerNotification::ToolsListChanged
             | ServerNotification::PromptsListChanged

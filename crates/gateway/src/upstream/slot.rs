@@ -563,6 +563,9 @@ impl Actor {
     fn listed(&mut self, (catalogue, problem): Listed) {
         self.listing = None;
         let live = self.live.load_full();
+        if let Some(live) = live.as_ref().filter(|_| problem.is_none()) {
+            live.desk.hear();
+        }
         match (self.upstream.upgrade(), &live) {
             (Some(upstream), Some(live)) if self.owner.is_some() => {
                 let own = Arc::new(catalogue);
