@@ -104,6 +104,9 @@ struct Inner {
 struct Names {
     tools: NameTable,
     prompts: NameTable,
+    /// Number of changes that are stored.
+    #[serde(skip)]
+    stored: u64,
 }
 
 impl Names {
@@ -299,6 +302,7 @@ impl Gateway {
         for (upstream, known) in self.known() {
             self.make_tools(&upstream, &known);
         }
+        self.store_names();
         self.0.upstreams().values().map(|it| it.status()).collect()
     }
 
@@ -308,6 +312,7 @@ impl Gateway {
         let upstream = self.0.get(name)?;
         if let Some(known) = upstream.catalogue() {
             self.make_tools(&upstream, &known);
+            self.store_names();
         }
         Some(upstream.status())
     }
@@ -540,17 +545,22 @@ impl Gateway {
         known.collect()
     }
 
-    /// Changes the names, and stores them if they are others afterwards.
+    /// Changes the names. Whoever has given all of them stores them.
     fn naming<T>(&self, name: impl FnOnce(&mut Names) -> T) -> T {
+        name(&mut locked(&self.0.names))
+    }
+
+    /// Stores the names if they are others than those that are stored.
+    fn store_names(&self) {
         let mut names = locked(&self.0.names);
-        let before = names.changes();
-        let named = name(&mut names);
-        if names.changes() != before
-            && let Some(store) = &self.0.store
-        {
+        let changes = names.changes();
+        if changes == names.stored {
+            return;
+        }
+        names.stored = changes;
+        if let Some(store) = &self.0.store {
             store.keep_value(NAMES_FILE, &*names);
         }
-        named
     }
 
     fn describe(&self, server: &str, description: &str) -> String {
@@ -763,6 +773,7 @@ impl ToolSource for Gateway {
             found.tools.extend(tools);
             found.lost.extend(lost);
         }
+        self.store_names();
         found
     }
 
@@ -818,6 +829,7 @@ impl ToolSource for Gateway {
                 prompts.completing.add(upstream);
             }
         }
+        self.store_names();
         // Sessions are told at their beginning that there are prompts, when no upstream may have told its own yet.
         (!self.0.upstreams().is_empty()).then(|| Arc::new(prompts) as Arc<dyn Prompts>)
     }

@@ -953,3 +953,38 @@ async fn an_answer_with_the_number_of_its_request_in_another_form_is_its_answer(
         assert_eq!(text(&answer), "hi");
     }
 }
+
+#[tokio::test]
+async fn names_of_many_upstreams_are_stored_at_once() {
+    let names: Vec<String> = (0..5).map(|it| format!("up{it}")).collect();
+    let upstreams = names.iter().map(|it| (it.clone(), child(it)));
+    let upstreams: serde_json::Map<_, _> = upstreams.collect();
+    let site = site(Value::Object(upstreams), json!({}));
+    for name in &names {
+        site.write(&format!("{name}/.keep"), "");
+    }
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    for name in &names {
+        until_listed(&mut server, &format!("mcp_{name}_echo"), true).await;
+    }
+    drop(server);
+    // Their lists are known now, and their names are not. Each attempt to store them fails, and is told.
+    let stored = site.path("upstreams");
+    std::fs::remove_file(stored.join("names.json")).unwrap();
+    for path in ["names.json/x", "names.json.damaged/x"] {
+        std::fs::create_dir_all(stored.join(path)).unwrap();
+    }
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    for name in &names {
+        until_listed(&mut server, &format!("mcp_{name}_echo"), true).await;
+    }
+    let log = server.stderr();
+    let failed = log
+        .lines()
+        .filter(|it| it.contains("cannot be stored") && it.contains("names.json"));
+    // Names of tools, and names of prompts.
+    let count = failed.count();
+    assert!((1..=2).contains(&count), "{count}: {log}");
+}
