@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 use operator::request::{
     ApprovalsCommand, CLIENT_CODES, ClientCommand, ClientConfig, DOCTOR_CODES, DeskCommand, Doctor,
@@ -33,15 +35,30 @@ pub(crate) fn parse(
 ) -> Result<(Command, Manner), clap::Error> {
     Ok(match program {
         Program::OwlclawMcp => {
-            let asked = OwlclawMcp::try_parse_from(arguments)?;
+            let asked = OwlclawMcp::try_parse_from(arguments).map_err(with_tip)?;
             (asked.command, asked.manner)
         }
         Program::Owlclaw => {
-            let asked = Owlclaw::try_parse_from(arguments)?;
+            let asked = Owlclaw::try_parse_from(arguments).map_err(with_tip)?;
             let Word::McpServer(server) = asked.word;
             (server.command, asked.manner)
         }
     })
+}
+
+/// The same with a tip, if an address stands there by itself that `--url` takes.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let said = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let word = said(ContextKind::InvalidArg);
+    let is_address = ["http://", "https://", "ws://", "wss://"]
+        .iter()
+        .any(|it| word.starts_with(it));
+    let takes_url = said(ContextKind::Usage).contains("--url");
+    if error.kind() == ErrorKind::UnknownArgument && is_address && takes_url {
+        let tip = StyledStr::from("the address of a server is given by `--url URL`");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
 }
 
 const START_HELP: &str = "\

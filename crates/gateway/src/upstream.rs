@@ -1168,6 +1168,9 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
                 .to_owned()
         }
         Error::Closed { .. } => match spec.reach {
+        Error::Broken { cause, .. } if cause.is_hang_up() && place.starts_with("http://") => format!(
+            "look into the log of the server at {place}; if its port speaks TLS, write https:// in upstreams.{name}.url"
+        ),
             Reach::Child { .. } => format!(
                 "run it by hand with the arguments of upstreams.{name}.args; `owlclaw-mcp upstream logs \
                  {name}` shows what it said. Of the environment it has only what upstreams.{name}.env names"

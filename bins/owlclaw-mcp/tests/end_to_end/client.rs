@@ -142,8 +142,26 @@ async fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
     site.write("broken.sh", "echo 'no \u{1b}[2Jdatabase' >&2; exit 3");
     let server = site.http().await;
     let elsewhere = format!("http://{}/elsewhere", server.address());
-    let rows: [(&[&str], i32, &[&str]); 17] = [
+    // As a port that speaks TLS does with what is none.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let no_http = format!("http://{}/mcp", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+        }
+    });
+    let rows: [(&[&str], i32, &[&str]); 19] = [
         (&["ping"], 2, &["--url"]),
+        (
+            &["ping", &elsewhere],
+            2,
+            &["tip: the address of a server is given by `--url URL`"],
+        ),
+        (
+            &["ping", "--url", &no_http],
+            1,
+            &["broke before the service had answered", "https:// in --url"],
+        ),
         (
             &["ping", "--url", "http://127.0.0.1:1/mcp", "--", "true"],
             2,

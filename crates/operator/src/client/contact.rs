@@ -175,6 +175,11 @@ impl Contact {
         Ok(Dial::Url(url))
     }
 
+    /// True for an address of HTTP without TLS.
+    fn is_plain_http(&self) -> bool {
+        matches!(&self.dial, Dial::Url(it) if it.url.starts_with("http://"))
+    }
+
     /// The reason in words, with the server's name and with advice.
     pub(super) fn failure(&self, error: &Error) -> Failure {
         let why = quoted(&server::with_causes(error), "  ");
@@ -195,6 +200,9 @@ impl Contact {
             Error::Http(SendError::Unreachable(_)) => {
                 "the server must be running, at the host and port of --url; --ca names the authority of a \
                  certificate that the system does not know"
+            }
+            Error::Broken { cause, .. } if cause.is_hang_up() && self.is_plain_http() => {
+                "the log of the server may say why it has ended the connection; if its port speaks TLS, write https:// in --url"
             }
             Error::NoCommonVersion { .. } => {
                 "--revision names the one to speak; a newer version of this program may know theirs"
