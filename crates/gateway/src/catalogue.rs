@@ -175,15 +175,16 @@ fn with_own<T: Clone + PartialEq>(
 
 impl Catalogue {
     /// Reads all lists that the upstream says it has. A list that cannot be read is what it was `before`, and
-    /// the reason is told.
+    /// the reason is told, with the time after which the upstream wants to be asked again, if it has said one.
     pub(crate) async fn read(
         connection: &Connection,
         before: Option<&Self>,
-    ) -> (Self, Option<String>) {
+    ) -> (Self, Option<String>, Option<Duration>) {
         let agreed: &Agreed = &connection.agreed();
         let offer = &agreed.offer;
-        let mut problem = None;
+        let (mut problem, mut rest) = (None, None);
         let mut told = |list: &str, error: Error| {
+            rest = rest.max(error.retry_after());
             problem.get_or_insert_with(|| {
                 format!(
                     "the list of its {list} cannot be read: {}",
@@ -285,7 +286,7 @@ impl Catalogue {
         );
         catalogue.further = catalogue.further_of(&sent, before);
         let problem = problem.map(|it| redaction::without_known(&it).into_owned());
-        (catalogue.without_secrets(), problem)
+        (catalogue.without_secrets(), problem, rest)
     }
 
     /// Members that are only in what was `sent`; for items of a list that could not be read, as they were `before`.

@@ -176,6 +176,8 @@ pub struct Status {
 #[derive(Debug, Default)]
 struct Record {
     connecting_since: Option<Instant>,
+    /// Time until which only an operator has it connected, since it has said so.
+    rests_until: Option<Instant>,
     /// A connection that failed or ended.
     error: Option<String>,
     wants_login: bool,
@@ -285,7 +287,7 @@ async fn look_again(upstream: Weak<Upstream>, first: Duration) {
         };
         if !upstream.is_out_of_reach() {
             pause = first;
-        } else if upstream.all_live().is_empty() {
+        } else if upstream.all_live().is_empty() && !upstream.rests() {
             // Its state tells why it cannot be reached.
             let _ = upstream.look().await;
             pause = (pause * 2).min(MAX_LOOK_AGAIN);
@@ -603,6 +605,17 @@ impl Upstream {
         record.wants_login = false;
     }
 
+    /// Notes for how long the upstream wants to be left alone, if it has said so when it was connected to.
+    pub(crate) fn rest(&self, time: Option<Duration>) {
+        locked(&self.record).rests_until = time.map(|it| Instant::now() + it);
+    }
+
+    /// True as long as only an operator has it connected.
+    pub(crate) fn rests(&self) -> bool {
+        let until = locked(&self.record).rests_until;
+        until.is_some_and(|it| Instant::now() < it)
+    }
+
     pub(crate) fn failed(&self, reason: &str, wants_login: bool) {
         let mut record = locked(&self.record);
         // Before it is cut: a part of a secret is not recognised.
@@ -664,19 +677,6 @@ impl Upstream {
         self.failed(&why, false);
     }
 
-    /// Notes that a call was answered, so that what was wrong with the connection is over.
-    pub(crate) fn answered(&self) {
-        let mut record = locked(&self.record);
-        if record.error.take().is_some() {
-            record.cure = None;
-            record.wants_login = false;
-            self.state(&mut record);
-        }
-    }
-
-    pub(crate) fn called(&self) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-    }
     /// Notes that a call has run out of its time, if nothing was heard on its connection meanwhile: the upstream hangs, as
     /// far as anybody can say. The next answer ends that.
     pub(crate) fn silent(&self, desk: &Desk, since: Instant) {
@@ -699,6 +699,19 @@ impl Upstream {
         self.state(&mut record);
     }
 
+    /// Notes that a call was answered, so that what was wrong with the connection is over.
+    pub(crate) fn answered(&self) {
+        let mut record = locked(&self.record);
+        if record.error.take().is_some() {
+            record.cure = None;
+            record.wants_login = false;
+            self.state(&mut record);
+        }
+    }
+
+    pub(crate) fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
 
     pub(crate) fn lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
@@ -1155,6 +1168,9 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
              if it only takes long to start"
         ),
         Error::Address { .. } => format!("correct upstreams.{name}.url"),
+        Error::Broken { cause, .. } if cause.is_hang_up() && place.starts_with("http://") => format!(
+            "look into the log of the server at {place}; if its port speaks TLS, write https:// in upstreams.{name}.url"
+        ),
         Error::Http(_) | Error::Broken { .. } => format!("start the server at {place}, or correct upstreams.{name}.url"),
         Error::Status { .. } if place.starts_with("ws") => format!(
             "correct upstreams.{name}.url: servers that speak WebSocket do it at /mcp/ws or /mcp, and some only where it is \
@@ -1168,9 +1184,6 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
                 .to_owned()
         }
         Error::Closed { .. } => match spec.reach {
-        Error::Broken { cause, .. } if cause.is_hang_up() && place.starts_with("http://") => format!(
-            "look into the log of the server at {place}; if its port speaks TLS, write https:// in upstreams.{name}.url"
-        ),
             Reach::Child { .. } => format!(
                 "run it by hand with the arguments of upstreams.{name}.args; `owlclaw-mcp upstream logs \
                  {name}` shows what it said. Of the environment it has only what upstreams.{name}.env names"

@@ -290,6 +290,16 @@ impl Error {
         )
     }
 
+    /// Time after which whoever has refused wants to be asked again, if it has said so.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. }
+            | Self::AuthorizationUnavailable { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
     /// The same with the method of the request, where there was a connection.
     pub(crate) fn of_request(self, method: &'static str) -> Self {
         match self {

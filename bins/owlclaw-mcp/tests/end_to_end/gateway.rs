@@ -988,3 +988,55 @@ async fn names_of_many_upstreams_are_stored_at_once() {
     let count = failed.count();
     assert!((1..=2).contains(&count), "{count}: {log}");
 }
+
+#[tokio::test]
+async fn a_busy_upstream_is_not_asked_before_it_wants_to_be() {
+    for (method, seconds) in [("tools/list", 2), ("initialize", 3)] {
+        let site = site(
+            json!({}),
+            json!({"governance": {"approvals": {"http_token": TOKEN}}}),
+        );
+        let (_remote, url) = with_login(&site).await;
+        std::fs::remove_file(site.path("remote/login")).unwrap();
+        site.write("remote/busy", format!("{method} {seconds}"));
+        let mut file: Value = serde_json::from_str(&site.read("mcp-server.yaml")).unwrap();
+        file["mcp_server"]["upstreams"] = json!({"shop": {"url": url}});
+        site.write("mcp-server.yaml", file.to_string());
+        let server = site.http().await;
+        let mut client = server.client();
+        client.open(MODERN).await;
+        // Calls do not lead to it either, and are told when to come back.
+        let times = || -> Vec<f64> {
+            let asked = site.read("remote/busy_asked");
+            asked.lines().map(|it| it.parse().unwrap()).collect()
+        };
+        let mut echo = async || {
+            let answer = client.request("tools/call", call("mcp_shop_echo", json!({"text": "hi"})));
+            answer.await.response
+        };
+        while times().len() < 3 {
+            let refused = echo().await;
+            assert!(!succeeded(&refused), "{method}: {refused}");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        let told = told_of(&server, "shop").await;
+        assert_eq!(told["state"], "degraded", "{told}");
+        let reason = told["reason"].as_str().unwrap();
+        assert!(
+            reason.contains(&format!("Retry-After: {seconds}")),
+            "{reason}"
+        );
+        for pair in times().windows(2) {
+            let pause = pair[1] - pair[0];
+            assert!(f64::from(seconds) - 0.1 <= pause, "{method}: {pause}");
+        }
+        // By itself, once it is well.
+        std::fs::remove_file(site.path("remote/busy")).unwrap();
+        let end = std::time::Instant::now() + GENEROUS;
+        while !succeeded(&echo().await) {
+            assert!(std::time::Instant::now() < end, "{method}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(told_of(&server, "shop").await["state"], "ready", "{method}");
+    }
+}

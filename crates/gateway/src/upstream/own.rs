@@ -457,6 +457,11 @@ pub(crate) async fn find_lists(upstream: Weak<Upstream>) {
         if upstream.is_closed() || upstream.catalogue().is_some() {
             return;
         }
+        if upstream.rests() {
+            drop(upstream);
+            sleep(LOOKS.0).await;
+            continue;
+        }
         pause = match upstream.look_as_client().await {
             Ok(_) => return,
             // Whoever sets the first credential waits for the tools.

@@ -43,6 +43,8 @@ const PAUSE_FOR_ATTEMPT: u32 = 4;
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// The shortest and the longest pause before a modern upstream is asked again to tell of changes of its lists.
 const LISTEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The longest time for which an upstream is left alone because it wants to be (`Retry-After`).
+const LONGEST_REST: Duration = Duration::from_secs(600);
 /// Time for which changes of lists are gathered before the lists are read.
 const GATHER: Duration = Duration::from_millis(250);
 /// Time between two looks at whether the connection is idle, or has ended.
@@ -215,7 +217,8 @@ impl Slot {
     }
 }
 
-type Listed = (Catalogue, Option<String>);
+/// Lists, what is wrong with them, and the time after which they may be asked for again.
+type Listed = (Catalogue, Option<String>, Option<Duration>);
 
 struct Actor {
     upstream: Weak<Upstream>,
@@ -446,6 +449,7 @@ impl Actor {
                 self.failures = 0;
                 self.down = None;
                 let live = Arc::new(live);
+                upstream.rest(None);
                 upstream.connected(&live, self.owner.is_some());
                 if let Some(owner) = self.owner.as_ref().filter(|_| live.own.is_some()) {
                     upstream.accepted(&owner.principal);
@@ -459,6 +463,10 @@ impl Actor {
                 self.list();
             }
             Err(unopened) => {
+                let rest = match &unopened {
+                    Unopened::Failed(error) => rest_of(error),
+                    Unopened::Refused(_) => None,
+                };
                 let own = self.owner.as_ref().filter(|_| upstream.has_own());
                 let down = match (unopened, own) {
                     (Unopened::Refused(why), owner) => {
@@ -475,9 +483,11 @@ impl Actor {
                         down
                     }
                 };
+                upstream.rest(rest);
                 if self.owner.is_none() && upstream.catalogue().is_none() {
                     let pause = RETRY.0.saturating_mul(1 << self.failures.min(8));
-                    self.retry_at = Some(Instant::now() + jittered(pause.min(RETRY.1)));
+                    let pause = jittered(pause.min(RETRY.1));
+                    self.retry_at = Some(Instant::now() + pause.max(rest.unwrap_or_default()));
                 }
                 self.failures = self.failures.saturating_add(1);
                 let until = Instant::now() + down.retry_after.unwrap_or(LONGEST_PAUSE);
@@ -531,6 +541,8 @@ impl Actor {
                 // It has answered that it does not.
                 if !matches!(error, Error::Server { .. }) {
                     self.subscribe_again();
+                    let rest = rest_of(&error).map(|it| Instant::now() + it);
+                    self.subscribe_at = self.subscribe_at.max(rest);
                 }
             }
         }
@@ -560,8 +572,12 @@ impl Actor {
         }));
     }
 
-    fn listed(&mut self, (catalogue, problem): Listed) {
+    fn listed(&mut self, (catalogue, problem, rest): Listed) {
         self.listing = None;
+        if let Some(rest) = rest {
+            // Nothing else would lead to them.
+            self.list_at = Some(Instant::now() + rest.clamp(GATHER, LONGEST_REST));
+        }
         let live = self.live.load_full();
         if let Some(live) = live.as_ref().filter(|_| problem.is_none()) {
             live.desk.hear();
@@ -683,6 +699,11 @@ impl Actor {
     }
 }
 
+/// Time for which whoever has refused does not want to be asked again, as it has said itself.
+fn rest_of(error: &Error) -> Option<Duration> {
+    error.retry_after().map(|it| it.min(LONGEST_REST))
+}
+
 fn down_of(error: &Error, failures: u32, took: Duration) -> Down {
     let is_lasting = matches!(
         error,
@@ -699,13 +720,7 @@ fn down_of(error: &Error, failures: u32, took: Duration) -> Down {
     };
     Down {
         reason: with_causes(error),
-        retry_after: match error {
-            Error::AuthorizationUnavailable {
-                retry_after: Some(wanted),
-                ..
-            } => Some(*wanted),
-            _ => (!is_lasting).then(|| jittered(pause)),
-        },
+        retry_after: rest_of(error).or_else(|| (!is_lasting).then(|| jittered(pause))),
         wants: match error {
             Error::Unauthorized { .. } => Wants::Login,
             Error::AuthorizationUnavailable { .. } => Wants::Authority,

@@ -18,7 +18,7 @@ use mcp_protocol::{Era, ProtocolVersion};
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 use tokio::{
     sync::{Semaphore, SetOnce},
@@ -45,8 +45,6 @@ const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
 /// Time that calls wait for the stream of a session ([`HttpLink::unheard`]). Some servers send the head of that answer
 /// with the first event alone.
 const HEARING_PATIENCE: Duration = Duration::from_secs(1);
-/// The longest time after which a server that is busy is believed to want to be asked again.
-const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// Most bytes of a session's id.
 const MAX_SESSION_ID: usize = 4096;
 
@@ -217,7 +215,7 @@ impl HttpLink {
             return Ok(Some(Stream { body, id, version }));
         }
         let is_json = is_json(response.headers());
-        let (later, retry_after) = retry_after(shared, &response);
+        let (later, retry_after) = shared.retry_after(&response);
         let body = match status.is_success() {
             true => response.into_body().rest(shared.bounds.max_message).await?,
             false => beginning(response.into_body()).await,
@@ -658,28 +656,11 @@ fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error
 }
 
 async fn complaint(shared: &Shared, status: StatusCode, response: Response<BodyStream>) -> Error {
-    let (later, retry_after) = retry_after(shared, &response);
+    let (later, retry_after) = shared.retry_after(&response);
     Error::Status {
         status: status.as_u16(),
         body: shared.quoted(&beginning(response.into_body()).await) + &later,
         retry_after,
-    }
-}
-
-/// The time after which a server that is busy wants to be asked again (RFC 9110, section 10.2.3), in its words and as a
-/// time.
-fn retry_after(shared: &Shared, response: &Response<BodyStream>) -> (String, Option<Duration>) {
-    let is_busy = matches!(
-        response.status(),
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-    );
-    let named = response.headers().get(header::RETRY_AFTER);
-    match named.filter(|_| is_busy) {
-        Some(named) => (
-            format!(" (Retry-After: {})", shared.quoted(named.as_bytes())),
-            http_client::retry_after(response.headers(), SystemTime::now(), LONGEST_REST),
-        ),
-        None => (String::new(), None),
     }
 }
 

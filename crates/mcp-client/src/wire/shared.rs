@@ -7,7 +7,7 @@ use crate::{
     wire::outline::Outline,
 };
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::{HeaderMap, StatusCode, header};
 use jsonrpc_core::{
     ErrorCode, ErrorObject, Id, Message, Notification, Payload, RawJson, Request, Response, decode,
 };
@@ -27,6 +27,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
+    time::{Duration, SystemTime},
 };
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
@@ -174,6 +175,8 @@ const MAX_SEARCHED: usize = 64 << 10;
 const MIN_SECRET: usize = 6;
 /// Most secrets that are kept; tokens change.
 const MAX_SECRETS: usize = 16;
+/// The longest time that a server is believed that it wants to be left alone.
+const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// Stands for a secret.
 const HIDDEN: &str = "(secret)";
 
@@ -187,6 +190,27 @@ fn our_id(id: &Id) -> Option<i64> {
 }
 
 impl Shared {
+    /// The time after which a server that is busy wants to be asked again (RFC 9110, section 10.2.3), in its words and as
+    /// a time.
+    pub(crate) fn retry_after<B>(
+        &self,
+        response: &http::Response<B>,
+    ) -> (String, Option<Duration>) {
+        let is_busy = matches!(
+            response.status(),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
+        let headers = response.headers();
+        let named = headers.get(header::RETRY_AFTER);
+        match named.filter(|_| is_busy) {
+            Some(named) => (
+                format!(" (Retry-After: {})", self.quoted(named.as_bytes())),
+                http_client::retry_after(headers, SystemTime::now(), LONGEST_REST),
+            ),
+            None => (String::new(), None),
+        }
+    }
+
     pub(crate) fn new(bounds: Bounds, handlers: Arc<dyn Handlers>) -> Arc<Self> {
         let answering = Arc::new(Semaphore::new(bounds.max_questions));
         Arc::new(Self {

@@ -255,11 +255,14 @@ async fn handshake(
                 status,
                 reason: body,
             },
-            _ => Error::Status {
-                status,
-                body,
-                retry_after: None,
-            },
+            _ => {
+                let (later, retry_after) = shared.retry_after(&response);
+                Error::Status {
+                    status,
+                    body: body + &later,
+                    retry_after,
+                }
+            }
         });
     }
 }
