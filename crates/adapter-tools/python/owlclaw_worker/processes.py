@@ -74,6 +74,21 @@ def limit_memory(limit):
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
+# Addresses that handlers have at least, besides the stacks of their threads.
+_SPARE = 16 << 20
+
+
+def has_room_for_a_thread():
+    """Whether a further thread leaves something to the handlers, where memory is bounded."""
+    if resource is None:
+        return True
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return True
+    size, stack = _address_space(), resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return size is None or size + (0 if stack == resource.RLIM_INFINITY else stack) + _SPARE <= limit
+
+
 def _address_space():
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:

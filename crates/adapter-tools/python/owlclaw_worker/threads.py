@@ -14,6 +14,8 @@ import time
 
 import owlclaw_worker
 
+from . import processes
+
 try:
     import ctypes
 
@@ -54,6 +56,8 @@ class Threads:
     def _start(self):
         """Start a thread; returns whether there is one more."""
         try:
+            if self._count and not processes.has_room_for_a_thread():
+                raise MemoryError("its handlers would have next to no memory left")
             threading.Thread(target=self._work, name="owlclaw-handler", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
             if not self._count:
