@@ -49,7 +49,7 @@ pub enum Content {
     },
 }
 
-/// What is said about a block besides what is in it.
+/// Notes about a block, besides its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Audience, priority and time of the last change, as the protocol has them.
