@@ -3,7 +3,7 @@
 //! A name is found in a table and never split: `mcp_a_b_c` may be `b_c` of `a`, or `c` of `a_b`. Who has a
 //! name keeps it, over restarts too, since rules are about it; who comes later gets a suffix.
 
-use crate::text::is_unseen;
+use redaction::is_misleading;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{collections::BTreeMap, fmt::Write};
@@ -242,8 +242,9 @@ pub fn offered_uri(key: &str, uri: &str) -> String {
     }
 }
 
-/// True if a URI is the one plain spelling of what it names: lower case in scheme and host, no user, no default port,
-/// no `.`, `..` or empty segment, no backslash, control character or character that nobody sees, no percent-encoding of what needs none, of a slash
+/// True if a URI is the one plain spelling of what it names: lower case in scheme and host, a host where the scheme wants
+/// one, of which none is `.` or ends like that, no user, no default port, no `.`, `..` or empty segment (so no slash at
+/// the end, but for `file:///`), no backslash, control character or character that nobody sees, no percent-encoding of what needs none, of a slash
 /// or in lower case (RFC 3986, 6.2.2 and 6.2.3), and no fragment, which is not part of the name. A file has no host and
 /// no query, and an absolute path (RFC 8089).
 pub(crate) fn is_plain(uri: &str) -> bool {
@@ -256,17 +257,28 @@ pub(crate) fn is_plain(uri: &str) -> bool {
         None => ("", rest),
     };
     let is_lower = |text: &str| !text.bytes().any(|it| it.is_ascii_uppercase() || it == b'%');
-    let path = path.strip_prefix('/').unwrap_or(path);
-    let path = path.strip_suffix('/').unwrap_or(path);
     let is_step = |it: &str| !matches!(it, "" | "." | "..");
-    let default_ports: &[&str] = match scheme {
-        "http" | "ws" => &["", "80"],
-        "https" | "wss" => &["", "443"],
-        _ => &[""],
+    // `x://` and `x://host/` are other spellings of `x:` and `x://host`.
+    let has_plain_path = match path.strip_prefix('/') {
+        Some("") => rest == "///",
+        Some(path) => path.split('/').all(is_step),
+        None if path.is_empty() => !authority.is_empty(),
+        None => path.split('/').all(is_step),
     };
-    let port = authority.rsplit_once(':').map(|(_, port)| port);
-    let has_plain_authority =
-        !authority.contains('@') && port.is_none_or(|port| !default_ports.contains(&port));
+    let (default_ports, needs_host): (&[&str], bool) = match scheme {
+        "http" | "ws" => (&["", "80"], true),
+        "https" | "wss" => (&["", "443"], true),
+        "ui" => (&[""], true),
+        _ => (&[""], false),
+    };
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (authority, None),
+    };
+    let has_plain_authority = !authority.contains('@')
+        && !host.ends_with('.')
+        && !(needs_host && host.is_empty())
+        && port.is_none_or(|port| !default_ports.contains(&port) && !port.starts_with('0'));
     let is_plain_file = || rest.starts_with("///") && end == uri.len();
     is_lower(scheme)
         && has_plain_authority
@@ -274,9 +286,9 @@ pub(crate) fn is_plain(uri: &str) -> bool {
         && !uri.contains('#')
         && !uri.ends_with('?')
         && is_lower(authority)
-        && (path.is_empty() || path.split('/').all(is_step))
+        && has_plain_path
         && !uri.contains(|it: char| it.is_control() || it.is_whitespace() || it == '\\')
-        && !decoded(uri).contains(is_unseen)
+        && !decoded(uri).contains(is_misleading)
         && uri.split('%').skip(1).all(is_needed)
 }
 
@@ -449,7 +461,7 @@ mod tests {
     fn a_resource_has_one_plain_spelling() {
         for plain in [
             "file:///a/b.txt",
-            "file:///a/b/",
+            "file:///",
             "https://example.org",
             "https://example.org/a?x=%20y",
             "https://example.org:8080/a",
@@ -497,6 +509,22 @@ mod tests {
             "https://example.org/a#z",
             "docs://a?",
             "a",
+            "file:///etc/secret/",
+            "file:////",
+            "https://example.org/",
+            "https://example.org/a/",
+            "https://example.org./a",
+            "https://example.org:0443/a",
+            "https:///a",
+            "https:a",
+            "ui://",
+            "ui://page/",
+            "ui:///page",
+            "ui://./page",
+            "ui://../page",
+            "ui:page",
+            "docs://../a",
+            "docs:",
         ] {
             assert!(!is_plain(other), "{other}");
         }
