@@ -651,6 +651,7 @@ impl Catalogue {
     ) -> Result<Self, String> {
         let mut held = BTreeMap::new();
         let mut lists: BTreeMap<PinKind, Vec<Value>> = BTreeMap::new();
+        let mut cleaner = Cleaner::new(true);
         for (it, verdict) in listed.into_iter().zip(verdicts) {
             let definition = match verdict {
                 Verdict::Good => Some(it.definition),
@@ -659,7 +660,14 @@ impl Catalogue {
                     pinned
                 }
             };
-            let definition = definition.map(pins::cleaned_definition);
+            let mut definition = definition.map(pins::cleaned_definition);
+            if matches!(it.kind, PinKind::Template | PinKind::Resource)
+                && let Some(Value::String(name)) =
+                    definition.as_mut().and_then(|it| it.get_mut("name"))
+            {
+                // It is for people alone: such items are found by their addresses.
+                cleaner.text(name);
+            }
             lists.entry(it.kind).or_default().extend(definition);
         }
         let mut judged = self.clone();
@@ -689,7 +697,6 @@ impl Catalogue {
             let others = judged.resources.into_iter().filter(|it| !is_page(&it.uri));
             judged.resources = others.chain(it.resources).collect();
         }
-        let mut cleaner = Cleaner::new(true);
         let resources = judged.resources.iter_mut();
         resources.for_each(|it| cleaner.listed(it));
         judged.held = held;

@@ -4,6 +4,7 @@ use mcp_protocol::{
     RawJson,
     model::{Resource, ResultMeta},
 };
+use redaction::is_misleading;
 use serde_json::Value;
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -36,9 +37,9 @@ impl Cleaner {
     /// Cleans a text.
     pub(crate) fn text(&mut self, text: &mut String) {
         if self.is_on
-            && let Some(clean) = cleaned(text)
+            && let Some((clean, taken)) = cleaned_and_counted(text)
         {
-            self.taken += text.chars().count() - clean.chars().count();
+            self.taken += taken;
             *text = clean;
         }
     }
@@ -68,8 +69,9 @@ impl Cleaner {
         }
     }
 
-    /// Cleans the texts of an item of a list of resources; its name stays.
+    /// Cleans the texts of an item of a list of resources, with its name, which is for people alone.
     pub(crate) fn listed(&mut self, resource: &mut Resource) {
+        self.text(&mut resource.name);
         self.maybe(&mut resource.title);
         self.maybe(&mut resource.description);
         self.maybe(&mut resource.mime_type);
@@ -145,32 +147,60 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     cleaned(text).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// A text without control characters other than line ends and tabs, sequences for terminals, directional overrides and
-/// isolates, zero-width spaces, fillers, byte-order marks, tags, and selectors of variants beyond the first of a character.
-/// Joiners stay, which scripts and pictures need. `None` if it is the same.
+/// A text without what is [misleading](is_misleading): control characters other than line ends and tabs, sequences for
+/// terminals, and whatever nobody sees. Separators of lines become line ends. Joiners and selectors of variants stay where
+/// they mean something: one selector, and one joiner behind it, of a character that has such. `None` if it is the same.
 pub(crate) fn cleaned(text: &str) -> Option<String> {
+    cleaned_and_counted(text).map(|it| it.0)
+}
+
+/// The same, with the number of characters that were taken out or replaced.
+fn cleaned_and_counted(text: &str) -> Option<(String, usize)> {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r');
     if text.bytes().all(is_plain) {
         return None;
     }
     let mut clean = String::with_capacity(text.len());
+    let mut taken = 0;
     let mut rest = text;
-    // At the beginning there is nothing to select a variant of.
-    let mut was_selected = true;
+    // The last character that is seen, and what may still follow it unseen.
+    let (mut seen, mut may_select, mut may_join) = ('\n', false, false);
     while let Some(character) = rest.chars().next() {
         let length = match character {
             '\u{1b}' => sequence_length(rest),
             '\u{9b}' => control_sequence_length(rest, character.len_utf8()),
             other => other.len_utf8(),
         };
-        let is_selector = is_selector(character);
-        if is_seen(character) && !(is_selector && was_selected) {
-            clean.push(character);
-            was_selected = is_selector;
+        let (sequence, after) = rest.split_at(length);
+        rest = after;
+        match character {
+            '\t' | '\n' | '\r' => {}
+            '\u{2028}' | '\u{2029}' => {
+                taken += 1;
+                clean.push('\n');
+                (seen, may_select, may_join) = ('\n', false, false);
+                continue;
+            }
+            '\u{200c}' | '\u{200d}' if may_join && joins(seen) => {
+                (may_select, may_join) = (false, false);
+                clean.push(character);
+                continue;
+            }
+            selector if may_select && has_variant(seen, selector) => {
+                may_select = false;
+                clean.push(selector);
+                continue;
+            }
+            other if is_misleading(other) => {
+                taken += sequence.chars().count();
+                continue;
+            }
+            _ => {}
         }
-        rest = &rest[length..];
+        (seen, may_select, may_join) = (character, true, true);
+        clean.push(character);
     }
-    (clean.len() != text.len()).then_some(clean)
+    (taken != 0).then_some((clean, taken))
 }
 
 /// Bytes of the sequence for terminals (ECMA-48) with which a text begins, of which ESC is the first.
@@ -207,22 +237,54 @@ fn control_sequence_length(text: &str, begin: usize) -> usize {
     begin + length + usize::from(matches!(bytes.get(length), Some(b'@'..=b'~')))
 }
 
-fn is_selector(character: char) -> bool {
-    matches!(character, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
+/// True if joiners mean something behind a character: in scripts whose letters join, and in pictures made of several.
+fn joins(character: char) -> bool {
+    matches!(character,
+        // Arabic, Syriac, N'Ko and others; those of India, Tibet and Myanmar; Khmer, Mongolian and others.
+        '\u{600}'..='\u{dff}' | '\u{f00}'..='\u{109f}' | '\u{1700}'..='\u{18af}' | '\u{1900}'..='\u{1cff}'
+        | '\u{a800}'..='\u{abff}' | '\u{fb50}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}' | '\u{10a00}'..='\u{11fff}'
+        | '\u{1e900}'..='\u{1e95f}')
+        || is_picture(character)
 }
 
-/// True of a character that is not seen by itself, joiners and selectors of variants included.
-pub(crate) fn is_unseen(character: char) -> bool {
-    !is_seen(character) || is_selector(character) || matches!(character, '\u{200c}' | '\u{200d}')
+/// Tests if Unicode has such a variant of a character, as far as a range says: of ideographs, those of the Ideographic
+/// Variation Database and of compatibility; of digits and symbols, their forms as texts and pictures, and of
+/// mathematics; of Mongolian letters their own; and those of a few scripts.
+fn has_variant(of: char, selector: char) -> bool {
+    match selector {
+        '\u{fe00}'..='\u{fe02}' if is_ideograph(of) => true,
+        '\u{e0100}'..='\u{e01ef}' => is_ideograph(of),
+        // Hieroglyphs are turned.
+        '\u{fe00}'..='\u{fe06}' if matches!(of, '\u{13000}'..='\u{1342f}') => true,
+        '\u{fe00}' => {
+            of == '0'
+                || matches!(of,
+                    // Myanmar; mathematics; CJK punctuation; Phags-pa; full-width forms; Manichaean.
+                    '\u{1000}'..='\u{109f}' | '\u{2205}'..='\u{22ff}' | '\u{2a00}'..='\u{2aff}'
+                    | '\u{2010}'..='\u{201f}' | '\u{3001}' | '\u{3002}' | '\u{a840}'..='\u{a87f}'
+                    | '\u{ff01}'..='\u{ff1f}' | '\u{10ac0}'..='\u{10aff}')
+        }
+        // Quotation marks and punctuation, by their place in a wide or narrow cell.
+        '\u{fe01}' => {
+            matches!(of, '\u{2018}'..='\u{201d}' | '\u{3001}' | '\u{3002}' | '\u{ff01}'..='\u{ff1f}')
+        }
+        '\u{fe0e}' | '\u{fe0f}' => matches!(of, '#' | '*' | '0'..='9') || is_picture(of),
+        '\u{180b}'..='\u{180f}' => matches!(of, '\u{1820}'..='\u{18aa}'),
+        _ => false,
+    }
 }
 
-fn is_seen(character: char) -> bool {
-    !matches!(character,
-        '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
-        | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
+fn is_ideograph(character: char) -> bool {
+    matches!(character, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{3fffd}')
+}
+
+/// True of symbols that may be shown as pictures.
+fn is_picture(character: char) -> bool {
+    matches!(character, '\u{a9}' | '\u{ae}' | '\u{203c}' | '\u{2049}' | '\u{2122}' | '\u{2139}'
+        | '\u{2190}'..='\u{21ff}' | '\u{2300}'..='\u{23ff}' | '\u{24c2}' | '\u{25a0}'..='\u{27bf}'
+        | '\u{2934}' | '\u{2935}' | '\u{2b00}'..='\u{2bff}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}'
+        | '\u{1f000}'..='\u{1faff}')
 }
 
 #[cfg(test)]
@@ -260,6 +322,20 @@ mod tests {
             ("\u{2764}\u{fe0f}\u{fe00}\u{fe01}", "\u{2764}\u{fe0f}"),
             ("\u{fe0f}a", "a"),
             ("bell\u{7}\u{0}\u{8}", "bell"),
+            // What Unicode has reserved for more of such characters, and formats that few fonts know.
+            ("a\u{e0080}\u{e0fff}\u{fff0}\u{fff8}b", "ab"),
+            (
+                "a\u{1bca0}\u{13430}\u{1343f}\u{fdd0}\u{ffff}\u{10fffe}b",
+                "ab",
+            ),
+            ("a\u{2028}b\u{2029}c", "a\nb\nc"),
+            // A selector for each letter is a message as well, and so are joiners in scripts that join nothing.
+            ("a\u{e0141}b\u{fe0f}c\u{180b}d\u{200d}e\u{200c}", "abcde"),
+            ("\u{845b}\u{fe0f}\u{fe03}", "\u{845b}"),
+            ("1\u{fe01}\u{fe0f}\u{20e3}", "1\u{fe0f}\u{20e3}"),
+            ("\u{2764}\u{e0100}\u{200d}\u{fe0f}", "\u{2764}\u{200d}"),
+            ("\u{1820}\u{180b}\u{180c}\u{180f}", "\u{1820}\u{180b}"),
+            ("\u{6cc}\u{200c}\u{200d}\u{200c}", "\u{6cc}\u{200c}"),
         ] {
             assert_eq!(cleaned(text).as_deref(), Some(clean), "{text:?}");
         }
@@ -269,6 +345,13 @@ mod tests {
             "👩\u{200d}🚀",
             "❤\u{fe0f}",
             "葛\u{e0100}城",
+            "\u{2764}\u{fe0f}\u{200d}\u{1f525}",
+            "1\u{fe0f}\u{20e3}",
+            "\u{2229}\u{fe00}",
+            "\u{1820}\u{180e}\u{1821}\u{180b}",
+            "\u{915}\u{94d}\u{200d}\u{937}",
+            // Signs that are seen, though they format what follows.
+            "\u{6dd}\u{600}",
             "",
         ] {
             assert_eq!(cleaned(text), None, "{text:?}");

@@ -93,16 +93,24 @@ pub fn repeated_name(json: &str) -> Option<String> {
 }
 
 /// Returns true for characters that terminals obey, that are invisible, or that change the look of
-/// the text around them: control characters, separators of lines, marks of direction, and default
-/// ignorable ones (Unicode 16, `Default_Ignorable_Code_Point`).
+/// the text around them.
+///
+/// These are, of Unicode 17: control characters, separators of lines and paragraphs, default ignorable ones
+/// (`Default_Ignorable_Code_Point`: zero-width and filling characters, selectors of variants, tags, and what is reserved
+/// for more of them), formatting ones (`Cf`: marks of direction, interlinear annotations, controls of musical notes,
+/// shorthand and hieroglyphs; signs that are seen, such as U+06DD, are not among them), and noncharacters.
 #[must_use]
 pub fn is_misleading(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
-            | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    if character.is_ascii() {
+        return character.is_ascii_control();
+    }
+    matches!(character, '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
+        | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fdd0}'..='\u{fdef}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
+        || 0xfffe <= u32::from(character) & 0xffff
 }
 
 /// An object or array that is being written.
@@ -296,10 +304,21 @@ mod tests {
             '\u{fe0f}',
             '\u{e0041}',
             '\u{2028}',
+            '\u{fff0}',
+            '\u{fdd0}',
+            '\u{ffff}',
+            '\u{10fffe}',
+            '\u{13430}',
+            '\u{1343f}',
+            '\u{1bca3}',
+            '\u{e0080}',
+            '\u{e0fff}',
         ] {
             assert!(is_misleading(it), "{it:?}");
         }
-        for it in ['a', ' ', 'é', '漢', '😀', '\u{301}'] {
+        for it in [
+            'a', ' ', 'é', '漢', '😀', '\u{301}', '\u{6dd}', '\u{fffd}', '\u{fffc}',
+        ] {
             assert!(!is_misleading(it), "{it:?}");
         }
     }

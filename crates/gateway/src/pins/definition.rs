@@ -229,25 +229,39 @@ fn add(to: &mut Value, more: &Value) {
 
 /// The same definition with its texts cleaned.
 pub(crate) fn cleaned_definition(mut definition: Value) -> Value {
-    fn clean(value: &mut Value) {
+    fn clean(value: &mut Value, are_names: bool) {
         match value {
             Value::String(text) => {
                 if let Some(clean) = cleaned(text) {
                     *text = clean;
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(clean),
+            Value::Array(items) => items.iter_mut().for_each(|it| clean(it, false)),
             Value::Object(members) => members
                 .iter_mut()
-                // Values that clients send back, as they are.
-                .filter(|(name, _)| {
-                    !matches!(&***name, "name" | "uriTemplate" | "uri" | "enum" | "const")
+                // Values that clients send back, as they are. A parameter may have such a name.
+                .filter(|(name, value)| {
+                    are_names
+                        || !match &***name {
+                            "name" | "uriTemplate" | "uri" => value.is_string(),
+                            "enum" => value.is_array(),
+                            other => other == "const",
+                        }
                 })
-                .for_each(|(_, value)| clean(value)),
+                .for_each(|(name, value)| {
+                    const NAMES: [&str; 5] = [
+                        "properties",
+                        "patternProperties",
+                        "dependentSchemas",
+                        "$defs",
+                        "definitions",
+                    ];
+                    clean(value, !are_names && NAMES.contains(&&**name));
+                }),
             _ => {}
         }
     }
-    clean(&mut definition);
+    clean(&mut definition, false);
     definition
 }
 

@@ -235,6 +235,9 @@ impl Item<'_> {
                 }
             }
             Answer::ReadResource(result) => without_ours(&mut result.meta),
+            Answer::Complete(completion) => {
+                completion.values.iter_mut().for_each(|it| cleaner.text(it));
+            }
             _ => {}
         }
         if let Some(told) = cleaner.told() {
@@ -1053,7 +1056,6 @@ fn clean(content: &mut model::Content, cleaner: &mut Cleaner) {
             cleaner.meta(meta);
         }
         model::Content::ResourceLink(link) => {
-            cleaner.text(&mut link.name);
             cleaner.listed(link);
         }
         model::Content::Resource { resource, meta, .. } => {
