@@ -1174,6 +1174,7 @@ impl Resources for UpstreamResources {
                     }
                     for contents in &mut result.contents {
                         contents.uri = upstream.offered_uri(&contents.uri);
+                        upstream.offer_ui(&mut contents.meta);
                     }
                     // What one client may read, a cache must not show to another.
                     result.cache = CacheHint {

@@ -24,11 +24,11 @@ use crate::{
 };
 use adapter_tools::{Askable, ToolCx, ToolError};
 use arc_swap::ArcSwapOption;
-use mcp_protocol::model::ResourceContents;
+use mcp_protocol::{RawJson, model::ResourceContents};
 use mcp_server::SourceTools;
 use oauth_client::{Authorizer, ExchangedTokens, Exchanger};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -386,6 +386,18 @@ impl Upstream {
             *uri = self.offered_uri(uri);
         }
         value
+    }
+
+    /// Rewrites the addresses of pages in the metadata of what is read.
+    pub(crate) fn offer_ui(&self, meta: &mut Option<RawJson>) {
+        if let Some(raw) = meta
+            && raw.as_str().contains("resourceUri")
+            && let Ok(Value::Object(members)) = raw.parse::<Value>()
+        {
+            let offered = |(name, value)| (name, self.with_offered_ui(value));
+            let members: Map<String, Value> = members.into_iter().map(offered).collect();
+            *raw = RawJson::from_serialized(Value::Object(members).to_string().into_bytes());
+        }
     }
 
     /// The slot for this call.

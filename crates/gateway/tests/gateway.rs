@@ -15,11 +15,12 @@ use gateway::{
 };
 use http::HeaderMap;
 use mcp_client::HttpTransport;
-use mcp_protocol::model::ReadResource;
+use mcp_protocol::model::{Complete, CompletionReference, ReadResource};
 use mcp_server::{PromptCx, PromptFailure, ReadFailure, Sought, ToolSource};
 use oauth_client::{Credentials, FileStore, Secret, TokenStore};
 use serde_json::{Value, json, value::RawValue};
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -2013,6 +2014,12 @@ async fn the_page_of_an_app_that_changes_is_held_until_it_is_approved() {
     for _ in 0..2 {
         let page = read().await.unwrap();
         assert_eq!(page.contents[0].text.as_deref(), Some("<p>Pay 1</p>"));
+        // Addresses in it are those that are offered.
+        let meta: Value = page.contents[0].meta.as_ref().unwrap().parse().unwrap();
+        assert_eq!(
+            meta,
+            json!({ "ui": { "resourceUri": uri }, "ui/resourceUri": uri })
+        );
     }
     assert!(gateway.health().unwrap().ok);
 
@@ -2181,6 +2188,24 @@ async fn texts_of_an_upstream_are_cleaned_on_every_way_and_the_record_says_so() 
     let prompts = gateway.prompts().unwrap();
     let said = format!("{:?}", prompts.get(prompt("up")).await.unwrap().messages);
     assert!(said.contains("\"abc\""), "{said}");
+    let complete = Complete {
+        reference: CompletionReference::Prompt {
+            name: "mcp_up_greet".to_owned(),
+        },
+        argument: "who".to_owned(),
+        value: "A".to_owned(),
+        context: BTreeMap::new(),
+    };
+    let suggested = prompts.suggest(ToolCx::new("ana", "1"), &complete).await;
+    assert_eq!(suggested.unwrap().values, ["abc"]);
+    // Names of resources and templates are for people, and nothing is found by them.
+    let resources = gateway.resources().unwrap();
+    let listed = resources.entries().iter().map(|it| &it.resource.name);
+    let families = resources.templates().iter().map(|it| &it.name);
+    let mut names: Vec<_> = listed.chain(families).filter(|it| *it != "x").collect();
+    assert_eq!(names.len(), 4);
+    names.dedup();
+    assert_eq!(names, ["abc"]);
     let output = call(&gateway, "mcp_raw_dirty", json!({})).await.unwrap();
     assert!(format!("{output:?}").contains("u{202e}"));
     gateway.shut_down().await;

@@ -341,9 +341,11 @@ def answer(message, out):
         if exists("csp"):
             with open(path("csp")) as file:
                 page["_meta"] = {"ui": {"csp": {"connectDomains": [file.read()]}}}
-        return {"resources": with_odd([{"uri": "file:///a.txt", "name": "a"}, page], {"uri": 7, "name": "b"})}
+        name = "a\u001b[31mb\u202ec\u200b" if exists("dirty") else "a"
+        return {"resources": with_odd([{"uri": "file:///a.txt", "name": name}, page], {"uri": 7, "name": "b"})}
     if method == "resources/templates/list":
-        return {"resourceTemplates": with_odd([{"uriTemplate": "file:///{name}", "name": "any"}], {"name": "none"})}
+        name = "a\u001b[31mb\u202ec\u200b" if exists("dirty") else "any"
+        return {"resourceTemplates": with_odd([{"uriTemplate": "file:///{name}", "name": name}], {"name": "none"})}
     if method == "resources/read":
         if params["uri"] == "file:///dirty":
             return {"contents": [{"uri": params["uri"], "text": "a\u001b[31mb\u202ec\u200b"}]}
@@ -353,7 +355,8 @@ def answer(message, out):
             raise Failed(-32603, "the disk is on fire")
         if params["uri"].startswith("ui://") and exists("page"):
             with open(path("page")) as file:
-                return {"contents": [{"uri": params["uri"], "mimeType": "text/html", "text": file.read()}]}
+                return {"contents": [{"uri": params["uri"], "mimeType": "text/html", "text": file.read(),
+                                      "_meta": {"ui": {"resourceUri": "ui://app/x"}, "ui/resourceUri": "ui://app/x"}}]}
         return {"contents": [{"uri": params["uri"], "text": "content of " + params["uri"]}]}
     if method == "prompts/list":
         greets = "Greets."
@@ -372,7 +375,8 @@ def answer(message, out):
         return {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]}
     if method == "completion/complete":
         ref = params["ref"]
-        return {"completion": {"values": [ref.get("name") or ref.get("uri"), params["argument"]["value"] + "x"]}}
+        values = [ref.get("name") or ref.get("uri"), params["argument"]["value"] + "x"]
+        return {"completion": {"values": ["a\u001b[31mb\u202ec\u200b"] if exists("dirty") else values}}
     raise Failed(-32601, "unknown method")
 
 
