@@ -34,6 +34,11 @@ const LOCK: &str = "pins.lock";
 /// Most pins of definitions that an upstream lists no more. With so many, what is new is held.
 const MAX_GONE: usize = 1000;
 
+/// Most pins of pages that an upstream does not list, and of those that one of its templates stands for. With so many,
+/// another page is held.
+const MAX_PAGES: usize = 1000;
+const MAX_PAGES_OF_TEMPLATE: usize = 250;
+
 /// Digits of a digest that name a definition well enough.
 const MIN_DIGEST: usize = 8;
 
@@ -308,16 +313,15 @@ pub enum PinError {
     Short(String),
     /// The digest is that of no definition that is held.
     #[error(
-        "what is held of `{name}` of `{upstream}` has the digest {digest}, which the given one does not begin; look at \
-         it again"
+        "`{name}` of `{upstream}` waits for {awaits}, which the given digest does not begin; look at it again"
     )]
     Another {
         /// Name of the item.
         name: String,
         /// Name of the upstream.
         upstream: String,
-        /// SHA-256 of what is held, in hexadecimal digits.
-        digest: String,
+        /// Words on what it waits for, with the digests (SHA-256, in hexadecimal digits).
+        awaits: String,
     },
 }
 
@@ -448,7 +452,10 @@ impl Pins {
     }
 
     /// Approves what is held of an upstream. The definition that was held is the pinned one from now on. If so many pins of
-    /// the upstream are of items that it lists no more that what is new is held, the approval of all forgets those.
+    /// the upstream are of items that it lists no more that what is new is held, the approval of all forgets those, and
+    /// likewise pins of pages that it does not list.
+    ///
+    /// What an operator holds stays held when its changed definition is approved: the digest of its pin frees it.
     ///
     /// # Errors
     ///
@@ -465,54 +472,61 @@ impl Pins {
             let mut is_emptied = false;
             if let Some(pins) = file.upstreams.get_mut(upstream)
                 && matches!(which, Approved::All)
-                && is_full(pins)
             {
-                is_emptied = true;
-                pins.retain(|_, pin| !pin.is_gone);
+                // A decision of a person is not forgotten.
+                if is_full(pins) {
+                    is_emptied = true;
+                    pins.retain(|key, pin| {
+                        is_page_key(key) || !pin.is_gone || pin.stopped.is_some()
+                    });
+                }
+                let unlisted = unlisted_pages(pins);
+                if room_for_page(&unlisted, pins, None).is_err() {
+                    is_emptied = true;
+                    let is_unlisted = |key: &String| unlisted.binary_search(key).is_ok();
+                    pins.retain(|key, pin| !is_unlisted(key) || pin.stopped.is_some());
+                }
             }
             for (key, pin) in file.upstreams.get_mut(upstream).into_iter().flatten() {
-                let waiting = pin.held.as_ref().map(|it| &it.digest);
-                let waiting = waiting.or(pin.stopped.as_ref().and(pin.digest.as_ref()));
-                let Some(waiting) = waiting else {
-                    continue;
-                };
-                match which {
+                let changed = pin.held.as_ref().map(|it| &it.digest);
+                let pinned = pin.stopped.as_ref().and(pin.digest.as_ref());
+                let (frees, named) = match which {
+                    _ if changed.is_none() && pinned.is_none() => continue,
                     // A person has held it by its name, and frees it by its name.
                     Approved::All if pin.stopped.is_some() => continue,
-                    Approved::All => {}
+                    Approved::All => (false, ""),
                     Approved::Item { name, .. } if !is_named(key, name) => continue,
                     Approved::Item { digest, .. } if digest.len() < MIN_DIGEST => {
                         return Err(PinError::Short(digest.to_owned()));
                     }
                     Approved::Item { name, digest } => {
-                        if !waiting.starts_with(digest) {
-                            return Err(PinError::Another {
-                                name: name.to_owned(),
-                                upstream: upstream.to_owned(),
-                                digest: waiting.clone(),
-                            });
-                        }
+                        let is_meant = |it: &String| it.starts_with(digest);
+                        (
+                            !changed.is_some_and(is_meant) && pinned.is_some_and(is_meant),
+                            name,
+                        )
                     }
+                };
+                if let Approved::Item { digest, .. } = which
+                    && !frees
+                    && !changed.is_some_and(|it| it.starts_with(digest))
+                {
+                    return Err(PinError::Another {
+                        name: named.to_owned(),
+                        upstream: upstream.to_owned(),
+                        awaits: awaits(pin),
+                    });
                 }
-                let (digest, plain_digest, definition) = match pin.held.take() {
-                    Some(held) => (Some(held.digest), held.plain_digest, Some(held.definition)),
-                    None => (
-                        pin.digest.take(),
-                        pin.plain_digest.take(),
-                        pin.definition.take(),
-                    ),
-                };
-                *pin = Pin {
-                    digest,
-                    plain_digest,
-                    definition,
-                    stopped: None,
-                    since: approval.at,
-                    held: None,
-                    approved: Some(approval.clone()),
-                    is_gone: pin.is_gone,
-                    is_noted: false,
-                };
+                pin.approved = Some(approval.clone());
+                pin.is_noted = false;
+                if frees {
+                    pin.stopped = None;
+                } else if let Some(held) = pin.held.take() {
+                    pin.digest = Some(held.digest);
+                    pin.plain_digest = held.plain_digest;
+                    pin.definition = Some(held.definition);
+                }
+                pin.since = approval.at;
                 approved.extend(item(upstream, key, pin.clone()));
             }
             match (which, approved.is_empty()) {
@@ -622,12 +636,17 @@ impl Pins {
                     if !pin.has_event() {
                         continue;
                     }
-                    if pin.stopped.is_some() && !pin.is_noted {
+                    if !pin.is_noted {
                         pin.is_noted = true;
-                        events.extend(item(upstream, key, pin.clone()).map(PinEvent::Held));
-                    } else if pin.approved.is_some() && !pin.is_noted {
-                        pin.is_noted = true;
-                        events.extend(item(upstream, key, pin.clone()).map(PinEvent::Approved));
+                        // The later of the two is news: what is approved may be held by an operator all the same.
+                        let at = |it: &Option<PinApproval>| it.as_ref().map(|it| it.at);
+                        let (stopped, approved) = (at(&pin.stopped), at(&pin.approved));
+                        if stopped.is_some() && approved <= stopped {
+                            events.extend(item(upstream, key, pin.clone()).map(PinEvent::Held));
+                        }
+                        if approved.is_some() && stopped <= approved {
+                            events.extend(item(upstream, key, pin.clone()).map(PinEvent::Approved));
+                        }
                     }
                     if let Some(held) = pin.held.as_mut().filter(|it| !it.is_noted) {
                         held.is_noted = true;
@@ -754,9 +773,75 @@ fn is_named(key: &str, name: &str) -> bool {
     key == name || key.split_once('/').is_some_and(|it| it.1 == name)
 }
 
-/// True if no more definitions are pinned at first sight.
+/// Words on the digests by which an item is approved.
+fn awaits(pin: &Pin) -> String {
+    let changed = pin.held.as_ref().map(|it| {
+        let digest = &it.digest;
+        format!("the approval of the digest {digest}")
+    });
+    let freed = pin.stopped.as_ref().zip(pin.digest.as_ref());
+    let freed = freed.map(|(hold, digest)| {
+        format!(
+            "the end of the hold by {}, by the digest {digest} of its pin",
+            hold.by
+        )
+    });
+    let words: Vec<_> = changed.into_iter().chain(freed).collect();
+    words.join(", and for ")
+}
+
+/// True if no more definitions are pinned at first sight. Pages have room of their own.
 fn is_full(pins: &OfUpstream) -> bool {
-    MAX_GONE <= pins.values().filter(|it| it.is_gone).count()
+    let gone = pins
+        .iter()
+        .filter(|(key, pin)| pin.is_gone && !is_page_key(key));
+    MAX_GONE <= gone.count()
+}
+
+fn is_page_key(key: &str) -> bool {
+    key.starts_with("page/")
+}
+
+/// Pins of pages that their upstream does not list, in order.
+fn unlisted_pages(pins: &OfUpstream) -> Vec<String> {
+    let pages = pins.keys().filter(|key| is_page_key(key));
+    let is_listed = |uri: &str| {
+        let entry = pins.get(&format!("{}/{uri}", PinKind::Resource.as_str()));
+        entry.is_some_and(|it| !it.is_gone)
+    };
+    let unlisted = pages.filter(|key| !is_listed(&key["page/".len()..]));
+    unlisted.cloned().collect()
+}
+
+/// Tests if there is room for the pin of another page that is not listed, or, without an address, for one of any template.
+///
+/// # Errors
+///
+/// Words on what there is too much of.
+fn room_for_page(unlisted: &[String], pins: &OfUpstream, uri: Option<&str>) -> Result<(), String> {
+    if MAX_PAGES <= unlisted.len() {
+        return Err(format!(
+            "{MAX_PAGES} pages that the upstream does not list are pinned"
+        ));
+    }
+    if unlisted.len() < MAX_PAGES_OF_TEMPLATE {
+        return Ok(());
+    }
+    let templates = pins.iter().filter(|(_, pin)| !pin.is_gone);
+    for template in templates.filter_map(|(key, _)| key.strip_prefix("template/")) {
+        let fixed = template.split('{').next().unwrap_or_default();
+        if !fixed.contains(':') || uri.is_some_and(|it| !it.starts_with(fixed)) {
+            continue;
+        }
+        let is_of = |key: &&String| key["page/".len()..].starts_with(fixed);
+        if MAX_PAGES_OF_TEMPLATE <= unlisted.iter().filter(is_of).count() {
+            return Err(format!(
+                "{MAX_PAGES_OF_TEMPLATE} pages of the template `{}` are pinned",
+                template.escape_debug()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Differences of a held definition from the pinned one, place by place.

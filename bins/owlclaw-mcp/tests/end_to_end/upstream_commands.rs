@@ -681,6 +681,25 @@ async fn an_operator_holds_a_tool_by_a_command_and_frees_it_by_its_digest() {
         "{}",
         listed.output
     );
+    assert!(
+        listed.output.contains("ana: under review"),
+        "{}",
+        listed.output
+    );
+    let told = upstream(&site, &["diff", "up"]).await.output;
+    assert!(
+        told.contains("held by   ana since ") && told.contains(": under review"),
+        "{told}"
+    );
+    assert!(
+        told.contains("upstream approve up tool/echo --digest "),
+        "{told}"
+    );
+    let told = parsed(&upstream(&site, &["diff", "up", "--format", "json"]).await);
+    assert_eq!(told[0]["held_by"]["by"], "ana", "{told}");
+    // A digest says which definition was looked at, and all is whatever there is.
+    let both = command(&["approve", "up", "--all", "--digest", "0123456789"]).await;
+    assert_eq!(both.code, Some(2), "{}", both.messages);
     // Approving all that has changed frees nothing that a person has held.
     assert_eq!(command(&["approve", "up", "--all"]).await.code, Some(1));
     let pins = parsed(&upstream(&site, &["pins", "up", "--format", "json"]).await);

@@ -1,7 +1,10 @@
 //! Comparison of what an upstream lists with its pins.
 
 use super::definition::{Likeness, changes, digest, whole};
-use super::{ChangeKind, HeldDefinition, MAX_GONE, OfUpstream, Pin, PinApproval, PinKind, is_full};
+use super::{
+    ChangeKind, HeldDefinition, MAX_GONE, OfUpstream, Pin, PinApproval, PinKind, is_full,
+    room_for_page, unlisted_pages,
+};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -143,7 +146,8 @@ pub(super) fn judge(
     }
     if is_full(pins) {
         // What was never offered frees nothing by being forgotten: it is new again when it comes back.
-        pins.retain(|_, pin| pin.definition.is_some() || !pin.is_gone);
+        // An operator's hold is a decision, and stays.
+        pins.retain(|_, pin| pin.definition.is_some() || !pin.is_gone || pin.stopped.is_some());
     }
     let is_full = is_full(pins);
     let is_new = |it: &&Listed| {
@@ -176,7 +180,19 @@ pub(super) fn judge(
                 Some(Former { key, guard })
             });
         }
-        if pin.is_none() && is_full && !is_first {
+        if pin.is_none() && it.kind == PinKind::Page {
+            let unlisted = unlisted_pages(pins);
+            let entry = pins.get(&format!("{}/{}", PinKind::Resource.as_str(), it.name));
+            let is_listed = entry.is_some_and(|it| !it.is_gone);
+            if !is_listed && let Err(full) = room_for_page(&unlisted, pins, Some(&it.name)) {
+                let why = format!(
+                    "{item} is new, and {full}. `owlclaw-mcp upstream approve --all` forgets pages that are not listed"
+                );
+                tracing::warn!(upstream, page = it.name, "a page is held: {full}");
+                verdicts.push(Verdict::Held { pinned: None, why });
+                continue;
+            }
+        } else if pin.is_none() && is_full && !is_first {
             let why = format!(
                 "{item} is new, and {MAX_GONE} items that were pinned are gone: the upstream has other names each time. \
                  `owlclaw-mcp upstream approve --all` forgets what is gone"
@@ -297,11 +313,19 @@ pub(super) fn judge(
             Some(by) => Verdict::Held {
                 pinned: pin.definition.clone(),
                 why: format!(
-                    "{} holds {item} ({}){}, until `owlclaw-mcp upstream approve`",
+                    "{} holds {item} ({}){}, until `owlclaw-mcp upstream approve` with the digest of its pin{}",
                     by.by,
                     by.reason,
                     match &pin.digest {
                         Some(pinned) => format!(" (pinned {})", short(pinned)),
+                        None => String::new(),
+                    },
+                    match &pin.held {
+                        Some(held) => format!(
+                            "; besides, it has changed ({}, now {})",
+                            words(&held.changes),
+                            short(&held.digest)
+                        ),
                         None => String::new(),
                     }
                 ),

@@ -67,6 +67,126 @@ fn pins_of_an_upstream_that_has_other_names_each_time_are_bounded_and_none_is_fo
     assert_eq!(count(), 300);
 }
 
+#[test]
+fn pages_have_room_of_their_own_and_take_none_of_tools() {
+    let of = |kind: PinKind, name: &str| Listed {
+        kind,
+        name: name.to_owned(),
+        definition: json!({ "name": name, "description": format!("What {name} is.") }),
+        further: Some(json!({})),
+    };
+    let new = BTreeSet::from([ChangeKind::New]);
+    let mut pins = Pins::new(None);
+    let lists = |tool: &str| {
+        [
+            of(PinKind::Tool, tool),
+            of(PinKind::Template, "ui://report/{id}"),
+            of(PinKind::Resource, "ui://listed"),
+        ]
+    };
+    pins.judge("up", &new, &lists("pay"));
+    let page =
+        |pins: &mut Pins, uri: &str| pins.judge("up", &new, &[of(PinKind::Page, uri)]).remove(0);
+    let is_full = |it: &Verdict, why: &str| matches!(it, Verdict::Held { pinned: None, why: told } if told.contains(why));
+    for at in 0..MAX_PAGES_OF_TEMPLATE {
+        assert_eq!(page(&mut pins, &format!("ui://report/{at}")), Verdict::Good);
+    }
+    let further = page(&mut pins, "ui://report/further");
+    assert!(
+        is_full(&further, "of the template `ui://report/{id}`"),
+        "{further:?}"
+    );
+    // Those that are pinned are read as before, and others are none of the template.
+    assert_eq!(page(&mut pins, "ui://report/7"), Verdict::Good);
+    for at in 0..MAX_PAGES - MAX_PAGES_OF_TEMPLATE {
+        assert_eq!(page(&mut pins, &format!("ui://other/{at}")), Verdict::Good);
+    }
+    let further = page(&mut pins, "ui://other/further");
+    assert!(
+        is_full(&further, "1000 pages that the upstream does not list"),
+        "{further:?}"
+    );
+    // Neither a listed page nor a new tool waits for that.
+    assert_eq!(page(&mut pins, "ui://listed"), Verdict::Good);
+    for tool in ["alpha", "beta"] {
+        let verdicts = pins.judge("up", &new, &lists(tool));
+        assert!(
+            verdicts.iter().all(|it| *it == Verdict::Good),
+            "{verdicts:?}"
+        );
+    }
+    let decision = PinApproval {
+        by: "ana".to_owned(),
+        reason: "seen".to_owned(),
+        at: 1,
+    };
+    pins.hold("up", "ui://report/1", &decision).unwrap();
+    pins.approve("up", Approved::All, &decision).unwrap();
+    assert_eq!(page(&mut pins, "ui://other/further"), Verdict::Good);
+    // A decision of a person is not forgotten.
+    let Verdict::Held { why, .. } = page(&mut pins, "ui://report/1") else {
+        panic!("it is held");
+    };
+    assert!(why.contains("ana holds"), "{why}");
+}
+
+#[test]
+fn what_an_operator_holds_is_freed_by_the_digest_of_its_pin_alone() {
+    let by = |by: &str, at: u64| PinApproval {
+        by: by.to_owned(),
+        reason: "under review".to_owned(),
+        at,
+    };
+    let mut pins = Pins::new(None);
+    judge_one(&mut pins, tool());
+    pins.hold("up", "transfer", &by("ana", 1)).unwrap();
+    let changed = with("/description", json!("Transfers all of it."));
+    let Verdict::Held { why, .. } = judge_one(&mut pins, changed.clone()) else {
+        panic!("it is held");
+    };
+    assert!(
+        why.contains("ana holds") && why.contains("it has changed (words"),
+        "{why}"
+    );
+    let kinds = |pins: &mut Pins| -> Vec<&str> {
+        let events = pins.take_events().into_iter();
+        let kinds = events.map(|it| match it {
+            PinEvent::Held(_) => "held",
+            PinEvent::Approved(_) => "approved",
+        });
+        kinds.collect()
+    };
+    assert_eq!(kinds(&mut pins), ["held", "held"]);
+    let approve = |pins: &mut Pins, digest: &str, at: u64| {
+        let name = "tool/transfer";
+        pins.approve("up", Approved::Item { name, digest }, &by("bo", at))
+    };
+    let told = approve(&mut pins, "00000000", 2).unwrap_err().to_string();
+    let (before, after) = (digest(&tool()), digest(&changed));
+    assert!(
+        told.contains(&before) && told.contains(&after) && told.contains("by ana"),
+        "{told}"
+    );
+    // The change is approved, and the hold stays.
+    approve(&mut pins, &after[..12], 2).unwrap();
+    assert!(matches!(
+        judge_one(&mut pins, changed.clone()),
+        Verdict::Held { pinned: Some(pinned), .. } if pinned == changed
+    ));
+    assert_eq!(kinds(&mut pins), ["approved"]);
+    approve(&mut pins, &after[..12], 3).unwrap();
+    assert_eq!(judge_one(&mut pins, changed), Verdict::Good);
+    assert_eq!(kinds(&mut pins), ["approved"]);
+    // By the digest of the pin the hold goes, and what has changed waits.
+    pins.hold("up", "transfer", &by("ana", 4)).unwrap();
+    assert!(matches!(judge_one(&mut pins, tool()), Verdict::Held { .. }));
+    approve(&mut pins, &after, 5).unwrap();
+    let Verdict::Held { why, .. } = judge_one(&mut pins, tool()) else {
+        panic!("the change is held");
+    };
+    assert!(why.contains("has changed: words"), "{why}");
+}
+
 impl Terms for BTreeSet<ChangeKind> {
     fn accepted(&self) -> &Self {
         self
@@ -811,4 +931,23 @@ fn texts_lose_what_nobody_sees_and_keep_their_script() {
     );
     definition = cleaned_definition(with("/description", json!("a\u{200b}b")));
     assert_eq!(definition["description"], "ab");
+}
+
+#[test]
+fn a_parameter_with_the_name_of_a_keyword_is_cleaned_like_any_other() {
+    let schema = |text: &str| {
+        json!({
+            "name": "a\u{200b}",
+            "inputSchema": {
+                "properties": {
+                    "name": { "description": text, "enum": ["x\u{200b}"], "const": "x\u{200b}" },
+                    "enum": { "description": text },
+                    "const": { "description": text },
+                    "uri": { "items": [{ "title": text }] },
+                },
+            },
+        })
+    };
+    let cleaned = cleaned_definition(schema("hid\u{e0080}den"));
+    assert_eq!(cleaned, schema("hidden"));
 }

@@ -164,7 +164,8 @@ Exit codes:
   2  wrong usage, or a configuration that is not valid";
 
 const APPROVE_HELP: &str = "\
-`upstream diff` shows what is held, and its digest: what was changed again since then is not approved. The server
+`upstream diff` shows what is held, and its digest: what was changed again since then is not approved. What an operator
+holds stays held when its changed definition is approved; the digest of its pin frees it. The server
 records the approval in its ledger when it takes it up, at once or at its next start.
 
 Examples:
@@ -318,11 +319,12 @@ pub struct Approve {
         required_unless_present = "all"
     )]
     pub item: Option<String>,
-    /// Beginning of the digest that `upstream diff` shows; at least 8 digits
+    /// Beginning of the digest that `upstream diff` shows, of the definition that is held, or of the pin that an operator
+    /// holds; at least 8 digits
     #[arg(long, value_name = "DIGITS", requires = "item")]
     pub digest: Option<String>,
-    /// All that is held of the upstream, whatever it is now
-    #[arg(long, conflicts_with = "item")]
+    /// All that is held of the upstream, whatever it is now; not what an operator holds
+    #[arg(long, conflicts_with_all = ["item", "digest"])]
     pub all: bool,
     /// Name of the operator who approves, for the ledger
     #[arg(long, value_name = "NAME")]

@@ -85,7 +85,10 @@ pub(super) fn list(
             it.upstream.clone(),
             it.kind.as_str().to_owned(),
             it.name.clone(),
-            pin_state(it).to_owned(),
+            match &it.pin.stopped {
+                Some(hold) => format!("{} ({}: {})", pin_state(it), hold.by, hold.reason),
+                None => pin_state(it).to_owned(),
+            },
             short(it.pin.digest.as_ref()).to_owned(),
             short(pin_awaited(it)).to_owned(),
             it.pin
@@ -122,16 +125,12 @@ pub(super) fn diff(
             return Err(Stop::Failed(printable(&why).into()));
         }
     }
-    let stopped = items.iter().filter(|it| it.pin.stopped.is_some()).count();
-    items.retain(|it| it.pin.held.is_some());
+    items.retain(|it| it.pin.is_held());
     match format {
         ReportFormat::Json => {
             let rows: Vec<Value> = items.iter().map(as_json).collect();
             print_json(&rows)
         }
-        ReportFormat::Text if items.is_empty() && stopped != 0 => print(&format!(
-            "no definition has changed; {stopped} held by an operator: `owlclaw-mcp upstream pins {name} --held`"
-        )),
         ReportFormat::Text if items.is_empty() => print("nothing is held"),
         ReportFormat::Text => {
             let shown: Vec<String> = items.iter().map(as_text).collect();
@@ -151,24 +150,42 @@ fn as_json(item: &PinnedItem) -> Value {
         "digest": item.pin.digest,
         "held": held.map(|it| &it.digest),
         "held_since": held.map(|it| it.since),
+        "held_by": item.pin.stopped,
         "same_as": held.and_then(|it| it.same_as.as_ref()),
         "differences": differences(&item.pin),
     })
 }
 
 fn as_text(item: &PinnedItem) -> String {
-    let Some(held) = &item.pin.held else {
-        return String::new();
-    };
     let (kinds, severity) = pin_changes(item);
     let (kind, name) = (item.kind.as_str(), printable(&item.name));
-    let mut out = vec![
-        format!("{kind} {name} of {}: {kinds}", printable(&item.upstream)),
+    let upstream = printable(&item.upstream);
+    let mut out = Vec::new();
+    if let Some(hold) = &item.pin.stopped {
+        let since = moment(&json!(hold.at));
+        let (by, reason) = (printable(&hold.by), printable(&hold.reason));
+        out.push(format!("{kind} {name} of {upstream}: held by an operator"));
+        out.push(format!("  held by   {by} since {since}: {reason}"));
+        out.push(format!("  pinned    {}", short(item.pin.digest.as_ref())));
+        out.push(match &item.pin.digest {
+            Some(digest) => format!(
+                "  freed by  owlclaw-mcp upstream approve {upstream} {kind}/{name} --digest {}",
+                short(Some(digest))
+            ),
+            None => "  freed by  the digest of its pin, which it has once a definition is approved"
+                .to_owned(),
+        });
+    }
+    let Some(held) = &item.pin.held else {
+        return out.join("\n");
+    };
+    out.extend([
+        format!("{kind} {name} of {upstream}: {kinds}"),
         format!("  severity  {severity}"),
         format!("  held      since {}", moment(&json!(held.since))),
         format!("  pinned    {}", short(item.pin.digest.as_ref())),
         format!("  now       {}", short(Some(&held.digest))),
-    ];
+    ]);
     if let Some(same) = &held.same_as {
         out.push(format!("  as        {}", printable(same)));
     }
@@ -273,8 +290,18 @@ pub(super) fn approve(approve: Approve) -> Result<ExitCode, Stop> {
                 let digest = short(it.pin.digest.as_ref());
                 let (kind, name) = (it.kind.as_str(), printable(&it.name));
                 format!(
-                    "approved: {kind} {name} of {}, {digest}",
-                    printable(&it.upstream)
+                    "approved: {kind} {name} of {}, {digest}{}",
+                    printable(&it.upstream),
+                    match &it.pin.stopped {
+                        Some(hold) => format!(
+                            "; it stays held by {}, until the digest of its pin is approved",
+                            printable(&hold.by)
+                        ),
+                        None if it.pin.held.is_some() => {
+                            "; its changed definition stays held".to_owned()
+                        }
+                        None => String::new(),
+                    }
                 )
             };
             let lines: Vec<String> = approved.iter().map(line).collect();
