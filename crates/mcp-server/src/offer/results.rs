@@ -371,7 +371,8 @@ impl ResultLimits {
         let bytes = document.text.len() as u64;
         let principal = Arc::clone(cx.principal.name());
         let kept = Arc::clone(&self.kept);
-        let saved = kept.save(principal, Arc::clone(&call.capability), document, redactor);
+        let of = (Arc::clone(&call.capability), call.limit);
+        let saved = kept.save(principal, of, document, redactor);
         let saved = saved.await;
         if let Some(NotKept::Unwritable(error)) = &saved.why_not {
             tracing::warn!(

@@ -14,6 +14,9 @@ const IMAGE_TOKENS: usize = 1_600;
 const IMAGE_CHARACTERS: usize = 4 * IMAGE_TOKENS;
 /// The longest data of an image, in base64, that counts so; hosts refuse longer ones.
 const MAX_IMAGE: usize = 7 << 20;
+/// What stands around the text of an item after the first, such as `{"type":"text","text":""},`.
+const FRAME_CHARACTERS: usize = 26;
+const FRAME_TOKENS: usize = 8;
 /// Room for the note about what is not shown, and for the link.
 const NOTE_CHARACTERS: usize = 600;
 const NOTE_TOKENS: usize = 220;
@@ -39,16 +42,25 @@ pub(super) fn without_known(mut result: CallToolResult) -> CallToolResult {
     for item in &mut result.content {
         match item {
             Content::Text { text, .. } => clean(text),
-            Content::Image { data, .. } | Content::Audio { data, .. } => clean(data),
+            Content::Image {
+                data, mime_type, ..
+            }
+            | Content::Audio {
+                data, mime_type, ..
+            } => [data, mime_type].into_iter().for_each(clean),
             Content::ResourceLink(link) => {
-                clean(&mut link.uri);
-                clean(&mut link.name);
-                link.description.iter_mut().for_each(clean);
+                let texts = [&mut link.uri, &mut link.name].into_iter();
+                let more = [&mut link.title, &mut link.description, &mut link.mime_type];
+                texts.chain(more.into_iter().flatten()).for_each(clean);
             }
             Content::Resource { resource, .. } => {
                 clean(&mut resource.uri);
-                let texts = resource.text.iter_mut().chain(&mut resource.blob);
-                texts.for_each(clean);
+                let more = [
+                    &mut resource.text,
+                    &mut resource.blob,
+                    &mut resource.mime_type,
+                ];
+                more.into_iter().flatten().for_each(clean);
             }
         }
     }
@@ -108,12 +120,18 @@ impl Room {
     /// Tests if all of a content is not too long.
     pub(super) fn holds_all(self, content: &[Content]) -> bool {
         let texts = content.iter().map(|it| match it {
-            Content::Text { text, .. } => Some(text.len()),
+            Content::Text { text, meta, .. } if meta.is_empty() => Some(text.len()),
             _ => None,
         });
         let bytes = texts.sum::<Option<usize>>();
-        bytes.is_some_and(|bytes| self.surely_holds(bytes))
-            || content.iter().try_fold(self, Self::after_item).is_some()
+        let frames = content.len().saturating_sub(1) * FRAME_CHARACTERS;
+        bytes.is_some_and(|bytes| self.surely_holds(bytes + frames))
+            || self.after_all(content).is_some()
+    }
+
+    fn after_all(self, content: &[Content]) -> Option<Self> {
+        let mut items = content.iter().enumerate();
+        items.try_fold(self, |room, (at, item)| room.after_item(item, at == 0))
     }
 
     /// The room that is left after a text, or the bytes of its longest beginning that fits.
@@ -134,21 +152,61 @@ impl Room {
         self.without(data.len(), data.len() / 3 * 2)
     }
 
-    fn after_item(self, item: &Content) -> Option<Self> {
+    fn after_texts<'a>(self, texts: impl IntoIterator<Item = &'a String>) -> Option<Self> {
+        let mut texts = texts.into_iter();
+        texts.try_fold(self, |room, it| room.after(it).ok())
+    }
+
+    fn after_meta(self, meta: &ResultMeta) -> Option<Self> {
+        let mut members = meta.iter();
+        members.try_fold(self, |room, (name, value)| {
+            room.after(name).ok()?.after(value.as_str()).ok()
+        })
+    }
+
+    /// The room that is left after an item, with all that is sent of it: what stands around the text counts as well, but for
+    /// the first item, so that a single text has all the room.
+    fn after_item(self, item: &Content, is_first: bool) -> Option<Self> {
+        let room = match is_first {
+            true => self,
+            false => self.without(FRAME_CHARACTERS, FRAME_TOKENS)?,
+        };
         match item {
-            Content::Text { text, .. } => self.after(text).ok(),
-            Content::Image { data, .. } if data.len() <= MAX_IMAGE => {
-                self.without(IMAGE_CHARACTERS, IMAGE_TOKENS)
+            Content::Text { text, meta, .. } => room.after(text).ok()?.after_meta(meta),
+            Content::Image {
+                data,
+                mime_type,
+                meta,
+                ..
+            } => {
+                let room = room.after(mime_type).ok()?.after_meta(meta)?;
+                match data.len() <= MAX_IMAGE {
+                    true => room.without(IMAGE_CHARACTERS, IMAGE_TOKENS),
+                    false => room.after_data(data),
+                }
             }
-            Content::Image { data, .. } | Content::Audio { data, .. } => self.after_data(data),
+            Content::Audio {
+                data,
+                mime_type,
+                meta,
+                ..
+            } => {
+                let room = room.after(mime_type).ok()?.after_meta(meta)?;
+                room.after_data(data)
+            }
             Content::ResourceLink(link) => {
-                let texts = [&link.uri, &link.name].into_iter().chain(&link.description);
-                texts
-                    .into_iter()
-                    .try_fold(self, |room, it| room.after(it).ok())
+                let texts = [&link.uri, &link.name].into_iter();
+                let more = [&link.title, &link.description, &link.mime_type].into_iter();
+                let icons = link.icons.iter().map(|it| &it.src);
+                room.after_texts(texts.chain(more.flatten()).chain(icons))?
+                    .after_meta(&link.meta)
             }
-            Content::Resource { resource, .. } => {
-                let room = self.after(&resource.uri).ok()?;
+            Content::Resource { resource, meta, .. } => {
+                let texts = [&resource.uri].into_iter().chain(&resource.mime_type);
+                let mut room = room.after_texts(texts)?.after_meta(meta)?;
+                if let Some(meta) = &resource.meta {
+                    room = room.after(meta.as_str()).ok()?;
+                }
                 match (&resource.text, &resource.blob) {
                     (Some(text), _) => room.after(text).ok(),
                     (None, Some(blob)) => room.after_data(blob),
@@ -160,11 +218,13 @@ impl Room {
 
     /// The beginning of a text that fits, with a mark that there is more: to the end of a line, if one is near.
     pub(super) fn beginning(self, text: &str) -> Option<&str> {
+        self.fitting(text).filter(|it| LEAST_PART <= it.len())
+    }
+
+    /// The same, however short it is.
+    pub(super) fn fitting(self, text: &str) -> Option<&str> {
         let room = self.without(MARK.chars().count() + 1, 8)?;
-        let end = room.after(text).err()?;
-        if end < LEAST_PART.min(text.len()) {
-            return None;
-        }
+        let end = room.after(text).err().filter(|it| *it != 0)?;
         let near = end - end / 4;
         let near = text.floor_char_boundary(near);
         let line = text[near..end].rfind('\n').map(|at| near + at + 1);
@@ -195,7 +255,7 @@ impl Excerpt {
             cut: None,
         };
         for item in content {
-            if let Some(after) = left.after_item(item) {
+            if let Some(after) = left.after_item(item, excerpt.shown == 0) {
                 left = after;
                 excerpt.content.push(item.clone());
                 excerpt.shown += 1;
@@ -344,11 +404,8 @@ mod tests {
             if excerpt.shown < content.len() && excerpt.cut.is_none() {
                 // The next item does not fit, or fits alone and is left to be read.
                 let next = &content[excerpt.shown];
-                let left = content[..excerpt.shown]
-                    .iter()
-                    .try_fold(room.without_note(), Room::after_item)
-                    .unwrap();
-                prop_assert!(left.after_item(next).is_none());
+                let left = room.without_note().after_all(&content[..excerpt.shown]).unwrap();
+                prop_assert!(left.after_item(next, excerpt.shown == 0).is_none());
             }
             if let Some(cut) = excerpt.cut {
                 let Content::Text { text, .. } = &content[excerpt.shown] else {
@@ -378,5 +435,44 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn all_that_is_sent_of_an_item_counts() {
+        let long = "x".repeat(5_000);
+        let link = |change: fn(&mut mcp_protocol::model::Resource, String)| {
+            let mut link = Box::default();
+            change(&mut link, "x".repeat(5_000));
+            Content::ResourceLink(link)
+        };
+        let embedded = mcp_protocol::model::ResourceContents {
+            uri: "file:///a".to_owned(),
+            mime_type: Some(long.clone()),
+            text: Some("a".to_owned()),
+            blob: None,
+            meta: None,
+        };
+        let room = Room::of(ResultLimit {
+            characters: Some(4_000),
+            tokens: None,
+            breaks_schema: false,
+        });
+        for item in [
+            Content::image("AAAA", long.clone()),
+            Content::audio("AAAA", long),
+            Content::resource(embedded),
+            link(|it, long| it.title = Some(long)),
+            link(|it, long| it.mime_type = Some(long)),
+            link(|it, long| it.meta.insert("k", &long)),
+        ] {
+            assert!(!room.holds_all(std::slice::from_ref(&item)), "{item:?}");
+        }
+        // Items that say nothing are sent as well.
+        let empty = vec![Content::text(""); 1_000];
+        assert!(!room.holds_all(&empty));
+        let shown = Excerpt::of(&empty, room).content;
+        let bytes = serde_json::to_string(&shown).unwrap().len();
+        assert!(bytes <= 4_100 && 3_000 < bytes, "{bytes}");
+        assert!(room.holds_all(&[Content::text("x".repeat(4_000))]));
     }
 }

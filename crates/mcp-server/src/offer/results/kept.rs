@@ -4,7 +4,7 @@ use crate::{
     names::hex,
     offer::{
         resources::{ReadFailure, ResourceEntry, Resources, names},
-        results::{BadResultLimits, ResultOptions, excerpt::Document},
+        results::{BadResultLimits, ResultLimit, ResultOptions, excerpt::Document},
     },
 };
 use adapter_tools::ToolCx;
@@ -66,6 +66,8 @@ pub(crate) struct KeptResult {
     id: Box<str>,
     principal: Arc<str>,
     pub(super) capability: Arc<str>,
+    /// The limit that the call had.
+    pub(super) limit: ResultLimit,
     pub(super) mime_type: &'static str,
     pub(super) expires_us: u64,
     etag: String,
@@ -217,7 +219,7 @@ impl Kept {
     pub(super) async fn save(
         self: Arc<Self>,
         principal: Arc<str>,
-        capability: Arc<str>,
+        (capability, limit): (Arc<str>, ResultLimit),
         document: Document,
         redactor: &Arc<Redactor>,
     ) -> Saved {
@@ -282,6 +284,7 @@ impl Kept {
             id,
             principal: Arc::clone(&principal),
             capability,
+            limit,
             mime_type,
             expires_us: (self.options.clock)().saturating_add(keep_us),
             etag: saved.sha256.clone(),

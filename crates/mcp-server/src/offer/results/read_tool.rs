@@ -65,6 +65,8 @@ impl Executor for ReadOn {
                 }),
             };
             let uri = kept.uri();
+            // What the call was limited by, whatever is said of this tool.
+            let room = Room::of(kept.limit).without_note();
             let part = kept.part(Some(span), MOST).await;
             let Part {
                 bytes,
@@ -74,13 +76,18 @@ impl Executor for ReadOn {
                 ReadFailure::Range(why) => ToolError::failed(why),
                 failure => ToolError::broken(failure),
             })?;
+            let mut text = String::from_utf8_lossy(&bytes).into_owned();
+            let mut length = bytes.len();
+            if !room.holds(&text) {
+                length = room.fitting(&text).map_or(0, str::len);
+                text.truncate(length);
+            }
             let place = Place {
                 uri,
                 offset,
-                length: bytes.len() as u64,
+                length: length as u64,
                 size,
             };
-            let text = String::from_utf8_lossy(&bytes).into_owned();
             Ok(ToolOutput::text(text)
                 .with_content(Content::text(place.note()))
                 .with_meta(PART, json!(place)))
@@ -152,7 +159,7 @@ pub(super) fn shortened(result: &CallToolResult, room: Room) -> Option<CallToolR
     let [model::Content::Text { text, .. }, _] = result.content.as_slice() else {
         return None;
     };
-    let beginning = room.without_note().beginning(text)?;
+    let beginning = room.without_note().fitting(text)?;
     let place = Place {
         length: beginning.len() as u64,
         ..place
