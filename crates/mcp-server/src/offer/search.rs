@@ -156,7 +156,8 @@ impl SearchView {
     }
 
     /// A call through a tool of the view as the call that it makes. Any other stays as it is; one that cannot be
-    /// understood loses its arguments, which may hold secrets that only the tool they were meant for has rules for.
+    /// understood keeps no more of its arguments than what says why: they may hold secrets that only the tool they were
+    /// meant for has rules for.
     pub(crate) fn unwrap(&self, principal: &Principal, call: &mut CallTool) {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -187,9 +188,28 @@ impl SearchView {
                 call.arguments = arguments;
                 call.at_most = Some(effect);
             }
-            None => call.arguments = RawJson::EMPTY_OBJECT,
+            None => call.arguments = misunderstood(&call.arguments),
         }
     }
+}
+
+/// The names of the members that arguments have, with values of the same kinds that say nothing, but for the name of the
+/// tool that was meant.
+fn misunderstood(arguments: &RawJson) -> RawJson {
+    let Ok(Value::Object(mut members)) = arguments.parse() else {
+        return RawJson::EMPTY_OBJECT;
+    };
+    for (name, value) in &mut members {
+        *value = match value {
+            Value::String(tool) if name == "name" => Value::String(std::mem::take(tool)),
+            Value::String(_) => json!("…"),
+            Value::Number(_) => json!(0),
+            Value::Array(_) => json!([]),
+            Value::Object(_) => json!({}),
+            Value::Bool(_) | Value::Null => Value::Null,
+        };
+    }
+    RawJson::from_serialized(Value::Object(members).to_string().into_bytes())
 }
 
 /// Carries nothing out: the calls of the view's own tools are answered, or rewritten, by the server.

@@ -15,7 +15,7 @@ use crate::{
 };
 use adapter_tools::Tool;
 use governance::QuotaStore;
-use jsonrpc_core::{ErrorCode, RawJson};
+use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::{
     self, CallTool, CallToolResult, ClientRequest, Content, ListToolsResult, Page, ServerResult,
 };
@@ -77,9 +77,25 @@ impl<Q: QuotaStore> Server<Q> {
             return None;
         }
         let answer = match tool.check(call.arguments.clone().into_bytes()) {
-            Err(invalid) => InvocationError::Invalid(invalid)
-                .to_client((tool.name(), true), cx, self.answering)
-                .map(|result| with_schema(result, tool)),
+            Err(invalid) => {
+                let told = InvocationError::Invalid(invalid).to_client(
+                    (tool.name(), true),
+                    cx,
+                    self.answering,
+                );
+                let told = told.map(|result| with_schema(result, tool));
+                match (told, self.meant(cx, offer, tool, call)) {
+                    (Ok(result), Some(meant)) => Ok(with_schema(result, meant)),
+                    (Err(McpError(error)), Some(meant)) => {
+                        let message = format!("{}. {}", error.message, needed_arguments(meant));
+                        Err(McpError(ErrorObject {
+                            message: message.into(),
+                            ..error
+                        }))
+                    }
+                    (told, None) => told,
+                }
+            }
             Ok(_) => match tool.name() {
                 search::SEARCH => self.search_tools(cx, offer, search, &call.arguments),
                 search::DESCRIBE => self.describe_tools(cx, offer, &call.arguments),
@@ -96,6 +112,29 @@ impl<Q: QuotaStore> Server<Q> {
             self.record_mismatch(cx, &refused, &error, "invalid").await;
         }
         Some(answer.map(ServerResult::CallTool))
+    }
+
+    /// The tool that a call which cannot be understood was meant for, if its caller may see it.
+    fn meant<'a>(
+        &self,
+        cx: &RequestCx,
+        offer: &'a Offer,
+        by: &Tool,
+        call: &CallTool,
+    ) -> Option<&'a Tool> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        if matches!(by.name(), search::SEARCH | search::DESCRIBE) {
+            return None;
+        }
+        let Named { name } = call.arguments.parse().ok()?;
+        // Both are looked up in every case, as in descriptions.
+        let policy = self.governor.policy();
+        let visible = policy.visible(caller_of(&cx.principal), &tool_capability(&name));
+        let offered = offer.offered(&name).filter(|it| it.is_for_model);
+        offered.filter(|_| visible).map(|it| &it.tool)
     }
 
     fn search_tools(

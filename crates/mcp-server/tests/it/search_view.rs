@@ -529,12 +529,33 @@ async fn what_is_wrong_is_told_with_the_schema_that_was_needed() {
             );
             assert!(answer.contains("-32602"), "{answer}");
         }
+        // What is wrong is said, and what the tool takes that was meant; but nothing of one that is hidden.
+        for (wrong, why) in [
+            (json!({ "tool": "order-show" }), "which is missing"),
+            (json!({ "name": 7 }), "/name: expected string, found number"),
+            (
+                json!({ "name": "order-show", "arguments": "{\"number\":1}" }),
+                "/arguments: expected object, found string",
+            ),
+            (
+                json!({ "name": "order-show", "arguments": {}, "why": "hunter22" }),
+                "found \\\"why\\\"",
+            ),
+        ] {
+            let is_named = wrong["name"].is_string();
+            let answer = agent.call("call_tool_read", wrong).await.to_string();
+            assert!(
+                answer.contains(why) && !answer.contains("hunter22"),
+                "{version}: {answer}"
+            );
+            assert_eq!(answer.contains("Number of the order"), is_named, "{answer}");
+        }
         assert_eq!(house.bench.runs(), 0);
         let record = house.record().await;
         let wrapped = record
             .iter()
             .filter(|it| it.started.capability == "tool/call_tool_read");
-        assert_eq!(wrapped.count(), 4);
+        assert_eq!(wrapped.count(), 8);
         assert!(
             record
                 .iter()
