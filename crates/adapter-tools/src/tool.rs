@@ -594,6 +594,18 @@ impl Tool {
         Ok(output)
     }
 
+    /// Tests what was made of an answer of the tool against the schema that it promises: its structured content, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit.
+    pub fn check_answer(&self, structured: Option<&str>) -> Result<(), String> {
+        match &self.output {
+            Some(schema) => check_structured(schema, structured).map_err(|it| it.to_string()),
+            None => Ok(()),
+        }
+    }
+
     /// Rules that its code states, each an object as the `owlclaw:` block of a skill.
     pub fn rules(&self) -> &[Value] {
         &self.rules
@@ -635,16 +647,20 @@ pub(crate) enum SchemaProblem {
 /// Clients may check structured answers themselves and then show nothing of one that does not fit:
 /// better that the tool is seen to be at fault.
 fn check_output(schema: &Schema, output: &ToolOutput) -> Result<(), ToolError> {
+    check_structured(schema, output.structured.as_ref().map(|it| it.get()))
+}
+
+fn check_structured(schema: &Schema, structured: Option<&str>) -> Result<(), ToolError> {
     let compiled = schema
         .compiled()
         .map_err(|error| ToolError::broken(error.clone()))?;
-    let Some(raw) = &output.structured else {
+    let Some(raw) = structured else {
         return Err(ToolError::failed(
             "the tool promises an object, and its answer is none",
         ));
     };
-    let value = serde_json::from_str(raw.get()).map_err(ToolError::broken)?;
-    let Err((violations, _)) = compiled.check(&value, raw.get().len(), 5) else {
+    let value = serde_json::from_str(raw).map_err(ToolError::broken)?;
+    let Err((violations, _)) = compiled.check(&value, raw.len(), 5) else {
         return Ok(());
     };
     let told: Vec<_> = violations

@@ -155,6 +155,7 @@ impl<Q: QuotaStore> Filtering<Q> {
         let capability = Arc::clone(&invocation.capability);
         let report = Arc::clone(&invocation.report);
         let (request, method) = (request_of(invocation), invocation.method());
+        let offered = invocation.tool.clone();
         let outcome = inner.call(cx, admitted).await;
         let Some(result) = result_of(&outcome) else {
             return outcome;
@@ -182,7 +183,15 @@ impl<Q: QuotaStore> Filtering<Q> {
             request: &request,
             result: Some(&encoded),
         };
-        let fits = |new: &RawJson| result_from(method, new).map(drop);
+        let is_failure = outcome.is_err();
+        // A client that checks the result would show nothing of it.
+        let fits = |new: &RawJson| match (result_from(method, new)?, &offered) {
+            (Invoked::Tool(result), Some(offered)) if !is_failure && !result.is_error => {
+                let structured = result.structured_content.as_ref().map(RawJson::as_str);
+                offered.tool.check_answer(structured)
+            }
+            _ => Ok(()),
+        };
         let digest = |json: &str| digest(&self.redactor, &capability, json);
         let asked = self
             .filters

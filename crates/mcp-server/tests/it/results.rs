@@ -4,10 +4,17 @@ use crate::{
     house::{Bench, Client, House, Place, SPOKEN, Setup, now_us, pass, policy},
     tasks_house::{self, LEGACY, created, hand_over, reaches},
 };
-use adapter_tools::{Annotations, Content, InvalidArguments, Tool, ToolError, ToolOutput};
+use adapter_tools::{
+    Annotations, Content, InvalidArguments, ResourceLink, Tool, ToolError, ToolOutput,
+};
+use futures_util::future::{BoxFuture, ready};
 use governance::Rules;
 use ledger::Outcome;
-use mcp_server::{ResultLimit, ResultOptions, ResultRule, SearchOptions, estimated_tokens};
+use mcp_protocol::RawJson;
+use mcp_server::{
+    Filter, FilterRule, Filtered, Filters, Passing, ResultLimit, ResultOptions, ResultRule,
+    SearchOptions, estimated_tokens,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{os::unix::fs::PermissionsExt, time::Duration};
@@ -40,6 +47,14 @@ fn tools(bench: &Bench) -> Vec<Tool> {
         data: "A".repeat(100_000),
         mime_type: "image/png".to_owned(),
     };
+    let link = Content::ResourceLink(ResourceLink {
+        uri: "log://a".to_owned(),
+        name: "log".to_owned(),
+        title: Some("The log".to_owned()),
+        description: None,
+        mime_type: None,
+        size: Some(7),
+    });
     vec![
         tool("log", ToolOutput::text(long_text())).with_annotations(reads),
         tool("short", ToolOutput::text("short")),
@@ -52,6 +67,7 @@ fn tools(bench: &Bench) -> Vec<Tool> {
                 .with_content(Content::text(long_text()))
                 .with_content(Content::text("last")),
         ),
+        tool("links", ToolOutput::text("look").with_content(link)),
         tool("picture", ToolOutput::text("look").with_content(image)),
         tool(
             "chatty",
@@ -234,6 +250,70 @@ async fn every_way_to_a_result_has_the_limit() {
         assert_eq!(house.bench.runs(), runs + 1);
         assert_eq!(place(&first["result"]), place(&again["result"]));
     }
+}
+
+/// A limit for some tools holds for their results, by whatever tool these are read.
+#[tokio::test]
+async fn reading_on_has_the_limit_of_the_tool_whose_result_it_is() {
+    let house = setup(ResultOptions {
+        rules: vec![ResultRule {
+            tools: vec!["log".to_owned()],
+            ..rule(&[], CHARACTERS)
+        }],
+        ..options()
+    })
+    .await
+    .build();
+    let mut anna = house.connect("anna", MODERN).await;
+    let answer = anna.call("log", json!({})).await;
+    let (uri, _) = place(&answer["result"]);
+    assert_eq!(rest(&mut anna, &uri, 0).await, long_text());
+    let asked = json!({ "uri": uri, "offset": 0, "length": 100_000 });
+    let answer = anna.call("read_result", asked).await;
+    assert!(texts(&answer["result"])[0].len() < CHARACTERS, "{answer}");
+}
+
+/// What a filter makes of a result is held to what the tool promises.
+#[tokio::test]
+async fn a_filter_that_breaks_the_schema_of_a_result_has_failed() {
+    #[derive(Debug)]
+    struct Breaks;
+    impl Filter for Breaks {
+        fn filter<'a>(&'a self, _: Passing<'a>) -> BoxFuture<'a, Result<Filtered, String>> {
+            let broken = r#"{"content":[],"structuredContent":{"rows":"none"}}"#;
+            let broken = RawJson::from_serialized(broken.into());
+            Box::pin(ready(Ok(Filtered::Changed(broken))))
+        }
+    }
+    let house = Setup {
+        filters: Filters::new(vec![FilterRule {
+            on_requests: false,
+            ..FilterRule::new("breaks", Breaks)
+        }]),
+        ..setup(options()).await
+    }
+    .build();
+    let mut anna = house.connect("anna", MODERN).await;
+    let answer = anna.call("promised", json!({})).await;
+    let failure = failure_of(&answer);
+    assert_eq!(failure["data"]["filter"], "breaks", "{answer}");
+    assert!(!answer.to_string().contains("none"), "{answer}");
+    // What promises nothing is answered as the filter has it.
+    let answer = anna.call("rows", json!({})).await;
+    assert_eq!(answer["result"]["structuredContent"]["rows"], "none");
+}
+
+/// Links are answered as a tool gives them.
+#[tokio::test]
+async fn a_link_keeps_its_title_and_size() {
+    let house = house().await;
+    let mut anna = house.connect("anna", MODERN).await;
+    let answer = anna.call("links", json!({})).await;
+    let link = &answer["result"]["content"][1];
+    assert_eq!(
+        (&link["title"], &link["size"]),
+        (&json!("The log"), &json!(7))
+    );
 }
 
 #[tokio::test]
