@@ -9,7 +9,7 @@ pub(crate) mod unmatched;
 use redaction::{BadSpec, Redactor};
 
 use crate::environment::Environment;
-use crate::layer::{Origins, child};
+use crate::layer::{Origins, child, origin_near};
 use crate::problem::{Origin, Problem, Severity};
 use crate::sections::{Config, Transport};
 
@@ -204,7 +204,8 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     crate::sections::service_resources::check(config, origins, problems);
     crate::sections::files::check(&config.resources.files, origins, problems);
     crate::sections::registry::check(&config.registry, origins, problems);
-    crate::sections::results::check(&config.results, origins, problems);
+    crate::sections::results::check(config, origins, problems);
+    search_view(config, origins, problems);
     crate::sections::upstreams::check(config, origins, problems);
     crate::sections::upstreams::warn_of_secrets(config, origins, problems);
     crate::sections::alerts::check(&config.alerts, origins, problems);
@@ -215,4 +216,17 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     crate::sections::telemetry::check(&config.telemetry, origins, problems);
     crate::sections::identity::check(config, origins, problems);
     crate::sections::tls::check(http, origins, problems);
+}
+
+/// Adds warnings about a search view that nobody has, or that roles have which nobody describes.
+fn search_view(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let (view, key) = (&config.tools.search_view, "tools.search_view");
+    if view.clients.is_empty() && view.roles.is_empty() && origins.contains_key(key) {
+        let message = format!("`{key}` is nobody's: it has neither `clients` nor `roles`");
+        let problem = Problem::warning(origin_near(origins, key), message).key(key);
+        problems.push(problem.hint("name the clients that have it, or leave it out"));
+    }
+    config
+        .governance
+        .warn_of_unknown(&view.roles, &child(key, "roles"), origins, problems);
 }

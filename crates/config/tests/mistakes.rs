@@ -1361,3 +1361,43 @@ fn secrets_of_upstreams_that_are_written_out_are_told_and_not_shown() {
     }
     assert!(loaded.has_written_secrets());
 }
+
+#[test]
+fn what_is_for_roles_that_nobody_has_or_for_nobody_is_told() {
+    let unknown = |key: &str| {
+        let warned = format!(
+            "`{key}` has `nosuch`, which is no role of `governance.roles`: only a key or token can bring it"
+        );
+        format!("{warned} | correct it, or add it to `governance.roles`")
+    };
+    let nobody = "`tools.search_view` is nobody's: it has neither `clients` nor `roles` | name the clients that have it, \
+                  or leave it out";
+    let no_limit = "`results.limits` has no limit: no result is shortened | name a limit under it, or leave it out";
+    let rows = [
+        (
+            "results: {limits: {l: {roles: [nosuch], max_characters: 8000}}}",
+            unknown("results.limits.l.roles"),
+        ),
+        (
+            "tools: {search_view: {roles: [nosuch]}}",
+            unknown("tools.search_view.roles"),
+        ),
+        (
+            "filters: {f: {action: refuse, roles: [nosuch]}}",
+            unknown("filters.f.roles"),
+        ),
+        ("tools: {search_view: {direct: [echo]}}", nobody.to_owned()),
+        ("tools: {search_view: null}", nobody.to_owned()),
+        ("results: {limits: null}", no_limit.to_owned()),
+        ("results: {limits: {}}", no_limit.to_owned()),
+    ];
+    for (line, expected) in rows {
+        let file = format!("mcp_server:\n  {line}\n");
+        let found = problems(&file, Environment::default(), Overrides::default());
+        let is_told = found
+            .iter()
+            .any(|it| it.starts_with("warning ") && it.ends_with(&expected));
+        assert!(is_told, "{line}: {found:?}");
+    }
+    check_line_is_fine("tools: {search_view: {clients: [a]}}");
+}

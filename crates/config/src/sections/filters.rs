@@ -176,16 +176,9 @@ impl FilterSetting {
 pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     for (name, filter) in &config.filters {
         let path = child("filters", name);
-        for role in &filter.roles {
-            if !config.governance.rules.roles.contains_key(role) {
-                let key = child(&path, "roles");
-                let message = format!(
-                    "`{key}` has `{role}`, which is no role of `governance.roles`: only a key or token can bring it"
-                );
-                let problem = Problem::warning(origin_near(origins, &key), message).key(key);
-                problems.push(problem.hint("correct it, or add it to `governance.roles`"));
-            }
-        }
+        config
+            .governance
+            .warn_of_unknown(&filter.roles, &child(&path, "roles"), origins, problems);
         let mut error = |key: &str, message: String, hint: &str| {
             let key = if key.is_empty() {
                 path.clone()

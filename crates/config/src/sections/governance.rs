@@ -7,6 +7,8 @@ use ::governance::{DEFAULT_MAX_PRINCIPALS, PolicyFile};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::layer::{Origins, origin_near};
+use crate::problem::Problem;
 use crate::sections::secret::Secret;
 
 /// Permissions, limits and budgets of clients.
@@ -40,6 +42,27 @@ impl Default for Governance {
             approvals: Approvals::default(),
             idempotency: Idempotency::default(),
             max_clients: DEFAULT_MAX_PRINCIPALS,
+        }
+    }
+}
+
+impl Governance {
+    /// Adds a warning for each of the roles under `key` that is not described: one that is misspelt is nobody's.
+    pub(crate) fn warn_of_unknown(
+        &self,
+        roles: &[String],
+        key: &str,
+        origins: &Origins,
+        problems: &mut Vec<Problem>,
+    ) {
+        for role in roles {
+            if !self.rules.roles.contains_key(role) {
+                let message = format!(
+                    "`{key}` has `{role}`, which is no role of `governance.roles`: only a key or token can bring it"
+                );
+                let problem = Problem::warning(origin_near(origins, key), message).key(key);
+                problems.push(problem.hint("correct it, or add it to `governance.roles`"));
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Config;
 use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
 
@@ -115,9 +116,19 @@ pub enum OutputSchema {
     Break,
 }
 
-pub(crate) fn check(results: &Results, origins: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let results = &config.results;
+    let limits = "results.limits";
+    if results.limits.is_empty() && origins.contains_key(limits) {
+        let message = format!("`{limits}` has no limit: no result is shortened");
+        let problem = Problem::warning(origin_near(origins, limits), message).key(limits);
+        problems.push(problem.hint("name a limit under it, or leave it out"));
+    }
     for (name, limit) in &results.limits {
-        let key = child("results.limits", name);
+        let key = child(limits, name);
+        config
+            .governance
+            .warn_of_unknown(&limit.roles, &child(&key, "roles"), origins, problems);
         if limit.host.is_none() && limit.max_characters.is_none() && limit.max_tokens.is_none() {
             let message = format!("`{key}` limits nothing");
             let hint = "set `max_characters`, `max_tokens` or `host`, or leave it out";
