@@ -469,7 +469,7 @@ impl Pins {
     ) -> Result<Vec<PinnedItem>, PinError> {
         self.change(|file| {
             let mut approved = Vec::new();
-            let mut is_emptied = false;
+            let (mut is_emptied, mut another) = (false, None);
             if let Some(pins) = file.upstreams.get_mut(upstream)
                 && matches!(which, Approved::All)
             {
@@ -511,11 +511,13 @@ impl Pins {
                     && !frees
                     && !changed.is_some_and(|it| it.starts_with(digest))
                 {
-                    return Err(PinError::Another {
+                    // A tool and a prompt may have one name.
+                    another.get_or_insert_with(|| PinError::Another {
                         name: named.to_owned(),
                         upstream: upstream.to_owned(),
                         awaits: awaits(pin),
                     });
+                    continue;
                 }
                 pin.approved = Some(approval.clone());
                 pin.is_noted = false;
@@ -535,9 +537,9 @@ impl Pins {
                 (Approved::All, true) => Err(PinError::NothingHeld(format!(
                     "nothing of `{upstream}` is held"
                 ))),
-                (Approved::Item { name, .. }, true) => Err(PinError::NothingHeld(format!(
-                    "nothing of `{name}` of `{upstream}` is held"
-                ))),
+                (Approved::Item { name, .. }, true) => Err(another.unwrap_or_else(|| {
+                    PinError::NothingHeld(format!("nothing of `{name}` of `{upstream}` is held"))
+                })),
             }
         })?
     }

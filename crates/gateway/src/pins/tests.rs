@@ -177,6 +177,19 @@ fn what_an_operator_holds_is_freed_by_the_digest_of_its_pin_alone() {
     approve(&mut pins, &after[..12], 3).unwrap();
     assert_eq!(judge_one(&mut pins, changed), Verdict::Good);
     assert_eq!(kinds(&mut pins), ["approved"]);
+    // A prompt may have the name of a tool: the digest says which is meant.
+    let prompt = Listed {
+        kind: PinKind::Prompt,
+        ..listed(json!({ "name": "transfer", "description": "Asks for one." }))
+    };
+    let mut twins = Pins::new(None);
+    let new = BTreeSet::from([ChangeKind::New]);
+    twins.judge("up", &new, &[listed(tool()), prompt]);
+    twins.hold("up", "transfer", &by("ana", 1)).unwrap();
+    let (name, digest) = ("transfer", &before[..12]);
+    let freed = twins.approve("up", Approved::Item { name, digest }, &by("bo", 2));
+    let freed: Vec<_> = freed.unwrap().iter().map(|it| it.kind).collect();
+    assert_eq!(freed, [PinKind::Tool]);
     // By the digest of the pin the hold goes, and what has changed waits.
     pins.hold("up", "transfer", &by("ana", 4)).unwrap();
     assert!(matches!(judge_one(&mut pins, tool()), Verdict::Held { .. }));
