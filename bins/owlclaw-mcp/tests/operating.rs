@@ -337,6 +337,7 @@ fn files_above_an_application_are_found_and_take_the_place_of_nothing() {
         write(name, "raise SystemExit('above')\n");
     }
     write("shared.py", "NAME = 'from-above'\n");
+    write("sub/skills/readme.txt", "");
     write(
         "sub/app.py",
         "import calendar, shared\nfrom owlclaw import OwlClaw\napp = OwlClaw('x')\napp.mount_skills('skills')\n\
