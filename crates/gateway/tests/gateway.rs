@@ -247,6 +247,24 @@ async fn tools_have_names_of_the_document_and_are_called_by_their_own() {
         panic!()
     };
     assert_eq!(link.uri, "mcp.up-one+file:///a.txt");
+    let annotations = link.about.annotations.clone().map(Value::Object);
+    let said = json!({"audience": ["user"], "priority": 0.5});
+    assert_eq!(annotations, Some(said), "without a time that is none");
+    let Content::Resource { resource, about } = &answer.content[1] else {
+        panic!()
+    };
+    assert_eq!(
+        about.meta.clone().map(Value::Object),
+        Some(json!({
+            "example.com/of": "block",
+            "ui": {"resourceUri": "ui://mcp.up-one/app/x"},
+        })),
+        "without what only this server says"
+    );
+    assert_eq!(
+        resource.meta.as_ref().map(|it| &it["example.com/of"]),
+        Some(&json!("contents"))
+    );
     let failed = call(&gateway, "mcp_up_one_fail", json!({})).await.unwrap();
     assert!(failed.is_error);
     match call(&gateway, "mcp_up_one_refuse", json!({})).await {

@@ -190,8 +190,10 @@ def call(params, out):
         raise Failed(-32000, "not today", {"why": "closed"})
     if name == "link":
         return {"content": [
-            {"type": "resource_link", "uri": "file:///a.txt", "name": "a"},
-            {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "A"}}]}
+            {"type": "resource_link", "uri": "file:///a.txt", "name": "a",
+             "annotations": {"audience": ["user"], "priority": 0.5, "lastModified": "x" * 100_000}},
+            {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "A", "_meta": {"example.com/of": "contents"}},
+             "_meta": {"example.com/of": "block", "io.owlclaw/quota": 7, "ui": {"resourceUri": "ui://app/x"}}}]}
     if name == "grow":
         grown.append("grown")
         list_changed("tools", out)

@@ -24,12 +24,12 @@ use mcp_protocol::{
     Era, Method, ProtocolVersion, RawJson,
     client::{Answer, ServerError},
     model::{
-        self, CallTool, CallToolResult, ClientCapabilities, ClientRequest, InputRequest,
-        InputRequired, InputResponse, InputRetry, ResultMeta, TASKS_EXTENSION, Task,
+        self, Annotations, CallTool, CallToolResult, ClientCapabilities, ClientRequest,
+        InputRequest, InputRequired, InputResponse, InputRetry, ResultMeta, TASKS_EXTENSION, Task,
     },
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Map, Value, json, value::RawValue};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -1087,36 +1087,69 @@ fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
         is_error: result.is_error,
         ..ToolOutput::default()
     };
-    for (name, value) in result.meta.iter() {
-        if !name.starts_with(OURS)
-            && let Ok(value) = value.parse::<Value>()
-        {
-            output = output.with_meta(name, upstream.with_offered_ui(value));
-        }
+    let meta = passed_on(members(&result.meta), upstream);
+    for (name, value) in meta.into_iter().flatten() {
+        output = output.with_meta(name, value);
     }
     output
 }
 
 fn block(content: model::Content, upstream: &Upstream) -> Content {
+    let about = |annotations: Option<Box<Annotations>>, meta| About {
+        annotations: annotations.and_then(|it| annotated(*it)),
+        meta: passed_on(members(&meta), upstream),
+    };
     match content {
-        model::Content::Text { text, .. } => Content::text(text),
+        model::Content::Text {
+            text,
+            annotations,
+            meta,
+        } => Content::Text {
+            text,
+            about: about(annotations, meta),
+        },
         model::Content::Image {
-            data, mime_type, ..
-        } => Content::image(data, mime_type),
+            data,
+            mime_type,
+            annotations,
+            meta,
+        } => Content::Image {
+            data,
+            mime_type,
+            about: about(annotations, meta),
+        },
         model::Content::Audio {
-            data, mime_type, ..
-        } => Content::audio(data, mime_type),
-        model::Content::ResourceLink(link) => Content::ResourceLink(ResourceLink {
-            uri: upstream.offered_uri(&link.uri),
-            name: link.name,
-            title: link.title,
-            description: link.description,
-            mime_type: link.mime_type,
-            size: link.size,
-            icons: Vec::new(),
-            about: About::default(),
-        }),
-        model::Content::Resource { resource, .. } => Content::Resource {
+            data,
+            mime_type,
+            annotations,
+            meta,
+        } => Content::Audio {
+            data,
+            mime_type,
+            about: about(annotations, meta),
+        },
+        model::Content::ResourceLink(link) => {
+            let annotations = Annotations {
+                audience: link.audience,
+                priority: link.priority,
+                last_modified: link.last_modified,
+            };
+            Content::ResourceLink(ResourceLink {
+                uri: upstream.offered_uri(&link.uri),
+                name: link.name,
+                title: link.title,
+                description: link.description,
+                mime_type: link.mime_type,
+                size: link.size,
+                icons: Vec::new(),
+                about: about(Some(Box::new(annotations)), link.meta),
+            })
+        }
+        model::Content::Resource {
+            resource,
+            annotations,
+            meta,
+        } => Content::Resource {
             resource: EmbeddedResource {
                 uri: upstream.offered_uri(&resource.uri),
                 mime_type: resource.mime_type,
@@ -1124,11 +1157,45 @@ fn block(content: model::Content, upstream: &Upstream) -> Content {
                     (Some(text), _) => ResourceBody::Text(text),
                     (None, blob) => ResourceBody::Blob(blob.unwrap_or_default()),
                 },
-                meta: None,
+                meta: resource.meta.and_then(|it| {
+                    let meta = it.parse::<Map<String, Value>>().ok()?;
+                    passed_on(meta, upstream)
+                }),
             },
-            about: About::default(),
+            about: about(annotations, meta),
         },
     }
+}
+
+/// Annotations of a block, of bounded length; `None` if they say nothing.
+fn annotated(mut annotations: Annotations) -> Option<Map<String, Value>> {
+    const MAX_TIME: usize = 64;
+    annotations.audience.dedup();
+    annotations.audience.truncate(2);
+    annotations.last_modified.take_if(|it| it.len() > MAX_TIME);
+    match serde_json::to_value(annotations) {
+        Ok(Value::Object(members)) if !members.is_empty() => Some(members),
+        _ => None,
+    }
+}
+
+/// Members of metadata whose values are JSON.
+fn members(meta: &ResultMeta) -> impl Iterator<Item = (String, Value)> {
+    meta.iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+}
+
+/// Metadata of an upstream without what only this server says; `None` if there is none.
+fn passed_on(
+    meta: impl IntoIterator<Item = (String, Value)>,
+    upstream: &Upstream,
+) -> Option<Map<String, Value>> {
+    let meta: Map<String, Value> = meta
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with(OURS))
+        .map(|(name, value)| (name, upstream.with_offered_ui(value)))
+        .collect();
+    (!meta.is_empty()).then_some(meta)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::{
     tasks_house::{self, LEGACY, created, hand_over, reaches},
 };
 use adapter_tools::{
-    Annotations, Content, InvalidArguments, ResourceLink, Tool, ToolError, ToolOutput,
+    About, Annotations, Content, InvalidArguments, ResourceLink, Tool, ToolError, ToolOutput,
 };
 use futures_util::future::{BoxFuture, ready};
 use governance::Rules;
@@ -46,6 +46,7 @@ fn tools(bench: &Bench) -> Vec<Tool> {
     let image = Content::Image {
         data: "A".repeat(100_000),
         mime_type: "image/png".to_owned(),
+        about: About::default(),
     };
     let link = Content::ResourceLink(ResourceLink {
         uri: "log://a".to_owned(),
@@ -54,6 +55,8 @@ fn tools(bench: &Bench) -> Vec<Tool> {
         description: None,
         mime_type: None,
         size: Some(7),
+        icons: Vec::new(),
+        about: About::default(),
     });
     vec![
         tool("log", ToolOutput::text(long_text())).with_annotations(reads),
