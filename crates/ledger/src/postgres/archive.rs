@@ -686,17 +686,26 @@ async fn say(
     Ok(())
 }
 
+const STATE: &str = "SELECT through, hash, directory FROM owlclaw_ledger.archived";
+
 /// State of the archive, and its segments in order.
 async fn archive(session: &mut Session) -> Result<(State, Vec<Listed>), Error> {
-    let sql = "SELECT through, hash, directory FROM owlclaw_ledger.archived";
-    let Some(row) = session.query_opt(sql, &[]).await? else {
-        return Ok((State::default(), Vec::new()));
+    let state = state(session.query_opt(STATE, &[]).await?)?;
+    Ok((state, segments(session).await?))
+}
+
+fn state(row: Option<Row>) -> Result<State, Error> {
+    let Some(row) = row else {
+        return Ok(State::default());
     };
-    let state = State {
+    Ok(State {
         through: number(&row, 0)?,
         hash: digest(row.try_get(1)?),
         directory: row.try_get::<_, String>(2)?.into(),
-    };
+    })
+}
+
+async fn segments(session: &mut Session) -> Result<Vec<Listed>, Error> {
     let rows = session
         .query(
             "SELECT number, file, first_sequence, last_sequence, last_hash, first_start, from_us, until_us,
@@ -705,8 +714,8 @@ async fn archive(session: &mut Session) -> Result<(State, Vec<Listed>), Error> {
             &[],
         )
         .await?;
-    let listed = rows.iter().map(|row| {
-        Ok::<_, Error>(Listed {
+    let listed = |row: &Row| {
+        Ok(Listed {
             number: row.try_get(0)?,
             file: row.try_get(1)?,
             first: number(row, 2)?,
@@ -717,16 +726,29 @@ async fn archive(session: &mut Session) -> Result<(State, Vec<Listed>), Error> {
             until_us: number(row, 7)?,
             is_deleted: row.try_get(8)?,
         })
-    });
-    Ok((state, listed.collect::<Result<_, _>>()?))
+    };
+    rows.iter().map(listed).collect()
 }
 
-/// View that readers have of the archive.
-pub(super) async fn view(session: &mut Session) -> Result<View, Error> {
-    let (state, mut listed) = archive(session).await?;
+/// Begins a transaction to which nothing changes, and tells what readers see of the archive.
+pub(super) async fn begin_view(session: &mut Session) -> Result<View, Error> {
+    // It keeps nobody waiting, and a long answer may take its time to be read.
+    const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
+        SET LOCAL idle_in_transaction_session_timeout = '60s'";
+    let read = session.prepare(STATE).await?;
+    let client = session.client();
+    // Sent together: questions are many.
+    let (begun, row) = tokio::join!(
+        biased;
+        client.batch_execute(BEGIN),
+        client.query_opt(&read, &[]),
+    );
+    begun?;
+    let state = state(row?)?;
     if state.through == 0 {
         return Ok(View::default());
     }
+    let mut listed = segments(session).await?;
     listed.retain(|it| it.first <= state.through);
     Ok(View { state, listed })
 }

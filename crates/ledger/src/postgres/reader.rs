@@ -141,14 +141,7 @@ async fn in_snapshot<T>(
     session: &mut Session,
     question: impl AsyncFnOnce(&mut Session, &View) -> Result<T, QueryError>,
 ) -> Result<(T, View), QueryError> {
-    // It keeps nobody waiting, and a long answer may take its time to be read.
-    session
-        .run(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
-             SET LOCAL idle_in_transaction_session_timeout = '60s'",
-        )
-        .await?;
-    let view = archive::view(session).await?;
+    let view = archive::begin_view(session).await?;
     let answer = question(session, &view).await?;
     session.run("COMMIT").await?;
     Ok((answer, view))
