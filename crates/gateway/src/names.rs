@@ -275,9 +275,10 @@ pub(crate) fn is_plain(uri: &str) -> bool {
         Some((host, port)) => (host, Some(port)),
         None => (authority, None),
     };
-    let has_plain_authority = !authority.contains('@')
+    let lacks_host = needs_host && host.is_empty();
+    let has_plain_authority = !lacks_host
+        && !authority.contains('@')
         && !host.ends_with('.')
-        && !(needs_host && host.is_empty())
         && port.is_none_or(|port| !default_ports.contains(&port) && !port.starts_with('0'));
     let is_plain_file = || rest.starts_with("///") && end == uri.len();
     is_lower(scheme)
