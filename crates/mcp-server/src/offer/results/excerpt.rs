@@ -14,7 +14,7 @@ const IMAGE_TOKENS: usize = 1_600;
 const IMAGE_CHARACTERS: usize = 4 * IMAGE_TOKENS;
 /// The longest data of an image, in base64, that counts so; hosts refuse longer ones.
 const MAX_IMAGE: usize = 7 << 20;
-/// What stands around the text of an item after the first, such as `{"type":"text","text":""},`.
+/// Size of what stands around the text of an item after the first, such as `{"type":"text","text":""},`.
 const FRAME_CHARACTERS: usize = 26;
 const FRAME_TOKENS: usize = 8;
 /// Room for the note about what is not shown, and for the link.
