@@ -75,12 +75,20 @@ impl Failure {
         let details = self.data.get("details");
         self.code = match details.and_then(|it| it["reason"].as_str()) {
             Some("not_found") => NO_RESOURCE,
-            Some("read_only" | "exists") => UNSUPPORTED,
+            Some("read_only" | "exists" | "not_a_file") => UNSUPPORTED,
             Some("no_words") => INVALID_PARAMS,
             _ => return self,
         };
         self.category = category(self.code);
         self
+    }
+
+    /// True of a refusal that is about the one resource that was asked for, and says nothing of others.
+    pub(crate) fn is_of_one_resource(&self) -> bool {
+        matches!(
+            self.code,
+            NO_RESOURCE | NO_PERMISSION | DENIED | INVALID_PARAMS
+        )
     }
 
     /// True where MCP has no such method here, and not where a method of that name refuses to be called like this.

@@ -29,7 +29,7 @@ use crate::{
 };
 use adapter_tools::{TaskSupport, Tool, ToolCx};
 use arc_swap::ArcSwap;
-use governance::{Governor, Policy, QuotaStore};
+use governance::{Denial, Governor, Policy, QuotaStore, Reason};
 use jsonrpc_core::{ErrorCode, RawJson};
 use ledger::Recorder;
 use mcp_protocol::{
@@ -585,7 +585,11 @@ impl<Q: QuotaStore> Server<Q> {
     async fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
         let offer = self.offer.load_full();
         if !self.may_listen(cx, &offer, uri) {
-            return Err(InvocationError::Unknown.to_reader(uri, cx.version));
+            let why = match self.may_know_of(cx, &offer, uri) {
+                true => InvocationError::Denied(Denial::new(Reason::Permission)),
+                false => InvocationError::Unknown,
+            };
+            return Err(why.to_reader(uri, cx.version));
         }
         let name = offer.resources().canonical(uri);
         match offer.resources().hear(name.as_deref().unwrap_or(uri)).await {
@@ -595,6 +599,17 @@ impl<Q: QuotaStore> Server<Q> {
                 Err(McpError::new(ErrorCode::INVALID_PARAMS, message))
             }
         }
+    }
+
+    /// True if a client may know of what is at `uri`: by the rules alone, whether anything is there or not.
+    fn may_know_of(&self, cx: &RequestCx, offer: &Offer, uri: &str) -> bool {
+        let name = offer.resources().canonical(uri);
+        let uri = name.as_deref().unwrap_or(uri);
+        let known = offer.resources().governed_by(uri);
+        // Asked in every case, as below.
+        let capability = resource_capability(known.as_deref().unwrap_or(uri));
+        let is_visible = self.governor.visible(caller_of(&cx.principal), &capability);
+        is_visible && known.is_some()
     }
 
     /// True if a client that wants to listen to a resource can: its changes are heard of. Nothing is subscribed to

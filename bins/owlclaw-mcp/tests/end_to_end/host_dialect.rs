@@ -590,6 +590,44 @@ async fn resources_are_read_listed_searched_written_and_watched() {
 }
 
 #[tokio::test]
+async fn what_may_be_read_is_watched_whatever_else_is_refused() {
+    let site = site(json!({"governance": {"clients": {"desk": {
+        "resources": {"deny": ["files://closed/*"]},
+    }}}}));
+    let server = site.http().await;
+    let desk = Peer::new(&server, "desk").await;
+    let mut events = desk.events().await;
+    const DENIED: &str = "files://closed/a.txt";
+    let one = json!({"id": DENIED});
+    assert_eq!(desk.code("watch_resources", one.clone()).await, -32401);
+    let all = desk
+        .result("watch_resources", json!({"type": "file"}))
+        .await;
+    assert_eq!(all["left_out"], json!([DENIED]), "{all}");
+    // A watcher of what is denied alone leaves those of the rest alone.
+    assert_eq!(desk.code("watch_resources", one).await, -32401);
+    let notes = desk
+        .result("watch_resources", json!({"path": "files://notes"}))
+        .await;
+    assert!(notes.get("left_out").is_none(), "{notes}");
+    site.write("closed/a.txt", "of which nothing is told");
+    site.write("notes/a.txt", "other words");
+    let mut watchers = Vec::new();
+    for _ in 0..2 {
+        let event = told(&mut events, &["resource_changed"]).await;
+        let params = &event["params"];
+        assert_eq!(
+            (&params["event"], &params["resource"]["id"]),
+            (&json!("updated"), &json!("files://notes/a.txt"))
+        );
+        watchers.push(params["watcher_id"].clone());
+    }
+    for watcher in [all, notes] {
+        assert!(watchers.contains(&watcher["watcher_id"]), "{watchers:?}");
+    }
+}
+
+#[tokio::test]
 async fn tools_run_as_tasks_and_tell_of_their_end_and_prompts_are_rendered() {
     let site = site(json!({"prompts": {"dir": "prompts"}}));
     site.write(

@@ -43,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) streams: AtomicUsize,
     /// Requests under way.
     pub(crate) running: AtomicUsize,
+    /// Held by whoever makes subscriptions those that watchers need.
+    pub(crate) settling: tokio::sync::Mutex<()>,
     next: AtomicU64,
     used: Mutex<Used>,
     known: Mutex<Known>,
@@ -67,6 +69,8 @@ pub(crate) struct Known {
     pub(crate) watchers: BTreeMap<String, Watcher>,
     /// Addresses that are subscribed to.
     pub(crate) subscribed: BTreeSet<String>,
+    /// Addresses that watchers look at and that may not be subscribed to.
+    pub(crate) refused: BTreeSet<String>,
     /// Tasks by the token of their progress.
     pub(crate) tasks: HashMap<String, String>,
 }
@@ -103,6 +107,7 @@ impl Session {
             events: Events::new(options.max_queued_bytes),
             streams: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
+            settling: tokio::sync::Mutex::default(),
             next: AtomicU64::new(0),
             used: Mutex::new(Used {
                 last: now,

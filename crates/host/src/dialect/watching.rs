@@ -132,12 +132,29 @@ impl<S: McpService> Call<'_, S> {
             }
             known.watchers.insert(id.clone(), watcher);
         }
-        let settled = self.host.settle(self.session, self.principal).await;
-        if let Err(failure) = settled {
+        let refused = self.host.settle(self.session, self.principal, true).await;
+        let (is_one, mut left_out) = {
+            let known = self.session.known();
+            let own = known.watchers.get(&id);
+            let is_own = |uri: &String| own.is_some_and(|it| it.there.contains_key(uri));
+            let left_out = refused.into_iter().filter(|(uri, _)| is_own(uri));
+            (
+                own.is_some_and(|it| it.id.is_some()),
+                left_out.collect::<Vec<_>>(),
+            )
+        };
+        let is_fatal = |failure: &Failure| is_one || !failure.is_of_one_resource();
+        if let Some(at) = left_out.iter().position(|(_, it)| is_fatal(it)) {
             self.session.known().watchers.remove(&id);
-            return Err(failure);
+            self.host.settle(self.session, self.principal, false).await;
+            return Err(left_out.swap_remove(at).1);
         }
-        Ok(json!({ "watcher_id": id, "params": params }))
+        let mut answer = json!({ "watcher_id": id, "params": params });
+        if !left_out.is_empty() {
+            let left_out = left_out.into_iter().map(|(uri, _)| uri);
+            answer["left_out"] = left_out.collect::<Vec<_>>().into();
+        }
+        Ok(answer)
     }
 
     async fn subscribe(&self, uri: &str) -> Result<(), Failure> {
@@ -151,7 +168,7 @@ impl<S: McpService> Call<'_, S> {
         if self.session.known().watchers.remove(&watcher_id).is_none() {
             return Err(Failure::params("there is no such watcher"));
         }
-        self.host.settle(self.session, self.principal).await?;
+        self.host.settle(self.session, self.principal, false).await;
         Ok(json!({ "watcher_id": watcher_id, "status": "unwatched" }))
     }
 }
@@ -169,17 +186,32 @@ impl<S: McpService> Host<S> {
         Ok(by_uri(listed))
     }
 
-    /// Subscribes to what watchers look at now, and no longer to the rest.
-    async fn settle(&self, session: &Session, principal: &Principal) -> Result<(), Failure> {
+    /// Subscribes to what watchers look at now, and no longer to the rest. Gives what is refused now; all else is
+    /// subscribed to nevertheless. What was refused before is asked for again where that is wanted.
+    async fn settle(
+        &self,
+        session: &Session,
+        principal: &Principal,
+        again: bool,
+    ) -> Vec<(String, Failure)> {
+        // What is noted as subscribed to has been asked for, and nobody else asks meanwhile.
+        let _turn = session.settling.lock().await;
         let (fresh, over) = {
             let mut known = session.known();
             let is_updated = |it: &&Watcher| it.id.is_some() || it.events.contains("updated");
             let watchers = known.watchers.values().filter(is_updated);
             let wanted: BTreeSet<String> =
                 watchers.flat_map(|it| it.there.keys().cloned()).collect();
-            let before = std::mem::replace(&mut known.subscribed, wanted.clone());
-            let fresh: Vec<_> = wanted.difference(&before).cloned().collect();
-            let over: Vec<_> = before.difference(&wanted).cloned().collect();
+            if again {
+                known.refused.clear();
+            }
+            known.refused.retain(|it| wanted.contains(it));
+            let fresh = wanted.difference(&known.subscribed);
+            let fresh: Vec<_> = fresh
+                .filter(|it| !known.refused.contains(*it))
+                .cloned()
+                .collect();
+            let over: Vec<_> = known.subscribed.difference(&wanted).cloned().collect();
             (fresh, over)
         };
         for uri in over {
@@ -188,18 +220,26 @@ impl<S: McpService> Host<S> {
             let _ = self
                 .ask(session, principal, "resources/unsubscribe", params)
                 .await;
+            session.known().subscribed.remove(&uri);
         }
+        let mut refused = Vec::new();
         for uri in fresh {
             let params = json!({ "uri": uri });
             let heard = self
                 .ask(session, principal, "resources/subscribe", params)
                 .await;
-            if let Err(failure) = heard {
-                session.known().subscribed.remove(&uri);
-                return Err(failure);
+            let mut known = session.known();
+            match heard {
+                Ok(_) => {
+                    known.subscribed.insert(uri);
+                }
+                Err(failure) => {
+                    known.refused.insert(uri.clone());
+                    refused.push((uri, failure));
+                }
             }
         }
-        Ok(())
+        refused
     }
 
     /// Passes on what MCP has said in a session.
@@ -297,8 +337,17 @@ impl<S: McpService> Host<S> {
             });
             session.tell("resource_changed", params, Some(&source));
         }
-        if let Err(failure) = self.settle(session, principal).await {
-            tracing::debug!(session = %session.id, ?failure, "a resource cannot be watched");
+        // A list that has changed may have become one of what the client may now read.
+        let refused = self.settle(session, principal, updated.is_none()).await;
+        for (uri, failure) in refused {
+            match failure.is_of_one_resource() {
+                true => {
+                    tracing::debug!(session = %session.id, uri, ?failure, "a resource is left out by watchers")
+                }
+                false => {
+                    tracing::warn!(session = %session.id, uri, ?failure, "a resource cannot be watched")
+                }
+            }
         }
     }
 

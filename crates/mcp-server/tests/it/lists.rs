@@ -513,6 +513,32 @@ async fn who_listens_to_a_resource_hears_of_its_change_if_it_may_know_of_it() {
 }
 
 #[tokio::test]
+async fn who_may_see_a_resource_and_not_read_it_is_refused_and_not_told_that_there_is_none() {
+    let denying = Rules {
+        deny: vec!["resource/doc://a".to_owned()],
+        ..Rules::default()
+    };
+    for version in SPOKEN.into_iter().filter(|it| *it != MODERN) {
+        let house = Setup {
+            policy: policy(denying.clone()),
+            resources: documents(&["a", "b"]),
+            ..Setup::default()
+        }
+        .build();
+        let mut anna = house.connect("anna", version).await;
+        for method in ["resources/subscribe", "resources/read"] {
+            let refused = anna.ask(method, json!({ "uri": "doc://a" })).await;
+            let error = &refused["error"];
+            assert_eq!(
+                (&error["code"], &error["data"]["reason"]),
+                (&json!(-32003), &json!("permission")),
+                "{method}: {refused}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn who_may_not_read_a_resource_any_more_hears_of_it_no_more() {
     let denying = |what: &[&str]| Rules {
         deny: what.iter().map(|&it| it.to_owned()).collect(),
