@@ -181,6 +181,29 @@ async fn tables_rows_and_queries_are_read() {
 }
 
 #[tokio::test]
+async fn generated_columns_are_read_and_hidden_as_others_are() {
+    let (place, writer, _) = shop();
+    writer
+        .execute_batch(
+            "CREATE TABLE line (id INTEGER PRIMARY KEY, pieces INTEGER, price REAL, \
+             total REAL GENERATED ALWAYS AS (pieces * price) VIRTUAL, \
+             kept REAL AS (total + 1) STORED, cost REAL AS (price / 2)); \
+             INSERT INTO line (id, pieces, price) VALUES (1, 2, 1.5);",
+        )
+        .unwrap();
+    let mut options = options(place.path());
+    options.exclude.push("line.cost".to_owned());
+    let shop = Databases::open([("shop".to_owned(), options)].into()).unwrap();
+    assert_eq!(
+        read(&shop, "db://shop/tables/line/1").await.unwrap(),
+        json!({"id": 1, "pieces": 2, "price": 1.5, "total": 3.0, "kept": 4.0})
+    );
+    let schema = read(&shop, "db://shop/schema").await.unwrap();
+    assert!(schema.to_string().contains("\"total\""), "{schema}");
+    assert_eq!(shop.unmatched_patterns().count(), 0);
+}
+
+#[tokio::test]
 async fn patterns_compare_names_as_the_database_does_and_idle_ones_are_told() {
     let (place, writer, _) = shop();
     let listed = |databases: &Databases| {

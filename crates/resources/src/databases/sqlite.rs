@@ -178,8 +178,10 @@ pub(crate) fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
     )?;
     let names = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let names: Vec<(String, bool)> = names.collect::<Result<_, _>>()?;
-    let mut columns = connection
-        .prepare("SELECT name, type, \"notnull\", pk FROM pragma_table_info(?) ORDER BY cid")?;
+    // Generated columns are read as the others are; hidden ones of virtual tables (1) are not in their rows.
+    let mut columns = connection.prepare(
+        "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid",
+    )?;
     let mut tables = Vec::new();
     for (name, is_view) in names {
         let columns = columns.query_map([&name], |row| {
