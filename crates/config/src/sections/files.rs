@@ -27,6 +27,7 @@ pub struct FileRoot {
     #[schemars(extend("x-items" = "pattern"))]
     pub exclude: Vec<String>,
     /// Media types by pattern, in place of those that follow from names.
+    #[schemars(extend("x-patterns" = true))]
     pub types: BTreeMap<String, String>,
     /// Larger files are not served.
     #[schemars(range(min = 1, max = 67_108_864))]
