@@ -198,6 +198,7 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         problems.push(error(&key, message));
     }
     rules::check(&config.governance, origins, problems);
+    unmatched::check_addresses(config, origins, problems);
     crate::sections::commands::check(&config.commands, origins, problems);
     crate::sections::services::check(&config.services, origins, problems);
     crate::sections::databases::check(&config.resources.databases, origins, problems);

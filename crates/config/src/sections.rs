@@ -505,6 +505,23 @@ pub struct Resources {
     pub search: ResourceSearch,
 }
 
+impl Resources {
+    /// The spelling in which a pattern of rules can match addresses of what this server has itself: those of files,
+    /// databases and services by the names that are configured. `None` where it is so spelt, or is about nothing of that.
+    pub(crate) fn right_spelling(&self, pattern: &str) -> Option<String> {
+        let (scheme, rest) = pattern.split_once("://")?;
+        let name = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let is_it = |it: &String| ::governance::pattern_matches(name, it);
+        let is_own = match scheme {
+            "files" => self.files.keys().any(is_it),
+            "db" => self.databases.keys().any(is_it),
+            "api" => self.services.keys().any(is_it),
+            _ => false,
+        };
+        ::resources::spelling_for_rules(pattern).filter(|_| is_own)
+    }
+}
+
 /// Prompts from files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -1040,6 +1040,73 @@ fn rules_are_checked_as_a_whole() {
 }
 
 #[test]
+fn rules_over_addresses_have_the_spelling_of_addresses() {
+    let file = |rules: &str| {
+        format!(
+            "mcp_server:\n  resources:\n    files: {{a: {{path: .}}}}\n    databases: {{d: {{path: ./d.db}}}}\n  \
+             {rules}\n"
+        )
+    };
+    for (written, right) in [
+        ("files://a/\u{e9}.txt", "files://a/%C3%A9.txt"),
+        ("files://a/ sp .txt", "files://a/%20sp%20.txt"),
+        ("files://a/%70riv/*", "files://a/priv/*"),
+        ("files://*/%c3%a9.txt", "files://*/%C3%A9.txt"),
+        ("files://a/x/../priv/*", "files://a/priv/*"),
+        ("files://a/priv/", "files://a/priv/*"),
+        ("db://d/queries/q?a=1", "db://d/queries/q"),
+    ] {
+        for (rules, key) in [
+            (
+                "governance: {default: {resources: {deny: [R]}}}",
+                "governance.default.resources.deny[0]",
+            ),
+            (
+                "governance: {roles: {r: {resources: {allow: [R]}}}}",
+                "governance.roles.r.resources.allow[0]",
+            ),
+            (
+                "governance: {clients: {c: {resources: {hide: [R]}}}}",
+                "governance.clients.c.resources.hide[0]",
+            ),
+            (
+                "filters: {f: {resources: [R], action: deny}}",
+                "filters.f.resources[0]",
+            ),
+        ] {
+            let file = file(&rules.replace('R', &format!("\"{written}\"")));
+            let found = problems(&file, Environment::default(), Overrides::default());
+            let expected = format!(
+                "`{key}`: `{written}` can match no address, since none is spelt so | write `{right}`"
+            );
+            assert!(
+                found.iter().any(|it| it.contains(&expected)),
+                "{file}: {found:?}"
+            );
+        }
+    }
+    for right in [
+        "files://a/{+path}",
+        "files://*",
+        "files://b/\u{e9}",
+        "doc://a/../b",
+        "db://d/tables/{table}{?offset}",
+    ] {
+        let rules = format!("governance: {{default: {{resources: {{hide: [\"{right}\"]}}}}}}");
+        let found = problems(&file(&rules), Environment::default(), Overrides::default());
+        assert!(
+            !found.iter().any(|it| it.contains("spelt so")),
+            "{right}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn media_types_of_files_are_by_pattern() {
+    check_line_is_fine("resources: {files: {a: {path: ., types: {\"*.log\": text/x-log}}}}");
+}
+
+#[test]
 fn the_ledger_is_one_and_redaction_knows_its_pointers() {
     let rows = [
         (

@@ -45,6 +45,16 @@ pub use crate::store::StoreError;
 use mcp_protocol::model::ListResources;
 use mcp_server::{ResourceEntry, UNHEARD};
 
+/// The spelling in which a rule over resources can match addresses of files, databases and services; `None` where it is
+/// so spelt, or is about none of them.
+#[must_use]
+pub fn spelling_for_rules(pattern: &str) -> Option<String> {
+    let schemes = [SCHEME, DATABASE_SCHEME, SERVICE_SCHEME];
+    let scheme = schemes.into_iter().find(|it| pattern.starts_with(it))?;
+    let spelt = addresses::spelt_for_rules(scheme, pattern);
+    (spelt != pattern).then_some(spelt)
+}
+
 /// Indices of entries that a filter lets through: by category, and by an address or the beginning of one with `*`. None
 /// of them has tags.
 fn matching(entries: &[ResourceEntry], filter: &ListResources) -> Vec<usize> {

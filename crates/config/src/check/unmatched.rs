@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use governance::{PolicyFile, When, file::AccessRules};
 
 use crate::check::family::pattern_meets_template;
-use crate::layer::{child, origin_near};
+use crate::layer::{Origins, child, origin_near};
 use crate::nearest::nearest;
 use crate::problem::{Origin, Problem, Severity, quoted};
 use crate::sections::governance::UnmatchedRules;
-use crate::{Loaded, Redaction};
+use crate::{Config, Loaded, Redaction};
 
 /// Names of the tools, resources and prompts that rules can match.
 #[derive(Debug, Clone, Default)]
@@ -96,6 +96,28 @@ enum Kind {
     Tool,
     Resource,
     Prompt,
+}
+
+/// Rules over addresses in a spelling that no address has: they would match nothing.
+pub(crate) fn check_addresses(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let rules = rules(&config.governance.rules, &config.redaction);
+    let rules = rules.into_iter();
+    let rules = rules.filter(|it| matches!(it.kind, Kind::Resource));
+    let rules = rules.map(|it| (it.key, it.pattern));
+    let filters = config.filters.iter().flat_map(|(name, filter)| {
+        let section = child(&child("filters", name), "resources");
+        let patterns = filter.resources.iter().enumerate();
+        patterns.map(move |(index, it)| (format!("{section}[{index}]"), it.as_str()))
+    });
+    for (key, pattern) in rules.chain(filters) {
+        if let Some(right) = config.resources.right_spelling(pattern) {
+            let message =
+                format!("`{key}`: `{pattern}` can match no address, since none is spelt so");
+            let hint = format!("write `{right}`: docs/resources.md says how addresses are spelt");
+            let origin = origin_near(origins, &key);
+            problems.push(Problem::error(origin, message).key(key).hint(hint));
+        }
+    }
 }
 
 impl Loaded {

@@ -165,8 +165,13 @@ impl From<ByPath> for AtServer {
                 (other, true) => format!("{other}://{}", path.trim_start_matches('/')),
                 (other, false) => format!("{other}://{path}"),
             };
+            let patterns = match is_own && place.ends_with("://") {
+                // All of them.
+                true => vec![format!("{place}*")],
+                false => vec![format!("{place}/*"), place],
+            };
             Granted {
-                patterns: vec![format!("{place}/*"), place],
+                patterns,
                 operations: it.operations,
             }
         });
@@ -313,6 +318,13 @@ fn rules(record: Record, offered: &Offered<'_>) -> Result<Client, String> {
         for granted in &it.resources {
             for pattern in &granted.patterns {
                 check_pattern(pattern)?;
+                if it.server == OWN
+                    && let Some(right) = offered.config.resources.right_spelling(pattern)
+                {
+                    return Err(format!(
+                        "`{pattern}` can match no address, since none is spelt so: write `{right}`"
+                    ));
+                }
                 if offered.resource_reaches_others(&it.server, pattern) {
                     return Err(format!(
                         "`{pattern}` of `{}` fits resources of other servers as well: write more of it",
@@ -462,6 +474,8 @@ mod tests {
         let mut config = Config::default();
         let upstream = crate::sections::upstreams::Upstream::default();
         config.upstreams.insert("file-server".to_owned(), upstream);
+        let files = crate::sections::files::FileRoot::default();
+        config.resources.files.insert("kept".to_owned(), files);
         let template = NameTemplate::parse(&config.gateway.names)?;
         let offered = Offered {
             config: &config,
@@ -547,6 +561,9 @@ mod tests {
             rules.conditions["record-resource-write"].when,
             r#"args.uri.startsWith("files://a\"b/")"#
         );
+        let all = translated(json!({"permissions": [{"server": "owlclaw", "resources": [
+            {"type": "file", "path": "/", "operations": ["read"]}]}]}));
+        assert_eq!(allowed(all.unwrap().resources), ["files://*"]);
         let nothing = translated(json!({"servers": []})).unwrap();
         assert_eq!(nothing.tools.unwrap().allow, [""; 0], "fail closed");
     }
@@ -569,6 +586,16 @@ mod tests {
                 json!({"servers": [{"id": "owlclaw", "resources": [
                 {"pattern": "files://*/a", "operations": ["read"]}]}]}),
                 "at the end alone",
+            ),
+            (
+                json!({"servers": [{"id": "owlclaw", "resources": [
+                {"pattern": "files://kept/\u{e9}*", "operations": ["read"]}]}]}),
+                "write `files://kept/%C3%A9*`",
+            ),
+            (
+                json!({"permissions": [{"server": "owlclaw", "resources": [
+                {"type": "file", "path": "/kept/a b", "operations": ["read"]}]}]}),
+                "write `files://kept/a%20b`",
             ),
             (
                 json!({"servers": [{"id": "owlclaw", "resources": [
