@@ -11,7 +11,7 @@ mod writing;
 
 pub use self::{
     address::SCHEME,
-    folder::{FolderError, FolderOptions},
+    folder::{FolderError, FolderOptions, IdlePattern},
 };
 
 use std::{
@@ -150,6 +150,11 @@ impl Files {
             news,
             ttl_ms,
         })
+    }
+
+    /// Patterns that stand for nothing that was ever seen.
+    pub fn idle_patterns(&self) -> impl Iterator<Item = IdlePattern> {
+        self.folders.iter().flat_map(|it| it.idle_patterns())
     }
 
     pub(crate) fn folders(&self) -> Arc<[Arc<Folder>]> {

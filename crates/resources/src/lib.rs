@@ -35,7 +35,9 @@ pub use crate::databases::{
     DATABASE_SCHEME, DATABASES_COMPONENT, DatabaseError, DatabaseOptions, DatabasePlace, Databases,
     NamedQuery, UnmatchedPattern,
 };
-pub use crate::files::{COMPONENT, Files, FolderError, FolderOptions, OpenError, SCHEME};
+pub use crate::files::{
+    COMPONENT, Files, FolderError, FolderOptions, IdlePattern, OpenError, SCHEME,
+};
 pub use crate::search::{SEARCH_COMPONENT, Search, SearchError};
 pub use crate::services::{
     Endpoint, SERVICE_SCHEME, SERVICES_COMPONENT, ServiceError, ServiceOptions, Services, Variable,

@@ -501,6 +501,46 @@ fn lists_are_filtered_by_directory_and_address() {
     assert_eq!(matching(None, Some("files://notes/b.txt")), [1]);
 }
 
+#[tokio::test]
+async fn patterns_that_stand_for_nothing_are_told() {
+    let place = tempfile::tempdir().unwrap();
+    put(place.path(), "priv/p.txt", "p");
+    put(place.path(), "a.txt", "a");
+    fs::create_dir(place.path().join("empty")).unwrap();
+    let exclude = [
+        "prvi/**", "priv", "PRIV/**", "*.bak", "a.txt", "empty/**", ".git/**",
+    ];
+    let files = open(FolderOptions {
+        include: vec!["*.md".to_owned(), "**".to_owned()],
+        exclude: exclude.map(str::to_owned).into(),
+        ..FolderOptions::new(place.path())
+    });
+    let idle = || -> Vec<_> {
+        let idle = files.idle_patterns();
+        idle.map(|it| format!("{} {}", it.list, it.pattern))
+            .collect()
+    };
+    let expected = [
+        "include *.md",
+        "exclude prvi/**",
+        "exclude priv",
+        "exclude PRIV/**",
+        "exclude *.bak",
+    ];
+    assert_eq!(idle(), expected);
+    let names = files.idle_patterns().next().unwrap().names;
+    assert!(names.contains(&"priv/".to_owned()), "{names:?}");
+    // What is only asked for is not there.
+    assert_eq!(text(&files, "files://notes/prvi/x").await, None);
+    assert_eq!(idle(), expected);
+    put(place.path(), "deep/x.bak", "x");
+    let began = Instant::now();
+    while idle().len() == expected.len() {
+        assert!(began.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[test]
 fn mistakes_in_options_are_told_with_their_place() {
     let place = tempfile::tempdir().unwrap();

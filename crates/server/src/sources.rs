@@ -194,8 +194,8 @@ impl Sources {
         &self.unmatched
     }
 
-    /// Patterns of upstreams that match nothing which those list now, and patterns of databases that match nothing which
-    /// is in those now.
+    /// Patterns of upstreams that match nothing which those list now, patterns of databases that match nothing which
+    /// is in those now, and patterns of files that have matched nothing.
     pub(super) fn unmatched_now(&self) -> impl Iterator<Item = UnmatchedFilter> {
         let databases = self.databases.iter();
         let of_databases = databases.flat_map(|it| it.unmatched_patterns());
@@ -204,7 +204,15 @@ impl Sources {
             pattern: it.pattern,
             names: it.names,
         });
-        unmatched_patterns(&self.gateway).chain(of_databases)
+        let of_files = self.files.iter().flat_map(|it| it.idle_patterns());
+        let of_files = of_files.map(|it| UnmatchedFilter {
+            key: format!("resources.files.{}.{}", it.folder, it.list),
+            pattern: it.pattern,
+            names: it.names,
+        });
+        unmatched_patterns(&self.gateway)
+            .chain(of_databases)
+            .chain(of_files)
     }
 
     /// All tools, source by source, and definitions that cannot be offered. Of two tools with one name the

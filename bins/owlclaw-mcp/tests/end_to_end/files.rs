@@ -364,3 +364,43 @@ async fn a_thousand_subscribers_are_each_told_of_a_change_once() {
         assert_eq!(again, None);
     }
 }
+
+#[tokio::test]
+async fn a_pattern_of_files_that_hides_nothing_is_told_or_keeps_the_server_from_starting() {
+    let settings = |treatment: &str, exclude: &str| {
+        json!({
+            "governance": {"unmatched_rules": treatment},
+            "resources": {"files": {"notes": {"path": "notes", "exclude": ["deep/**", exclude]}}},
+        })
+    };
+    let told = |exclude: &str| {
+        format!("`resources.files.notes.exclude`: `{exclude}` matches nothing there is")
+    };
+    let strict = site(settings("error", "prvi/**"));
+    strict.write("notes/priv/p.txt", "private");
+    for words in [&["start"][..], &["doctor"]] {
+        let said = run(strict.command(words)).await;
+        assert_ne!(said.code, Some(0), "{words:?}");
+        let all = said.output + &said.messages;
+        let cure = "did you mean `priv/**`?";
+        assert!(
+            all.contains(&told("prvi/**")) && all.contains(cure),
+            "{words:?}: {all}"
+        );
+        assert!(!all.contains("`deep/**`"), "{words:?}: {all}");
+    }
+    // A name of a directory is no pattern of what is in it.
+    let free = site(settings("warn", "priv"));
+    free.write("notes/priv/p.txt", "private");
+    let said = run(free.command(&["doctor"])).await;
+    let all = said.output + &said.messages;
+    assert!(all.contains(&told("priv")), "{all}");
+    let syntax = site(settings("warn", "[ab].txt"));
+    let said = run(syntax.command(&["start"])).await;
+    assert_ne!(said.code, Some(0));
+    assert!(
+        said.messages.contains("a pattern for each alternative"),
+        "{}",
+        said.messages
+    );
+}

@@ -226,6 +226,8 @@ impl Loaded {
             let message = format!("`{key}`: `{pattern}` matches nothing there is");
             let word: String = pattern.split('*').collect();
             let hint = match nearest(&word, names.iter().map(String::as_str)) {
+                // All that is in a directory.
+                Some(name) if name.ends_with('/') => format!("did you mean `{name}**`?"),
                 Some(name) => format!("did you mean `{name}`?"),
                 None => "write it as it is called where it comes from, or leave it out".to_owned(),
             };

@@ -5,7 +5,10 @@ use std::{
     hash::{Hash, Hasher},
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -122,11 +125,46 @@ pub(crate) struct Seen {
     racy: Option<u64>,
 }
 
+/// The most names that a pattern which stands for nothing is compared with.
+const MAX_NAMES: usize = 2_000;
+
+/// A pattern that stands for nothing that was ever seen in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdlePattern {
+    /// Name of the directory.
+    pub folder: String,
+    /// `include` or `exclude`.
+    pub list: &'static str,
+    /// The pattern.
+    pub pattern: String,
+    /// Names that are there, those of directories with a slash at their end.
+    pub names: Vec<String>,
+}
+
+/// A pattern that selects files.
+#[derive(Debug)]
+struct Selecting {
+    glob: Glob,
+    /// Something was seen that it stands for.
+    has_matched: AtomicBool,
+}
+
+impl Selecting {
+    /// Tests if it stands for something that is there, and notes it.
+    fn meets(&self, there: &str) -> bool {
+        let matches = self.glob.matches(there);
+        if matches {
+            self.has_matched.store(true, Ordering::Relaxed);
+        }
+        matches
+    }
+}
+
 /// Selection of the files of a directory, with their media types.
 #[derive(Debug)]
 struct Patterns {
-    include: Vec<Glob>,
-    exclude: Vec<Glob>,
+    include: Vec<Selecting>,
+    exclude: Vec<Selecting>,
     types: Vec<(Glob, String)>,
 }
 
@@ -137,8 +175,13 @@ impl Patterns {
             return Err(FolderError::Name(name.to_owned()));
         }
         let globs = |patterns: &[String]| {
-            let globs = patterns.iter().map(|it| Glob::new(it));
-            let globs: Result<Vec<_>, _> = globs.collect();
+            let globs = patterns.iter().map(|it| {
+                Ok(Selecting {
+                    glob: Glob::new(it)?,
+                    has_matched: AtomicBool::new(false),
+                })
+            });
+            let globs: Result<Vec<_>, String> = globs.collect();
             globs.map_err(FolderError::Pattern)
         };
         let types = options.types.iter();
@@ -160,6 +203,8 @@ pub(crate) struct Folder {
     patterns: Patterns,
     root: RwLock<Arc<Root>>,
     files: RwLock<BTreeMap<Relative, Seen>>,
+    /// True once the whole directory was looked at: before, nobody knows what patterns stand for.
+    is_known: AtomicBool,
     /// Held by whoever writes: between a look at what is there and its replacement nobody else writes.
     writing: Mutex<()>,
 }
@@ -176,6 +221,7 @@ impl Folder {
             patterns,
             root: RwLock::new(Arc::new(root)),
             files: RwLock::default(),
+            is_known: AtomicBool::new(false),
             writing: Mutex::default(),
             options,
         })
@@ -184,6 +230,21 @@ impl Folder {
     pub(crate) fn root(&self) -> Arc<Root> {
         let root = self.root.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&root)
+    }
+
+    /// The directory, if its path leads to one now. Where it leads to another one, the one before is used until that is
+    /// followed; where it leads nowhere, nothing is read or written any more.
+    pub(crate) fn current(&self) -> Result<Arc<Root>, RootError> {
+        let path = &self.options.path;
+        if !self.options.watch {
+            // Nobody else does.
+            self.reopen().map_err(|_| RootError::NotFound)?;
+        }
+        let root = self.root();
+        match root.is_at(path) || path.is_dir() {
+            true => Ok(root),
+            false => Err(RootError::NotFound),
+        }
     }
 
     /// Opens the directory again if its path leads to another one now: true if it does.
@@ -211,17 +272,77 @@ impl Folder {
         let Patterns {
             include, exclude, ..
         } = &self.patterns;
-        let is_included = include.is_empty() || include.iter().any(|it| it.matches(path));
-        is_included && !exclude.iter().any(|it| it.matches(path))
+        let is_included = include.is_empty() || include.iter().any(|it| it.glob.matches(path));
+        is_included && !exclude.iter().any(|it| it.glob.matches(path))
     }
 
-    /// Tests if nothing in a directory would be served.
+    /// Notes which patterns stand for a file that is there, whether it is served or not.
+    fn note_matches(&self, path: &Relative) {
+        let Patterns {
+            include, exclude, ..
+        } = &self.patterns;
+        let idle = include.iter().chain(exclude);
+        for pattern in idle.filter(|it| !it.has_matched.load(Ordering::Relaxed)) {
+            pattern.meets(path.as_str());
+        }
+    }
+
+    /// Patterns that stand for nothing that was ever seen. What begins with a dot need not be excluded, so of a pattern that
+    /// does so nothing is said.
+    pub(crate) fn idle_patterns(&self) -> Vec<IdlePattern> {
+        if !self.is_known.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let (options, patterns) = (&self.options, &self.patterns);
+        let lists = [
+            ("include", &options.include, &patterns.include),
+            ("exclude", &options.exclude, &patterns.exclude),
+        ];
+        let mut idle = Vec::new();
+        for (list, written, patterns) in lists {
+            for (written, pattern) in written.iter().zip(patterns) {
+                let is_needless = list == "exclude" && pattern.glob.is_of_hidden();
+                if !pattern.has_matched.load(Ordering::Relaxed) && !is_needless {
+                    idle.push((list, written.clone()));
+                }
+            }
+        }
+        if idle.is_empty() {
+            return Vec::new();
+        }
+        let names = self.names();
+        let idle = idle.into_iter().map(|(list, pattern)| IdlePattern {
+            folder: self.name.clone(),
+            list,
+            pattern,
+            names: names.clone(),
+        });
+        idle.collect()
+    }
+
+    /// Paths of files that were seen, and of directories with a slash at their end, as many as are worth comparing with.
+    fn names(&self) -> Vec<String> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names = std::collections::BTreeSet::new();
+        for path in files.keys() {
+            let path = path.as_str();
+            let above = path.match_indices('/').map(|(at, _)| &path[..=at]);
+            names.extend(above.map(str::to_owned));
+            names.insert(path.to_owned());
+            if MAX_NAMES <= names.len() {
+                break;
+            }
+        }
+        names.into_iter().collect()
+    }
+
+    /// Tests if nothing in a directory that is there would be served.
     fn passes_by(&self, directory: &Relative) -> bool {
         let something = format!("{}/\u{1}", directory.as_str());
         let all_of_it = self.patterns.exclude.iter().zip(&self.options.exclude);
         all_of_it
             .filter(|(_, written)| written.ends_with("**"))
-            .any(|(it, _)| it.matches(&something))
+            .any(|(it, _)| it.meets(&something))
     }
 
     /// Media type of the file at `path`.
@@ -246,7 +367,7 @@ impl Folder {
     /// Bytes of a file, with its state.
     pub(crate) fn read(&self, path: &Relative) -> Result<(Vec<u8>, Signature), RootError> {
         match self.serves(path) {
-            true => self.root().read(path, self.options.max_bytes),
+            true => self.current()?.read(path, self.options.max_bytes),
             false => Err(RootError::NotFound),
         }
     }
@@ -280,6 +401,9 @@ impl Folder {
     pub(crate) fn look_at_all(&self) -> Result<Changes, RootError> {
         let mut found = BTreeMap::new();
         self.walk(None, 0, &mut found)?;
+        // Where there are more, a pattern may stand for one of those.
+        let is_all = found.len() < self.options.max_files;
+        self.is_known.fetch_or(is_all, Ordering::Relaxed);
         Ok(self.compare_all(found, None))
     }
 
@@ -293,7 +417,11 @@ impl Folder {
     ) -> Result<(Changes, bool), RootError> {
         let mut found = BTreeMap::new();
         let mut is_directory = false;
-        match self.root().look(path)? {
+        let there = self.root().look(path)?;
+        if let Some(Found::File(_)) = there {
+            self.note_matches(path);
+        }
+        match there {
             Some(Found::File(signature)) if self.is_of_use(path, &signature) => {
                 found.insert(path.clone(), signature);
             }
@@ -327,6 +455,9 @@ impl Folder {
             let Some(path) = Relative::child(directory, &name) else {
                 continue;
             };
+            if let Found::File(_) = entry {
+                self.note_matches(&path);
+            }
             match entry {
                 Found::File(signature) if self.is_of_use(&path, &signature) => {
                     if self.options.max_files <= found.len() {

@@ -29,6 +29,17 @@ impl Glob {
                  write `directory/**`"
             ));
         }
+        if pattern.contains('\\') {
+            return Err(format!(
+                "`{pattern}`: no path has a backslash; names are separated by `/`, and nothing needs to be escaped"
+            ));
+        }
+        if pattern.starts_with('!') || pattern.contains(['[', ']', '{', '}']) {
+            return Err(format!(
+                "`{pattern}`: only `*`, `?` and `**` stand for others; write a pattern for each alternative, and `?` for a \
+                 bracket or `!` of a name"
+            ));
+        }
         let mut names: Vec<_> = pattern.split('/').map(str::to_owned).collect();
         if names.iter().any(|it| it == "." || it == "..") {
             return Err(format!(
@@ -47,6 +58,11 @@ impl Glob {
             names.insert(0, "**".to_owned());
         }
         Ok(Self(names))
+    }
+
+    /// True of a pattern of what begins with a dot, which is never served.
+    pub(crate) fn is_of_hidden(&self) -> bool {
+        self.0.iter().any(|it| it.starts_with('.'))
     }
 
     /// Tests if it stands for a path.
@@ -144,6 +160,10 @@ mod tests {
             "reports/",
             "a**",
             "**/**/**/**/**",
+            "priv\\*",
+            "[ab].txt",
+            "{a,b}.txt",
+            "!a.txt",
         ] {
             assert!(Glob::new(pattern).is_err(), "{pattern}");
         }
