@@ -228,6 +228,97 @@ async fn a_dry_run_changes_nothing_and_says_what_would_be_done() {
 }
 
 #[tokio::test]
+async fn a_dry_run_promises_nothing_that_is_refused_then() {
+    let it = fixture();
+    let notes = it.place.path().join("notes");
+    fs::write(notes.join("a.txt"), "a").unwrap();
+    fs::write(notes.join("b.txt"), "b").unwrap();
+    symlink("../outside", notes.join("linked")).unwrap();
+    symlink("../outside/a.txt", notes.join("link.txt")).unwrap();
+    fs::create_dir(notes.join("directory.txt")).unwrap();
+    for (tool, mut arguments) in [
+        (
+            "resource-create",
+            json!({"uri": "files://notes/a.txt/below.txt", "text": "x"}),
+        ),
+        (
+            "resource-create",
+            json!({"uri": "files://notes/linked/new.txt", "text": "x"}),
+        ),
+        (
+            "resource-create",
+            json!({"uri": "files://notes/link.txt", "text": "x"}),
+        ),
+        (
+            "resource-create",
+            json!({"uri": "files://notes/directory.txt", "text": "x"}),
+        ),
+        (
+            "resource-move",
+            json!({"uri": "files://notes/a.txt", "to": "files://notes/b.txt/a.txt"}),
+        ),
+        (
+            "resource-move",
+            json!({"uri": "files://notes/a.txt", "to": "files://notes/linked/a.txt"}),
+        ),
+        (
+            "resource-move",
+            json!({"uri": "files://notes/a.txt", "to": "files://notes/link.txt"}),
+        ),
+    ] {
+        let refused = it.call(tool, arguments.clone()).await.unwrap_err();
+        arguments["dryRun"] = json!(true);
+        let dry = it.call(tool, arguments.clone()).await;
+        assert_eq!(dry.unwrap_err(), refused, "{tool} {arguments}");
+    }
+    for (tool, mut arguments) in [
+        (
+            "resource-create",
+            json!({"uri": "files://notes/deep/er/a.txt", "text": "x"}),
+        ),
+        (
+            "resource-move",
+            json!({"uri": "files://notes/a.txt", "to": "files://notes/other/a.txt"}),
+        ),
+    ] {
+        let done = arguments.clone();
+        arguments["dryRun"] = json!(true);
+        it.call(tool, arguments).await.unwrap();
+        it.call(tool, done).await.unwrap();
+    }
+    assert_eq!(it.on_disk("outside/a.txt").unwrap(), "SECRET");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_moved_away_is_neither_read_nor_written_to() {
+    let it = fixture();
+    let (notes, away) = (it.place.path().join("notes"), it.place.path().join("away"));
+    fs::write(notes.join("a.txt"), "a").unwrap();
+    fs::rename(&notes, &away).unwrap();
+    let uri = "files://notes/a.txt";
+    for (tool, arguments) in [
+        ("resource-write", json!({"uri": uri, "text": "x"})),
+        (
+            "resource-create",
+            json!({"uri": "files://notes/b.txt", "text": "x"}),
+        ),
+        (
+            "resource-create",
+            json!({"uri": "files://notes/b.txt", "text": "x", "dryRun": true}),
+        ),
+        ("resource-delete", json!({"uri": uri})),
+    ] {
+        let refused = it.call(tool, arguments).await.unwrap_err();
+        assert!(
+            refused.contains("there is no resource"),
+            "{tool}: {refused}"
+        );
+    }
+    assert_eq!(it.on_disk("away/a.txt").unwrap(), "a");
+    assert_eq!(it.on_disk("away/b.txt"), None);
+}
+
+#[tokio::test]
 async fn earlier_states_are_put_back_also_after_a_restart() {
     let mut it = fixture();
     let uri = "files://notes/a.txt";

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat},
+    fs::{self, Access, AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat},
     io::Errno,
 };
 
@@ -33,9 +33,25 @@ pub(crate) enum RootError {
     /// A name that is taken.
     #[error("something of this name is there already")]
     Exists,
+    /// A file system that can only be read, or a directory in which this process may not write.
+    #[error("the system does not let anything be written there")]
+    ReadOnly,
+    /// No room, or none that this process may use.
+    #[error("there is no room left where the file would be kept")]
+    Full,
     /// The system refuses.
     #[error("the system refuses")]
     Io(#[source] io::Error),
+}
+
+impl RootError {
+    /// Failure of what was done with a file that was open.
+    fn of_file(error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => errno.into(),
+            None => Self::Io(error),
+        }
+    }
 }
 
 impl From<Errno> for RootError {
@@ -45,6 +61,8 @@ impl From<Errno> for RootError {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Self::NotFound,
             Errno::EXIST => Self::Exists,
             Errno::ISDIR => Self::NotAFile,
+            Errno::ROFS => Self::ReadOnly,
+            Errno::NOSPC | Errno::DQUOT => Self::Full,
             errno => Self::Io(errno.into()),
         }
     }
@@ -235,8 +253,8 @@ impl Root {
                 // Which the mask of the process may have narrowed.
                 fs::fchmod(&file, mode)?;
             }
-            file.write_all(bytes).map_err(RootError::Io)?;
-            file.sync_all().map_err(RootError::Io)?;
+            file.write_all(bytes).map_err(RootError::of_file)?;
+            file.sync_all().map_err(RootError::of_file)?;
             match how {
                 Writing::Replace => {
                     fs::renameat(at.as_fd(), unfinished.as_str(), at.as_fd(), name)?
@@ -252,6 +270,31 @@ impl Root {
         moved?;
         // The name is on the disk, too.
         fs::fsync(at.as_fd()).map_err(RootError::from)
+    }
+
+    /// Tests if what is at `path` could be written, deleted or moved there now, as far as that is known without doing it.
+    pub(crate) fn check(&self, path: &Relative, how: Writing) -> Result<(), RootError> {
+        let names: Vec<_> = path.names().collect();
+        let mut at = Handle::Root(self.directory.as_fd());
+        for (index, name) in names.iter().enumerate() {
+            let is_last = index + 1 == names.len();
+            match fs::statat(at.as_fd(), *name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) if how == Writing::New => return may_write(at.as_fd()),
+                Err(errno) => return Err(errno.into()),
+                Ok(stat) if is_last => {
+                    return match FileType::from_raw_mode(stat.st_mode) {
+                        FileType::RegularFile if how == Writing::New => Err(RootError::Exists),
+                        FileType::RegularFile => may_write(at.as_fd()),
+                        _ => Err(RootError::NotAFile),
+                    };
+                }
+                Ok(_) => {
+                    let next = fs::openat(at.as_fd(), *name, ON_THE_WAY, Mode::empty())?;
+                    at = Handle::Below(next);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Deletes a regular file.
@@ -373,6 +416,16 @@ fn rename_new(
             Ok(())
         }
         other => Ok(other?),
+    }
+}
+
+/// Tests if this process may make and delete names in a directory.
+fn may_write(directory: BorrowedFd<'_>) -> Result<(), RootError> {
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    match fs::accessat(directory, ".", access, AtFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(Errno::ACCESS) => Err(RootError::ReadOnly),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -243,9 +243,8 @@ impl Writers {
         };
         if spelt != uri {
             // Rules may be about the text of this argument.
-            return Err(ToolError::failed(format!(
-                "the address of this file is spelt {spelt}"
-            )));
+            let why = format!("the address of this file is spelt {spelt}");
+            return Err(refused(why, "misspelt", uri));
         }
         if !folder.options.writable {
             let why = format!("the files of `{}` are not to be written to", folder.name);
@@ -280,17 +279,20 @@ impl Writers {
             "size": after.as_ref().map(Content::size),
             "dryRun": is_dry,
         });
+        let how = match before {
+            Some(_) => Writing::Replace,
+            None => Writing::New,
+        };
+        let root = place.folder.current();
+        let root = root.map_err(|error| failure(error, &place.uri))?;
+        if is_dry && !is_same {
+            let possible = root.check(&place.path, how);
+            possible.map_err(|error| failure(error, &place.uri))?;
+        }
         if !is_dry && !is_same {
             let kept = self.keep(place, before)?;
-            let root = place.folder.root();
             let changed = match &after {
-                Some(after) => {
-                    let how = match before {
-                        Some(_) => Writing::Replace,
-                        None => Writing::New,
-                    };
-                    root.write(&place.path, &after.bytes, how)
-                }
+                Some(after) => root.write(&place.path, &after.bytes, how),
                 None => root.delete(&place.path),
             };
             self.or_forget(kept, changed, &place.uri)?;
@@ -327,31 +329,42 @@ impl Writers {
             return Err(refused(why, "exists", &to.uri));
         }
         let (etag, _) = before.as_ref().ok_or_else(|| not_found(&from.uri))?;
+        let root = from.folder.current();
+        let root = root.map_err(|error| failure(error, &from.uri))?;
+        let kept = match asked.dry_run {
+            true => [None, None],
+            false => [self.keep(from, &before)?, self.keep(&to, &None)?],
+        };
+        let moved = match asked.dry_run {
+            true => root
+                .check(&to.path, Writing::New)
+                .map_err(|error| match error {
+                    RootError::NotAFile => RootError::Exists,
+                    error => error,
+                })
+                .and_then(|()| root.check(&from.path, Writing::Replace)),
+            false => root.rename(&from.path, &to.path),
+        };
+        let mut kept = kept.into_iter().flatten();
+        let (first, second) = (kept.next(), kept.next());
+        if moved.is_err() {
+            self.forget(second);
+        }
+        // The file itself was there: what is wrong is where it should go.
+        let is_there = matches!(root.look(&from.path), Ok(Some(Found::File(_))));
+        match moved {
+            Err(RootError::NotFound | RootError::NotAFile) if is_there => {
+                self.forget(first);
+                let why = format!(
+                    "{} cannot be made: a part of its path is no directory",
+                    to.uri
+                );
+                return Err(refused(why, "no_directory", &to.uri));
+            }
+            Err(RootError::Exists) => self.or_forget(first, moved, &to.uri)?,
+            moved => self.or_forget(first, moved, &from.uri)?,
+        }
         if !asked.dry_run {
-            let kept = [self.keep(from, &before)?, self.keep(&to, &None)?];
-            let moved = from.folder.root().rename(&from.path, &to.path);
-            let mut kept = kept.into_iter().flatten();
-            let (first, second) = (kept.next(), kept.next());
-            if moved.is_err() {
-                self.forget(second);
-            }
-            // The file itself was there: what is wrong is where it should go.
-            let is_there = matches!(
-                from.folder.root().look(&from.path),
-                Ok(Some(Found::File(_)))
-            );
-            match moved {
-                Err(RootError::NotFound | RootError::NotAFile) if is_there => {
-                    self.forget(first);
-                    let why = format!(
-                        "{} cannot be made: a part of its path is no directory",
-                        to.uri
-                    );
-                    return Err(refused(why, "no_directory", &to.uri));
-                }
-                Err(RootError::Exists) => self.or_forget(first, moved, &to.uri)?,
-                moved => self.or_forget(first, moved, &from.uri)?,
-            }
             note(
                 cx,
                 &format!("moved to {}", to.uri),
@@ -388,10 +401,8 @@ impl Writers {
             None => None,
         };
         let Some(bytes) = bytes else {
-            return Err(ToolError::failed(format!(
-                "no such earlier state of {} is kept",
-                place.uri
-            )));
+            let why = format!("no such earlier state of {} is kept", place.uri);
+            return Err(refused(why, "no_version", &place.uri));
         };
         self.change(place, before, bytes, asked.dry_run, "restored", cx)
     }
@@ -500,10 +511,11 @@ fn content(asked: &Asked, max_bytes: u64) -> Result<Vec<u8>, ToolError> {
     };
     match bytes.len() as u64 <= max_bytes {
         true => Ok(bytes),
-        false => Err(ToolError::failed(format!(
-            "the content has {} bytes; {max_bytes} are allowed here",
-            bytes.len()
-        ))),
+        false => {
+            let bytes = bytes.len();
+            let why = format!("the content has {bytes} bytes; {max_bytes} are allowed here");
+            Err(refused(why, "too_large", &asked.uri))
+        }
     }
 }
 
@@ -520,7 +532,21 @@ fn refused(why: String, reason: &str, uri: &str) -> ToolError {
 fn failure(error: RootError, uri: &str) -> ToolError {
     match error {
         RootError::NotFound => not_found(uri),
-        RootError::NotAFile => ToolError::failed(format!("at {uri} is something that is no file")),
+        RootError::NotAFile => {
+            let why = format!("at {uri} is something that is no file");
+            refused(why, "not_a_file", uri)
+        }
+        RootError::Io(cause) if cause.kind() == std::io::ErrorKind::PermissionDenied => {
+            failure(RootError::ReadOnly, uri)
+        }
+        RootError::ReadOnly => {
+            tracing::warn!(uri, "the system does not let a file be written");
+            refused(format!("{uri}: {error}"), "read_only", uri)
+        }
+        RootError::Full => {
+            tracing::error!(uri, "there is no room left for a file");
+            refused(format!("{uri}: {error}"), "no_room", uri)
+        }
         RootError::Exists => refused(format!("{uri}: {error}"), "exists", uri),
         RootError::TooLarge { .. } => refused(format!("{uri}: {error}"), "too_large", uri),
         error @ RootError::Io(_) => ToolError::broken(error),
