@@ -1014,7 +1014,9 @@ async fn a_busy_upstream_is_not_asked_before_it_wants_to_be() {
             let answer = client.request("tools/call", call("mcp_shop_echo", json!({"text": "hi"})));
             answer.await.response
         };
+        let end = std::time::Instant::now() + GENEROUS;
         while times().len() < 3 {
+            assert!(std::time::Instant::now() < end, "{method}: {:?}", times());
             let refused = echo().await;
             assert!(!succeeded(&refused), "{method}: {refused}");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
