@@ -92,7 +92,7 @@ pub(crate) fn spelt_for_rules(scheme: &str, pattern: &str) -> String {
                 }
             }
             // A directory: what is in it.
-            Ok("") if is_last && template.is_empty() && 0 < names.len() => {
+            Ok("") if is_last && template.is_empty() && !names.is_empty() => {
                 names.push("*".to_owned())
             }
             Ok("") if !is_last => {}

@@ -145,7 +145,7 @@ pub struct IdlePattern {
 #[derive(Debug)]
 struct Selecting {
     glob: Glob,
-    /// Something was seen that it stands for.
+    /// True once something was seen that it stands for.
     has_matched: AtomicBool,
 }
 
