@@ -131,10 +131,7 @@ async fn all_that_a_tool_has_answered_is_on_record() {
         (
             ToolOutput {
                 structured: structured(&json!({ "sum": 3 })),
-                ..ToolOutput::text("3").with_content(Content::Image {
-                    data: "AAAA".to_owned(),
-                    mime_type: "image/png".to_owned(),
-                })
+                ..ToolOutput::text("3").with_content(Content::image("AAAA", "image/png"))
             },
             json!({ "content": [text("3"), image], "structuredContent": { "sum": 3 } }),
         ),

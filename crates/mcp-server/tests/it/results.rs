@@ -276,7 +276,7 @@ async fn reading_on_has_the_limit_of_the_tool_whose_result_it_is() {
     assert!(texts(&answer["result"])[0].len() < CHARACTERS, "{answer}");
 }
 
-/// What a filter makes of a result is held to what the tool promises.
+/// Results that filters make are held to what the tool promises.
 #[tokio::test]
 async fn a_filter_that_breaks_the_schema_of_a_result_has_failed() {
     #[derive(Debug)]
