@@ -124,7 +124,7 @@ class Database:
         tools = max(glob.glob("/usr/lib/postgresql/*/bin"), default=None)
         if tools is None:
             raise SystemExit("there is no PostgreSQL below /usr/lib/postgresql; on Debian: apt install postgresql")
-        self.port, self.data = free_port(), work / "postgres"
+        self.port, self.data, self.psql = free_port(), work / "postgres", f"{tools}/psql"
         self.data.mkdir()
         user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
         if user:
@@ -136,6 +136,12 @@ class Database:
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd="/")
         self.url = f"postgresql://owlclaw@127.0.0.1:{self.port}/postgres"
         listens(self.port, self.process)
+
+    def connections(self):
+        """Number of connections of servers."""
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        command = [self.psql, "-At", "-c", asked, self.url]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
 
     def stop(self):
         self.process.terminate()
@@ -389,6 +395,7 @@ def measure(given, work):
     took = time.monotonic() - began
     after = [used(node.pid) for node in nodes]
     disk = used(database.process.pid)[0] - disk if database else 0
+    connections = database.connections() if database else 0
     for node in nodes:
         node.terminate()
     for node in nodes:
@@ -403,7 +410,7 @@ def measure(given, work):
         cost = 1_000_000 * (seconds - start) / max(requests, 1)
         print(f"    server {number}: {cost:.0f} µs of CPU for each of all requests, {resident / 2**20:.0f} MiB")
     if database:
-        print(f"    PostgreSQL: {1_000_000 * disk / max(requests, 1):.0f} µs of CPU a request")
+        print(f"    PostgreSQL: {1_000_000 * disk / max(requests, 1):.0f} µs of CPU a request, {connections} connections")
     for outcome in ("succeeded", "failed"):
         kept = recorded(given.program, config, outcome)
         print(f"    {outcome}: {calls[outcome]} answered, {kept} in the ledger")

@@ -355,13 +355,15 @@ async fn what_takes_a_restart_says_so_and_a_signal_is_answered() {
         .process()
         .wait_stderr("take effect at the next start")
         .await;
-    let rules_of_now = health_becomes(&server, true).await;
-    assert_eq!(
-        rules_of_now["detail"],
-        "changed, and in force at the next start: http.max_sessions"
-    );
-    swap(&site, &rules(&["echo"], 1));
+    // It is in the log first.
     let end = Instant::now() + GENEROUS;
+    let told = "changed, and in force at the next start: http.max_sessions";
+    while health(&server).await.2["detail"] != told {
+        assert!(Instant::now() < end);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(health_becomes(&server, true).await["detail"], told);
+    swap(&site, &rules(&["echo"], 1));
     while health(&server).await.2.get("detail").is_some() {
         assert!(Instant::now() < end);
         sleep(Duration::from_millis(20)).await;

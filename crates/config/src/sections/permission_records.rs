@@ -595,7 +595,7 @@ mod tests {
             (
                 json!({"permissions": [{"server": "owlclaw", "resources": [
                 {"type": "file", "path": "/kept/a b", "operations": ["read"]}]}]}),
-                "write `files://kept/a%20b`",
+                "write `files://kept/a%20b/*`",
             ),
             (
                 json!({"servers": [{"id": "owlclaw", "resources": [
