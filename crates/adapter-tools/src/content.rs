@@ -38,7 +38,7 @@ pub enum Content {
         about: About,
     },
     /// A pointer to a resource that can be read. Known to the protocol since 2025-06-18.
-    ResourceLink(ResourceLink),
+    ResourceLink(Box<ResourceLink>),
     /// A resource, carried along.
     Resource {
         /// The resource.
@@ -54,10 +54,10 @@ pub enum Content {
 pub struct About {
     /// Audience, priority and time of the last change, as the protocol has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub annotations: Option<Map<String, Value>>,
+    pub annotations: Option<Box<Map<String, Value>>>,
     /// Metadata for programs.
     #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
-    pub meta: Option<Map<String, Value>>,
+    pub meta: Option<Box<Map<String, Value>>>,
 }
 
 /// A pointer to a resource.
@@ -102,7 +102,7 @@ pub struct EmbeddedResource {
     pub body: ResourceBody,
     /// Metadata for programs.
     #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
-    pub meta: Option<Map<String, Value>>,
+    pub meta: Option<Box<Map<String, Value>>>,
 }
 
 /// Content of a resource.
@@ -147,7 +147,7 @@ impl Content {
     /// A pointer to the resource at `uri`; title, media type and so on can be set in the
     /// [`ResourceLink`].
     pub fn link(uri: impl Into<String>, name: impl Into<String>) -> Self {
-        Self::ResourceLink(ResourceLink {
+        Self::ResourceLink(Box::new(ResourceLink {
             uri: uri.into(),
             name: name.into(),
             title: None,
@@ -156,7 +156,7 @@ impl Content {
             size: None,
             icons: Vec::new(),
             about: About::default(),
-        })
+        }))
     }
 
     /// A resource that is text, carried along.
@@ -225,8 +225,8 @@ mod tests {
                 Content::Text {
                     text: "hi".to_owned(),
                     about: About {
-                        annotations: json!({"priority": 0.5}).as_object().cloned(),
-                        meta: json!({"a/b": 1}).as_object().cloned(),
+                        annotations: json!({"priority": 0.5}).as_object().cloned().map(Box::new),
+                        meta: json!({"a/b": 1}).as_object().cloned().map(Box::new),
                     },
                 },
                 json!({"type": "text", "text": "hi", "annotations": {"priority": 0.5}, "_meta": {"a/b": 1}}),

@@ -247,14 +247,14 @@ async fn tools_have_names_of_the_document_and_are_called_by_their_own() {
         panic!()
     };
     assert_eq!(link.uri, "mcp.up-one+file:///a.txt");
-    let annotations = link.about.annotations.clone().map(Value::Object);
+    let annotations = link.about.annotations.clone().map(|it| Value::Object(*it));
     let said = json!({"audience": ["user"], "priority": 0.5});
     assert_eq!(annotations, Some(said), "without a time that is none");
     let Content::Resource { resource, about } = &answer.content[1] else {
         panic!()
     };
     assert_eq!(
-        about.meta.clone().map(Value::Object),
+        about.meta.clone().map(|it| Value::Object(*it)),
         Some(json!({
             "example.com/of": "block",
             "ui": {"resourceUri": "ui://mcp.up-one/app/x"},

@@ -1088,7 +1088,7 @@ fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
         ..ToolOutput::default()
     };
     let meta = passed_on(members(&result.meta), upstream);
-    for (name, value) in meta.into_iter().flatten() {
+    for (name, value) in meta.into_iter().flat_map(|it| *it) {
         output = output.with_meta(name, value);
     }
     output
@@ -1134,7 +1134,7 @@ fn block(content: model::Content, upstream: &Upstream) -> Content {
                 priority: link.priority,
                 last_modified: link.last_modified,
             };
-            Content::ResourceLink(ResourceLink {
+            Content::ResourceLink(Box::new(ResourceLink {
                 uri: upstream.offered_uri(&link.uri),
                 name: link.name,
                 title: link.title,
@@ -1143,7 +1143,7 @@ fn block(content: model::Content, upstream: &Upstream) -> Content {
                 size: link.size,
                 icons: Vec::new(),
                 about: about(Some(Box::new(annotations)), link.meta),
-            })
+            }))
         }
         model::Content::Resource {
             resource,
@@ -1168,13 +1168,13 @@ fn block(content: model::Content, upstream: &Upstream) -> Content {
 }
 
 /// Annotations of a block, of bounded length; `None` if they say nothing.
-fn annotated(mut annotations: Annotations) -> Option<Map<String, Value>> {
+fn annotated(mut annotations: Annotations) -> Option<Box<Map<String, Value>>> {
     const MAX_TIME: usize = 64;
     annotations.audience.dedup();
     annotations.audience.truncate(2);
     annotations.last_modified.take_if(|it| it.len() > MAX_TIME);
     match serde_json::to_value(annotations) {
-        Ok(Value::Object(members)) if !members.is_empty() => Some(members),
+        Ok(Value::Object(members)) if !members.is_empty() => Some(Box::new(members)),
         _ => None,
     }
 }
@@ -1189,13 +1189,13 @@ fn members(meta: &ResultMeta) -> impl Iterator<Item = (String, Value)> {
 fn passed_on(
     meta: impl IntoIterator<Item = (String, Value)>,
     upstream: &Upstream,
-) -> Option<Map<String, Value>> {
+) -> Option<Box<Map<String, Value>>> {
     let meta: Map<String, Value> = meta
         .into_iter()
         .filter(|(name, _)| !name.starts_with(OURS))
         .map(|(name, value)| (name, upstream.with_offered_ui(value)))
         .collect();
-    (!meta.is_empty()).then_some(meta)
+    (!meta.is_empty()).then(|| Box::new(meta))
 }
 
 #[cfg(test)]

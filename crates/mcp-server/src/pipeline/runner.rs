@@ -366,9 +366,12 @@ fn block(content: Content) -> model::Content {
 
 /// The members that every block has.
 fn said(about: About) -> (Option<model::Annotations>, ResultMeta) {
-    let annotations = about.annotations.map(Value::Object).and_then(understood);
+    let annotations = about
+        .annotations
+        .map(|it| Value::Object(*it))
+        .and_then(understood);
     let mut meta = ResultMeta::default();
-    for (key, value) in about.meta.into_iter().flatten() {
+    for (key, value) in about.meta.into_iter().flat_map(|it| *it) {
         meta.insert(key, &value);
     }
     (annotations, meta)

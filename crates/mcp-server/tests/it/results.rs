@@ -48,7 +48,7 @@ fn tools(bench: &Bench) -> Vec<Tool> {
         mime_type: "image/png".to_owned(),
         about: About::default(),
     };
-    let link = Content::ResourceLink(ResourceLink {
+    let link = Content::ResourceLink(Box::new(ResourceLink {
         uri: "log://a".to_owned(),
         name: "log".to_owned(),
         title: Some("The log".to_owned()),
@@ -57,7 +57,7 @@ fn tools(bench: &Bench) -> Vec<Tool> {
         size: Some(7),
         icons: Vec::new(),
         about: About::default(),
-    });
+    }));
     vec![
         tool("log", ToolOutput::text(long_text())).with_annotations(reads),
         tool("short", ToolOutput::text("short")),

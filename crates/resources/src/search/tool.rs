@@ -146,7 +146,7 @@ fn search(indexer: &Indexer, asked: Asked, cx: &ToolCx) -> Result<ToolOutput, To
     let raw = to_raw_value(&said).map_err(ToolError::broken)?;
     let output = ToolOutput::from_raw(raw);
     Ok(found.hits.into_iter().fold(output, |output, hit| {
-        output.with_content(Content::ResourceLink(ResourceLink {
+        output.with_content(Content::ResourceLink(Box::new(ResourceLink {
             uri: hit.uri,
             size: hit.size.and_then(|it| u64::try_from(it).ok()),
             title: hit.title,
@@ -155,7 +155,7 @@ fn search(indexer: &Indexer, asked: Asked, cx: &ToolCx) -> Result<ToolOutput, To
             mime_type: hit.media_type,
             icons: Vec::new(),
             about: About::default(),
-        }))
+        })))
     }))
 }
 
