@@ -812,11 +812,13 @@ async fn a_server_that_was_restarted_is_found_again() {
 #[tokio::test]
 async fn an_address_that_refuses_at_once_is_tried_again_soon() {
     let site = Site::new();
-    let (_server, url) = site.http().await;
+    let (mut server, url) = site.http().await;
     let gateway = site.gateway(vec![url_spec("up", &url)]);
     gateway.first_look(GENEROUS).await;
     // It ends in the middle of a call, and the connection is left.
     call(&gateway, "mcp_up_die", json!({})).await.unwrap_err();
+    // Until then connections are taken.
+    server.wait().await.unwrap();
     let mut pauses = Vec::new();
     for _ in 0..8 {
         let refused = call(&gateway, "mcp_up_count", json!({})).await;
