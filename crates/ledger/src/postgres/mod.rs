@@ -48,7 +48,7 @@ pub use {
 /// as unknown. A server that was taken for dead and is not goes on under another name; the ends of
 /// its calls take the place of the unknown ones.
 ///
-/// Its oldest entries may be in the segments of an archive ([`crate::sqlite::archive`]).
+/// Its oldest entries may be in the segments of an archive (`docs/ledger.md`).
 ///
 /// While the database is away nothing can be appended. It is connected to again with the next
 /// attempt; a group whose fate is not known is looked for by its name before it is stored.
