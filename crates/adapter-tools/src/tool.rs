@@ -598,7 +598,7 @@ impl Tool {
     ///
     /// # Errors
     ///
-    /// What does not fit.
+    /// Description of the first mismatch with the schema, with its place.
     pub fn check_answer(&self, structured: Option<&str>) -> Result<(), String> {
         match &self.output {
             Some(schema) => check_structured(schema, structured).map_err(|it| it.to_string()),

@@ -545,7 +545,7 @@ impl Gateway {
         known.collect()
     }
 
-    /// Changes the names. Whoever has given all of them stores them.
+    /// Changes the names. The caller stores them once all are given.
     fn naming<T>(&self, name: impl FnOnce(&mut Names) -> T) -> T {
         name(&mut locked(&self.0.names))
     }

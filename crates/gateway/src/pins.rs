@@ -455,7 +455,7 @@ impl Pins {
     /// the upstream are of items that it lists no more that what is new is held, the approval of all forgets those, and
     /// likewise pins of pages that it does not list.
     ///
-    /// What an operator holds stays held when its changed definition is approved: the digest of its pin frees it.
+    /// The approval of a changed definition does not end an operator's hold of the item; the digest of its pin does.
     ///
     /// # Errors
     ///

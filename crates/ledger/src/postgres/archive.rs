@@ -1,7 +1,7 @@
 //! Archiving of a ledger in PostgreSQL, beside the servers that share it.
 //!
-//! Whoever archives holds a lock of its session for as long as that lasts, and does all with that one connection: a
-//! process that has lost it can change nothing any more. Two rows keep order beside it. `indexed` is locked while entries
+//! An archiving process holds an advisory lock of its session until it has ended, and does all with that one connection: a
+//! process that has lost the connection can change nothing any more. Two rows keep order beside it. `indexed` is locked while entries
 //! are taken out, so that no row of a call changes meanwhile; the table of holds is locked while a segment is marked as
 //! deleted.
 
