@@ -757,6 +757,19 @@ async fn a_known_secret_is_not_read_in_parts() {
         let said = said.clone();
         async move { Ok(said.into()) }
     }));
+    // And in notes about a block.
+    let meta = json!({ "shop/note": secret });
+    let noted = Content::Text {
+        text: "x".repeat(CHARACTERS),
+        about: About {
+            annotations: None,
+            meta: meta.as_object().cloned().map(Box::new),
+        },
+    };
+    more_tools.push(setup.bench.tool("notes", json!({}), &[], move |_, _| {
+        let noted = noted.clone();
+        async move { Ok(ToolOutput::text("notes").with_content(noted)) }
+    }));
     let house = Setup {
         more_tools,
         ..setup
@@ -773,6 +786,21 @@ async fn a_known_secret_is_not_read_in_parts() {
         all.push_str(texts(&answer["result"])[0]);
     }
     assert!(all.starts_with("[redacted secret] [redacted"), "{all}");
+    let answer = client.call("notes", json!({})).await;
+    let (uri, _) = place(&answer["result"]);
+    let mut all = String::new();
+    for offset in (0..CHARACTERS + 500).step_by(10) {
+        let arguments = json!({ "uri": uri, "offset": offset, "length": 10 });
+        let answer = client.call("read_result", arguments).await;
+        if answer["result"]["isError"] == true {
+            break;
+        }
+        all.push_str(texts(&answer["result"])[0]);
+    }
+    assert!(
+        all.contains("shop/note") && !all.contains("canary"),
+        "{all}"
+    );
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::offer::results::{ResultLimit, tokens::Counter};
 use jsonrpc_core::RawJson;
-use mcp_protocol::model::{CallToolResult, Content, ResultMeta};
+use mcp_protocol::model::{Annotations, CallToolResult, Content, ResultMeta};
 use std::borrow::Cow;
 
 /// The name of links to results.
@@ -39,21 +39,61 @@ pub(super) fn without_known(mut result: CallToolResult) -> CallToolResult {
         Cow::Owned(without) => RawJson::from_serialized(without.into_bytes()),
         Cow::Borrowed(_) => raw.clone(),
     };
+    let clean_meta = |meta: &mut ResultMeta| {
+        let mut without = ResultMeta::default();
+        for (name, value) in meta.iter() {
+            let name = redaction::without_known(name).into_owned();
+            without.insert_raw(name, clean_json(value));
+        }
+        *meta = without;
+    };
     for item in &mut result.content {
         match item {
-            Content::Text { text, .. } => clean(text),
+            Content::Text {
+                text,
+                annotations,
+                meta,
+            } => {
+                clean(text);
+                times(annotations).for_each(clean);
+                clean_meta(meta);
+            }
             Content::Image {
-                data, mime_type, ..
+                data,
+                mime_type,
+                annotations,
+                meta,
             }
             | Content::Audio {
-                data, mime_type, ..
-            } => [data, mime_type].into_iter().for_each(clean),
+                data,
+                mime_type,
+                annotations,
+                meta,
+            } => {
+                [data, mime_type].into_iter().for_each(clean);
+                times(annotations).for_each(clean);
+                clean_meta(meta);
+            }
             Content::ResourceLink(link) => {
                 let texts = [&mut link.uri, &mut link.name].into_iter();
-                let more = [&mut link.title, &mut link.description, &mut link.mime_type];
-                texts.chain(more.into_iter().flatten()).for_each(clean);
+                let more = [
+                    &mut link.title,
+                    &mut link.description,
+                    &mut link.mime_type,
+                    &mut link.last_modified,
+                ];
+                let icons = link.icons.iter_mut().map(|it| &mut it.src);
+                texts
+                    .chain(more.into_iter().flatten())
+                    .chain(icons)
+                    .for_each(clean);
+                clean_meta(&mut link.meta);
             }
-            Content::Resource { resource, .. } => {
+            Content::Resource {
+                resource,
+                annotations,
+                meta,
+            } => {
                 clean(&mut resource.uri);
                 let more = [
                     &mut resource.text,
@@ -61,17 +101,21 @@ pub(super) fn without_known(mut result: CallToolResult) -> CallToolResult {
                     &mut resource.mime_type,
                 ];
                 more.into_iter().flatten().for_each(clean);
+                resource.meta.iter_mut().for_each(|it| *it = clean_json(it));
+                times(annotations).for_each(clean);
+                clean_meta(meta);
             }
         }
     }
     result.structured_content = result.structured_content.as_ref().map(clean_json);
-    let mut meta = ResultMeta::default();
-    for (name, value) in result.meta.iter() {
-        let name = redaction::without_known(name).into_owned();
-        meta.insert_raw(name, clean_json(value));
-    }
-    result.meta = meta;
+    clean_meta(&mut result.meta);
     result
+}
+
+/// The time of the last change, which is a text of the tool as well.
+fn times(annotations: &mut Option<Box<Annotations>>) -> impl Iterator<Item = &mut String> {
+    let annotations = annotations.iter_mut();
+    annotations.filter_map(|it| it.last_modified.as_mut())
 }
 
 /// Room for what is shown.
