@@ -1,7 +1,7 @@
 //! Place in a distributed trace at which a request is made: W3C Trace Context, level 2, as SEP-414
 //! has it in `_meta` and HTTP in headers.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// The most bytes of a `tracestate` that are passed on; the standard wants at least as many.
 pub const MAX_TRACE_STATE_BYTES: usize = 512;
@@ -139,7 +139,11 @@ struct Hex<'a>(&'a [u8]);
 
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        self.0.iter().try_for_each(|byte| {
+            f.write_char(DIGITS[usize::from(byte >> 4)].into())?;
+            f.write_char(DIGITS[usize::from(byte & 15)].into())
+        })
     }
 }
 
