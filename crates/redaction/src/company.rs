@@ -39,6 +39,11 @@ pub(crate) fn role(json: &str, name: Text) -> Option<Role> {
     role_of(&json.as_bytes()[name.range()])
 }
 
+/// Returns true if a member of this name, whatever stands beside it, makes no value a secret and is none because of it.
+pub(crate) fn is_plain(name: &str) -> bool {
+    matches!(role_of(name.as_bytes()), None | Some(Role::Name))
+}
+
 fn role_of(name: &[u8]) -> Option<Role> {
     match name {
         b"kty" => Some(Role::KeyType),

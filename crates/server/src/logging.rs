@@ -9,23 +9,24 @@
 //! quote, none of it is written as it is.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redaction::{OpenKey, Redactor};
+use serde::Serialize;
 use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::{Dispatch, Event};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter, Subscriber};
-use tracing_subscriber::registry::LookupSpan;
+use tracing::{Dispatch, Event, Metadata};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::{EnvFilter, Layer, fmt as text, reload};
 
 use config::{LogFormat, LogLevel, LogOutput, Logging};
 
@@ -33,6 +34,8 @@ use config::{LogFormat, LogLevel, LogOutput, Logging};
 const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
 /// Memory that a line takes besides its text.
 const LINE_OVERHEAD_BYTES: usize = 64;
+/// Time for which a line waits for others, so that they are written together.
+const GATHERING: Duration = Duration::from_millis(1);
 /// Time that the end of the program waits for the reader.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -129,25 +132,19 @@ impl Log {
 
     /// Destination of events, and the handle that changes the level of those written.
     fn dispatch(&self, level: LogLevel) -> (Dispatch, LevelHandle) {
-        let lines = Subscriber::builder()
-            .with_env_filter(filter(level))
-            .with_writer(self.queue.clone());
-        // The two differ in type, and so do their handles. That a log is gone is no failure.
-        match self.format {
-            LogFormat::Json => {
-                let lines = lines.json().flatten_event(true);
-                let lines = lines.map_event_format(WithSources).with_filter_reloading();
-                let handle = lines.reload_handle();
-                let set = move |level| drop(handle.reload(filter(level)));
-                (lines.finish().into(), LevelHandle(Arc::new(set)))
-            }
+        let (adjustable, handle) = reload::Layer::new(filter(level));
+        let filtered = tracing_subscriber::registry().with(adjustable);
+        let queue = self.queue.clone();
+        let dispatch = match self.format {
+            LogFormat::Json => filtered.with(JsonLines(queue)).into(),
             LogFormat::Text => {
-                let lines = lines.with_ansi(false).with_filter_reloading();
-                let handle = lines.reload_handle();
-                let set = move |level| drop(handle.reload(filter(level)));
-                (lines.finish().into(), LevelHandle(Arc::new(set)))
+                let lines = text::layer().with_ansi(false).with_writer(queue);
+                filtered.with(lines).into()
             }
-        }
+        };
+        // That a log is gone is no failure.
+        let set = move |level| drop(handle.reload(filter(level)));
+        (dispatch, LevelHandle(Arc::new(set)))
     }
 
     fn to(output: Box<dyn Write + Send>, format: LogFormat) -> Self {
@@ -169,12 +166,14 @@ impl Log {
         match self.format {
             LogFormat::Text => {
                 for line in lines {
-                    self.queue.push(format!("{line}\n").into_bytes());
+                    let line = [line, "\n"].concat();
+                    self.queue.push(Line::new(line.into_bytes()));
                 }
             }
-            LogFormat::Json => self
-                .queue
-                .push(json_line("INFO", subject, "lines", json!(lines))),
+            LogFormat::Json => {
+                let line = json_line("INFO", subject, "lines", json!(lines));
+                self.queue.push(Line::new(line));
+            }
         }
     }
 
@@ -200,47 +199,118 @@ fn filter(level: LogLevel) -> EnvFilter {
     EnvFilter::default().add_directive(level.into())
 }
 
-/// JSON lines that have the causes of errors, as lines of text do: beside a member with an error, such as
-/// `error`, there is `error.sources`, the nearest cause first.
-struct WithSources<F>(F);
+/// Writes each event as a line of JSON: its time, its level, its fields and its target. Beside a field with an error, such
+/// as `error`, there is `error.sources`, the nearest cause first. Spans are not written.
+struct JsonLines(Queue);
 
-impl<F, S, N> FormatEvent<S, N> for WithSources<F>
-where
-    F: FormatEvent<S, N>,
-    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        cx: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut sources = Sources::default();
-        event.record(&mut sources);
-        if sources.0.is_empty() {
-            return self.0.format_event(cx, writer, event);
-        }
-        let mut line = String::new();
-        self.0.format_event(cx, Writer::new(&mut line), event)?;
-        let members = line.trim_end().strip_suffix('}').unwrap_or_default();
-        writer.write_str(members)?;
-        for (field, causes) in sources.0 {
-            let name = json!(format!("{field}.sources"));
-            write!(writer, ",{name}:{}", json!(causes))?;
-        }
-        writer.write_str("}\n")
+impl<S: tracing::Subscriber> Layer<S> for JsonLines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        let mut members = Members {
+            line: Vec::with_capacity(USUAL_LINE_BYTES),
+            strings: Vec::with_capacity(USUAL_STRINGS),
+            is_flat: true,
+            text: String::new(),
+        };
+        members.line.extend_from_slice(b"{\"timestamp\":\"");
+        write_timestamp(&mut members.line);
+        members.line.extend_from_slice(b"\",\"level\":\"");
+        let level = metadata.level().as_str();
+        members.line.extend_from_slice(level.as_bytes());
+        members.line.push(b'"');
+        event.record(&mut members);
+        members.begin("target");
+        members.value(metadata.target());
+        members.line.extend_from_slice(b"}\n");
+        let strings = members.is_flat.then_some((metadata, members.strings));
+        self.0.push(Line {
+            text: members.line,
+            strings,
+        });
     }
 }
 
-/// The causes of the errors among the fields of an event.
-#[derive(Default)]
-struct Sources(Vec<(&'static str, Vec<String>)>);
+/// Bytes of a line about a request.
+const USUAL_LINE_BYTES: usize = 768;
+/// Strings in a line about a request.
+const USUAL_STRINGS: usize = 24;
+/// Numbers from here on have as many digits as that of a card.
+const LONG_NUMBER: u64 = 1_000_000_000_000;
 
-impl Visit for Sources {
-    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+/// Writes the fields of an event as members of JSON.
+struct Members {
+    line: Vec<u8>,
+    /// Insides of the strings that are fields' values, in order.
+    strings: Vec<Range<u32>>,
+    /// False if there is more to look through than the strings.
+    is_flat: bool,
+    /// Room for what is formatted.
+    text: String,
+}
+
+impl Members {
+    fn begin(&mut self, name: &str) {
+        self.line.push(b',');
+        self.value(name);
+        self.line.push(b':');
+    }
+
+    /// Writing to memory cannot fail, and neither can texts and numbers.
+    fn value<T: Serialize + ?Sized>(&mut self, value: &T) {
+        let _ = serde_json::to_writer(&mut self.line, value);
+    }
+
+    fn string(&mut self, name: &str, value: &str) {
+        self.begin(name);
+        let start = self.line.len() + 1;
+        self.value(value);
+        let end = self.line.len() - 1;
+        match (u32::try_from(start), u32::try_from(end)) {
+            (Ok(start), Ok(end)) => self.strings.push(start..end),
+            _ => self.is_flat = false,
+        }
+    }
+}
+
+impl Visit for Members {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.string(field.name(), value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        let _ = write!(text, "{value:?}");
+        self.string(field.name(), &text);
+        self.text = text;
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.begin(field.name());
+        self.value(&value);
+        self.is_flat &= value < LONG_NUMBER;
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.begin(field.name());
+        self.value(&value);
+        self.is_flat &= value.unsigned_abs() < LONG_NUMBER;
+    }
+
+    #[expect(clippy::cast_precision_loss)]
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.begin(field.name());
+        self.value(&value);
+        self.is_flat &= value.abs() < LONG_NUMBER as f64;
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.begin(field.name());
+        self.value(&value);
+    }
 
     fn record_error(&mut self, field: &Field, error: &(dyn Error + 'static)) {
+        self.string(field.name(), &error.to_string());
         let mut causes = Vec::new();
         let mut next = error.source();
         while let Some(cause) = next {
@@ -248,8 +318,36 @@ impl Visit for Sources {
             next = cause.source();
         }
         if !causes.is_empty() {
-            self.0.push((field.name(), causes));
+            self.begin(&format!("{}.sources", field.name()));
+            self.value(&causes);
+            self.is_flat = false;
         }
+    }
+}
+
+/// A line, and where a redactor has to look.
+#[derive(Debug)]
+struct Line {
+    text: Vec<u8>,
+    /// Of an event that has nothing to look through but strings, what it is and the insides of the strings.
+    strings: Option<(&'static Metadata<'static>, Vec<Range<u32>>)>,
+}
+
+impl Line {
+    /// A line of which nothing is known.
+    fn new(text: Vec<u8>) -> Self {
+        Self {
+            text,
+            strings: None,
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    fn cost(&self) -> usize {
+        let strings = self.strings.as_ref().map_or(0, |(_, strings)| {
+            strings.capacity() * size_of::<Range<u32>>()
+        });
+        self.text.capacity() + strings + LINE_OVERHEAD_BYTES
     }
 }
 
@@ -264,11 +362,13 @@ struct Shared {
     filled: Condvar,
     /// Signalled when everything is written.
     emptied: Condvar,
+    /// Signalled when somebody waits for what is being gathered.
+    hurried: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    lines: VecDeque<Vec<u8>>,
+    lines: VecDeque<Line>,
     /// Of `lines` and of what is being written; at most [`MAX_QUEUED_BYTES`].
     bytes: usize,
     dropped: u64,
@@ -276,6 +376,10 @@ struct Waiting {
     dropped_ever: u64,
     /// True when the writing thread has ended.
     is_closed: bool,
+    /// True while the writing thread waits for a line.
+    is_idle: bool,
+    /// Number of those who wait until everything is written.
+    hurrying: usize,
 }
 
 impl Queue {
@@ -287,8 +391,8 @@ impl Queue {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, line: Vec<u8>) {
-        let cost = line.len() + LINE_OVERHEAD_BYTES;
+    fn push(&self, line: Line) {
+        let cost = line.cost();
         let mut waiting = self.lock();
         if waiting.is_closed || waiting.bytes + cost > MAX_QUEUED_BYTES {
             waiting.dropped += 1;
@@ -297,34 +401,38 @@ impl Queue {
         }
         waiting.bytes += cost;
         waiting.lines.push_back(line);
+        let was_idle = std::mem::take(&mut waiting.is_idle);
         drop(waiting);
-        self.0.filled.notify_one();
+        if was_idle {
+            self.0.filled.notify_one();
+        }
     }
 
     fn write_to(&self, mut output: Box<dyn Write + Send>, format: LogFormat) {
         let default = mcp_server::redactor_of_this_process();
-        let mut open_key = OpenKey::default();
+        let mut cleaning = Cleaning::default();
         loop {
             let mut waiting = self.lock();
             while waiting.lines.is_empty() && waiting.dropped == 0 {
-                waiting = self
-                    .0
-                    .filled
-                    .wait(waiting)
-                    .unwrap_or_else(PoisonError::into_inner);
+                waiting.is_idle = true;
+                let waited = self.0.filled.wait(waiting);
+                waiting = waited.unwrap_or_else(PoisonError::into_inner);
             }
+            waiting.is_idle = false;
+            let gathered = self
+                .0
+                .hurried
+                .wait_timeout_while(waiting, GATHERING, |it| it.hurrying == 0);
+            (waiting, _) = gathered.unwrap_or_else(PoisonError::into_inner);
             let lines = std::mem::take(&mut waiting.lines);
             let dropped = std::mem::take(&mut waiting.dropped);
             drop(waiting);
 
-            let cost: usize = lines
-                .iter()
-                .map(|line| line.len() + LINE_OVERHEAD_BYTES)
-                .sum();
-            let mut text = Vec::with_capacity(cost);
-            let redactor = REDACTOR.get().unwrap_or(&default);
+            let cost: usize = lines.iter().map(Line::cost).sum();
+            let mut text = Vec::with_capacity(lines.iter().map(|it| it.text.len()).sum());
+            let redactor = cleaning.redactor(&default);
             for line in lines {
-                text.extend_from_slice(redacted(redactor, &mut open_key, &line, format).as_bytes());
+                text.extend_from_slice(cleaning.redacted(redactor, &line, format).as_bytes());
             }
             if dropped > 0 {
                 text.extend(drop_notice(dropped, format));
@@ -342,49 +450,82 @@ impl Queue {
 
     /// Waits at most `patience`; returns true if everything is written then.
     fn wait_until_written(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
         let mut waiting = self.lock();
-        while waiting.bytes > 0 && !waiting.is_closed {
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
-                return false;
-            };
-            let waited = self.0.emptied.wait_timeout(waiting, left);
-            (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        }
-        true
+        waiting.hurrying += 1;
+        self.0.hurried.notify_one();
+        let is_left = |it: &mut Waiting| it.bytes > 0 && !it.is_closed;
+        let waited = self
+            .0
+            .emptied
+            .wait_timeout_while(waiting, patience, is_left);
+        let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        waiting.hurrying -= 1;
+        !is_left(&mut waiting)
     }
 }
 
-/// A line without secrets and without what a terminal obeys, and still one line.
-fn redacted<'a>(
-    redactor: &Redactor,
-    open_key: &mut OpenKey,
-    line: &'a [u8],
-    format: LogFormat,
-) -> Cow<'a, str> {
-    let (line, end) = match line.strip_suffix(b"\n") {
-        Some(line) => (line, "\n"),
-        None => (line, ""),
-    };
-    // What is no UTF-8 was not written by us; nothing in it is lost that could be read.
-    let line = match std::str::from_utf8(line) {
-        Ok(line) => Cow::Borrowed(line),
-        Err(_) => String::from_utf8_lossy(line),
-    };
-    let without_secrets = match format {
-        LogFormat::Json => redactor.json("log", &line),
-        LogFormat::Text => redactor.text(&line),
-    };
-    let without_secrets = open_key.go_on(redactor, &line, without_secrets);
-    let mut line = match format {
-        _ if is_plain(&without_secrets) || !without_secrets.contains(is_obeyed) => {
-            without_secrets.into_owned()
+/// What the writing thread knows of the lines before.
+#[derive(Default)]
+struct Cleaning {
+    open_key: OpenKey,
+    /// True once it is the server's redactor that `plain` is of.
+    is_servers: bool,
+    /// Events by the address of what describes them, and whether no name of a field makes a value a secret.
+    plain: BTreeMap<usize, bool>,
+}
+
+impl Cleaning {
+    fn redactor<'a>(&mut self, default: &'a Arc<Redactor>) -> &'a Redactor {
+        let servers = REDACTOR.get();
+        if servers.is_some() && !self.is_servers {
+            self.is_servers = true;
+            self.plain.clear();
         }
-        LogFormat::Json => json_text(&without_secrets),
-        LogFormat::Text => without_secrets.replace(is_obeyed, "\u{fffd}"),
-    };
-    line.push_str(end);
-    line.into()
+        servers.unwrap_or(default)
+    }
+
+    /// A line without secrets and without what a terminal obeys, and still one line.
+    fn redacted<'a>(
+        &mut self,
+        redactor: &Redactor,
+        line: &'a Line,
+        format: LogFormat,
+    ) -> Cow<'a, str> {
+        let (text, end) = match line.text.strip_suffix(b"\n") {
+            Some(text) => (text, "\n"),
+            None => (&*line.text, ""),
+        };
+        // What is no UTF-8 was not written by us; nothing in it is lost that could be read.
+        let text = match std::str::from_utf8(text) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(text),
+        };
+        let without_secrets = match (format, &line.strings) {
+            (LogFormat::Text, _) => redactor.text(&text),
+            (LogFormat::Json, Some((metadata, strings))) if self.is_plain(redactor, metadata) => {
+                let places = strings.iter().map(|it| it.start as usize..it.end as usize);
+                redactor.flat_json("log", &text, places)
+            }
+            (LogFormat::Json, _) => redactor.json("log", &text),
+        };
+        let without_secrets = self.open_key.go_on(redactor, &text, without_secrets);
+        let mut line = match format {
+            _ if is_plain(&without_secrets) || !without_secrets.contains(is_obeyed) => {
+                without_secrets.into_owned()
+            }
+            LogFormat::Json => json_text(&without_secrets),
+            LogFormat::Text => without_secrets.replace(is_obeyed, "\u{fffd}"),
+        };
+        line.push_str(end);
+        line.into()
+    }
+
+    fn is_plain(&mut self, redactor: &Redactor, metadata: &'static Metadata<'static>) -> bool {
+        let names = || metadata.fields().iter().map(|it| it.name());
+        let address = std::ptr::from_ref(metadata).addr();
+        let plain = self.plain.entry(address);
+        *plain.or_insert_with(|| redactor.has_plain_names(names()))
+    }
 }
 
 /// True for a text of printable ASCII characters, which nearly every line is; quicker than a look at each character.
@@ -423,11 +564,29 @@ fn json_line(level: &str, message: &str, field: &str, value: serde_json::Value) 
 }
 
 fn timestamp() -> String {
-    let mut text = String::new();
-    if SystemTime.format_time(&mut Writer::new(&mut text)).is_err() {
-        let _ = text.write_str("<unknown time>");
+    let mut text = Vec::new();
+    write_timestamp(&mut text);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Writes the time: RFC 3339, in microseconds, UTC.
+fn write_timestamp(into: &mut Vec<u8>) {
+    thread_local! {
+        /// The second that was written last, and its text.
+        static SECOND: RefCell<(u64, String)> = RefCell::default();
     }
-    text
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    SECOND.with_borrow_mut(|(second, text)| {
+        if *second != now.as_secs() {
+            *second = now.as_secs();
+            let time = UNIX_EPOCH + Duration::from_secs(*second);
+            *text = mcp_server::rfc3339(time).unwrap_or_default();
+        }
+        into.extend_from_slice(text.trim_end_matches('Z').as_bytes());
+    });
+    let _ = write!(into, ".{:06}Z", now.subsec_micros());
 }
 
 /// Each event is one call of `write_all` on a writer of its own.
@@ -441,7 +600,7 @@ impl<'a> MakeWriter<'a> for Queue {
 
 impl Write for Queue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.push(line.to_vec());
+        self.push(Line::new(line.to_vec()));
         Ok(line.len())
     }
 
@@ -646,6 +805,60 @@ mod tests {
             (sources.len(), &lines[1]["error.sources"]),
             (2, &json!(null))
         );
+    }
+
+    #[test]
+    fn a_line_of_json_is_without_the_same_secrets_whether_or_not_it_is_read_as_a_whole() {
+        let key = concat!("sk-", "proj-a8Kx0QmZ7rT2vL5nB9cD4eF6gH1jJ3kM");
+        let tell = || {
+            tracing::info!(
+                text = "password=hunter2 and more",
+                shown = %format!("Authorization: Bearer {key}"),
+                params = format!(r#"{{"password":"hunter2","key":"{key}","a":["é\n"]}}"#),
+                card = "4111 1111 1111 1111",
+                part = -0.25,
+                wide = 5_u128,
+                yes = true,
+                harmless = "-",
+                "\"said\" {key}"
+            );
+            tracing::info!(card_number = 4_111_111_111_111_111_u64, "as a number");
+            tracing::info!(
+                card_number = 4_111_111_111_111_111.0,
+                none = f64::NAN,
+                "floats"
+            );
+            tracing::info!(db_password = "correct horse", "by its name");
+            tracing::info!(name = "password", value = "correct horse", "by its company");
+        };
+        let text = logged(LogFormat::Json, tell);
+        for secret in ["hunter2", key, "4111", "correct horse"] {
+            assert!(!text.contains(secret), "{secret} in {text}");
+        }
+        let redactor = mcp_server::redactor_of_this_process();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        for line in &lines {
+            assert_eq!(redactor.json("log", line), *line);
+        }
+        let first: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
+        let time = first["timestamp"].as_str().unwrap();
+        assert_eq!((time.len(), time.find('.')), (27, Some(19)), "{time}");
+        let rest = ["level", "target", "part", "wide", "yes", "harmless"];
+        assert_eq!(
+            rest.map(|it| &first[it]),
+            [
+                &json!("INFO"),
+                &json!("server::logging::tests"),
+                &json!(-0.25),
+                &json!("5"),
+                &json!(true),
+                &json!("-")
+            ]
+        );
+        let params: serde_json::Value =
+            serde_json::from_str(first["params"].as_str().unwrap()).unwrap();
+        assert_eq!(params["a"], json!(["é\n"]));
     }
 
     #[test]
