@@ -175,7 +175,7 @@ const WHOLE: &[&str] = &[
 ];
 
 /// Names that are secret by themselves if their values read like tokens, since some are names of schemes or of places.
-const TOKENS: &[&str] = &["auth"];
+const TOKENS: &[&str] = &["auth", "sig"];
 
 /// The same, as the last words of others too.
 const ENDINGS_OF_TOKENS: &[&str] = &["dsn"];

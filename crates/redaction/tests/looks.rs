@@ -130,6 +130,10 @@ const SECRETS: &[(&str, &str)] = &[
         "password",
         "mongodb+srv://u:«pa/ss»@cluster0.example.net/db",
     ),
+    (
+        "password",
+        "git clone https://«k7Qm2vX9pL4tZ8wR1yB6»@git.example.org/a.git",
+    ),
     ("password", "amqp://u:«1234»@h, then http://example.org/"),
     // After names.
     ("secret", "password=«hunter2»"),
@@ -172,6 +176,10 @@ const SECRETS: &[(&str, &str)] = &[
     ("secret", "dsn=«shop:hunter2@tcp(db:3306)/shop»"),
     ("secret", "ssh_key: «hunter2»"),
     ("secret", "?X-Amz-Signature=«a0»&x=1"),
+    (
+        "secret",
+        "https://a.blob.example.net/c/b?sv=2023-11-03&sig=«Z%2FRHIX5Xcg0Mq2rqI3OlWTjEg2tYkboXr1P9ZUXDtkk%3D»&sp=r",
+    ),
     ("secret", "password: '«never closed"),
     ("secret", "password: «the1»"),
     ("secret", "password=«the» end"),
@@ -262,6 +270,10 @@ const HARMLESS: &[&str] = &[
     "passenger: Ann; spin: left; company=x; author: y; opinion: z",
     "https://example.org:8080/a@b",
     "https://user@example.org/",
+    "https://build-agent-of-warehouse-2@example.org/",
+    "https://first.last%40example.com@example.org/",
+    "sig=none",
+    "sig: kernel-team",
     "ssh://git@github.com:owner/name.git",
     "skill://stock/counting",
     "jdbc:postgresql://localhost:5432/shop?user=a@b",

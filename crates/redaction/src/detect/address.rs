@@ -3,6 +3,11 @@
 use super::Span;
 use crate::placeholder::Label;
 
+/// The fewest bytes of a user that is taken for a token; those of services have 20 and more.
+const SHORTEST_TOKEN: usize = 20;
+/// The fewest bytes of the part of it that is no word, between hyphens and the like.
+const SHORTEST_PART: usize = 16;
+
 /// Finds the password of `scheme://user:password@host`. Keeps where it has been, so that no part of
 /// a text is read for more than one address.
 #[derive(Debug, Default)]
@@ -33,7 +38,15 @@ impl Addresses {
             None if is_of_web(scheme) => return None,
             None => self.last_at(text, start)?,
         };
-        let colon = start + text[start..at].iter().position(|it| *it == b':')?;
+        let Some(colon) = text[start..at].iter().position(|it| *it == b':') else {
+            let user = &text[start..at];
+            return (is_of_web(scheme) && is_token(user)).then_some(Span {
+                start,
+                end: at,
+                label: Label::Password,
+            });
+        };
+        let colon = start + colon;
         let span = Span {
             start: colon + 1,
             end: at,
@@ -51,6 +64,17 @@ impl Addresses {
         }
         self.last_at.filter(|at| start <= *at)
     }
+}
+
+/// Returns true if a user without a password is rather a token, as in `https://TOKEN@host`.
+fn is_token(user: &[u8]) -> bool {
+    let is_random =
+        |part: &[u8]| SHORTEST_PART <= part.len() && part.iter().any(u8::is_ascii_digit);
+    let mut parts = user.split(|it| matches!(it, b'-' | b'_' | b'.'));
+    SHORTEST_TOKEN <= user.len()
+        && parts.any(is_random)
+        && !user.contains(&b'%')
+        && super::token::is_token_alone(user)
 }
 
 /// The letters before `://`.
