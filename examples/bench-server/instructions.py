@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Instructions and allocations of one call, counted by callgrind and compared with instructions.txt.
 
-    instructions.py SERVER [--update] [--top N] [--keep DIRECTORY] [SCENARIO...]
+    instructions.py SERVER [--program PROGRAM] [--update] [--top N] [--keep DIRECTORY] [SCENARIO...]
 
-SERVER is the program `bench-server`. A count is the difference between a long and a short run, divided by
+SERVER is the program `bench-server`, PROGRAM is `owlclaw-mcp`: with it, a call of a tool of an upstream is counted as well,
+with the log that a server writes by default and a relaxed ledger; SERVER is the upstream. A count is the difference between a long and a short run, divided by
 the calls that the long one has more, so starting and stopping are not in it; one call is answered before
 the next is sent. Only user-space instructions count. What is above its limit is counted up to three times, and
 the least counts: a busy machine adds up to 3 %. Fails if a count is more than 3 % above the one in
@@ -127,6 +128,35 @@ class LegacyHttp(Http):
         self.ask(told, "notifications/initialized", None)
 
 
+class Gateway(Http):
+    """The program in front of `bench-server`, as its configuration in `directory` says."""
+
+    def __init__(self, command, port, server, directory):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            upstream = probe.getsockname()[1]
+        self.upstream = subprocess.Popen([server, "http", "--port", str(upstream), "--ledger", "none"],
+                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        settings = {
+            "transport": "http",
+            "http": {"port": port},
+            "ledger": {"durability": "relaxed", "path": str(directory / "ledger.db")},
+            "upstreams": {"up": {"url": f"http://127.0.0.1:{upstream}/mcp", "risk": "read_only"}},
+            "governance": {"default_quota": {"max_calls_per_minute": 10**8, "max_calls_per_day": 10**8}},
+        }
+        config = directory / "mcp-server.yaml"
+        config.write_text(json.dumps({"mcp_server": settings}))
+        super().__init__([*command, "start", "--config", str(config)], port)
+        # The first call waits until the upstream is there.
+        method, name, params, _ = GATEWAY
+        self.ask(request(method, params | {"_meta": META}), method, name)
+
+    def stop(self):
+        super().stop()
+        self.upstream.kill()
+        self.upstream.wait(60)
+
+
 def request(method, params):
     it = {"jsonrpc": "2.0", "id": 100000001, "method": method, "params": params}
     return json.dumps(it, separators=(",", ":")).encode()
@@ -138,6 +168,8 @@ def call(name="echo"):
 
 LIST = ("tools/list", None, {}, b'"tool_999"')
 UNKNOWN = ("tools/call", "missing", {"name": "missing", "arguments": {"message": MESSAGE}}, b'"error"')
+
+GATEWAY = call("mcp_up_echo")
 
 # Name: the client, the ledger, options, and what is asked, with what its answer has in it.
 SCENARIOS = {
@@ -152,6 +184,9 @@ SCENARIOS = {
     "stdio-relaxed": (Stdio, "relaxed", [], call()),
 }
 
+# Counted if the program is given. Its threads for the ledger and the log do as much at once as there is.
+PROGRAM_SCENARIOS = {"gateway-logged": (Gateway, "relaxed", [], GATEWAY)}
+
 # Counted only if they are named: they take long to start.
 MORE_SCENARIOS = {
     "http-100000-principals": (Http, "none", ["--principals", "100000"], call()),
@@ -162,21 +197,29 @@ MORE_SCENARIOS = {
 NOT_COMPARED = {"http-relaxed", "stdio-relaxed"}
 
 
-def run(server, scenario, calls, directory):
+def run(server, program, scenario, calls, directory):
     """Callgrind's file of a run with so many calls."""
-    client_of, ledger, more, (method, name, params, expected) = (SCENARIOS | MORE_SCENARIOS)[scenario]
+    scenarios = SCENARIOS | PROGRAM_SCENARIOS | MORE_SCENARIOS
+    client_of, ledger, more, _ = scenarios[scenario]
     out = pathlib.Path(directory, f"{scenario}.{calls}.callgrind")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     transport = "stdio" if client_of is Stdio else "http"
     database = pathlib.Path(directory, f"{scenario}.{calls}.db")
-    command = [
-        "valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", server, transport,
-        "--port", str(port), "--ledger", ledger, "--file", str(database), *more,
-    ]
-    client = client_of(command, port)
-    if client_of is not LegacyHttp:
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
+    if client_of is Gateway:
+        with tempfile.TemporaryDirectory(dir=directory) as files:
+            client = Gateway([*command, program], port, server, pathlib.Path(files))
+            return asked(client, scenario, calls, out)
+    command += [server, transport, "--port", str(port), "--ledger", ledger, "--file", str(database), *more]
+    return asked(client_of(command, port), scenario, calls, out)
+
+
+def asked(client, scenario, calls, out):
+    """Callgrind's file, once the client has made so many calls."""
+    _, _, _, (method, name, params, expected) = (SCENARIOS | PROGRAM_SCENARIOS | MORE_SCENARIOS)[scenario]
+    if not isinstance(client, LegacyHttp):
         params = params | {"_meta": META}
     body = request(method, params)
     for _ in range(calls):
@@ -214,11 +257,11 @@ def read(path):
     return own, allocations
 
 
-def count(server, scenario, directory):
+def count(server, program, scenario, directory):
     """Instructions, those of them that hash, allocations, and instructions by function of a call."""
     short, long = (SHORT_LIST, LONG_LIST) if "list" in scenario else (SHORT, LONG)
     (before, allocated), (after, allocated_after) = (
-        read(run(server, scenario, calls, directory)) for calls in (short, long)
+        read(run(server, program, scenario, calls, directory)) for calls in (short, long)
     )
     after.subtract(before)
     own = {function: counted / (long - short) for function, counted in after.items()}
@@ -236,6 +279,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     parser.add_argument("server")
     parser.add_argument("scenarios", nargs="*")
+    parser.add_argument("--program", type=os.path.abspath)
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--top", type=int, default=25)
     parser.add_argument("--keep")
@@ -248,11 +292,12 @@ def main():
         directory = options.keep or temporary
         os.makedirs(directory, exist_ok=True)
         print(f"{'scenario':18} {'instructions':>12} {'SHA-256':>8} {'allocations':>11}  committed")
-        for scenario in options.scenarios or SCENARIOS:
+        usual = SCENARIOS | (PROGRAM_SCENARIOS if options.program else {})
+        for scenario in options.scenarios or usual:
             before = known.get(scenario)
             # A busy machine adds to a count, by waking threads more often, and takes nothing away.
             for _ in range(ATTEMPTS):
-                attempt = count(options.server, scenario, directory)
+                attempt = count(options.server, options.program, scenario, directory)
                 if scenario not in counted or attempt[0] < counted[scenario][0]:
                     counted[scenario], own = attempt[:3], attempt[3]
                 if scenario in NOT_COMPARED or before is None or counted[scenario][0] <= before[0] * (1 + TOLERANCE):
