@@ -51,25 +51,30 @@ function Live({ filter, paused, go }) {
       });
     };
     const source = stream("/activity");
-    source.onopen = () => setState("live");
+    // A server that hangs keeps its connections, and says nothing.
+    let heard = Date.now();
+    const hear = () => { heard = Date.now(); setState("live"); };
+    const watch = setInterval(() => { if (Date.now() - heard > 15000) setState((it) => (it === "live" ? "silent" : it)); }, 1000);
+    source.onopen = hear;
+    source.addEventListener("alive", hear);
     source.onerror = () => setState("broken");
     source.addEventListener("failed", () => setState("failed"));
     source.addEventListener("lagged", (event) => setSkipped((it) => it + (parse(event.data).skipped ?? 0)));
     source.addEventListener("entry", (event) => {
-      setState("live");
+      hear();
       const told = parse(event.data);
       if (told.call) waiting.current.push(told.call);
       if (waiting.current.length > 10 * live) { setSkipped((it) => it + waiting.current.length - live); waiting.current.splice(0, waiting.current.length - live); }
       frame ??= requestAnimationFrame(show);
     });
-    return () => { source.close(); if (frame) cancelAnimationFrame(frame); waiting.current = []; };
+    return () => { clearInterval(watch); source.close(); if (frame) cancelAnimationFrame(frame); waiting.current = []; };
   }, [key, paused]);
-  const words = { connecting: "connecting", live: "live", broken: "connection lost; trying again: what happens now is unknown", failed: "the ledger cannot be read: what happens now is unknown" };
+  const words = { connecting: "connecting", live: "live", broken: "connection lost; trying again: what happens now is unknown", silent: "nothing is heard of the server: what happens now is unknown", failed: "the ledger cannot be read: what happens now is unknown" };
   return html`<div class="live"><p><span role="status" class=${`mark ${paused ? "open" : state === "live" ? "good" : state === "connecting" ? "open" : "bad"}`}>${paused ? "paused" : words[state]}</span>
       ${skipped ? html` <span class="mark held">${skipped} entries were too many to show; they are in the list</span>` : null}
       <button class="quiet" onClick=${() => go({ paused: paused ? undefined : "1" })}>${paused ? "Go on" : "Pause"}</button></p>
     ${calls.length ? html`<ol class="come" aria-label="Calls since this page was opened" tabindex="0">${calls.slice(0, 50).map((it) => html`<li key=${it.call}><a href=${`#/activity?call=${it.call}`}>${line(it)}</a></li>`)}</ol>`
-      : html`<p class="empty">No call since this page was opened.</p>`}</div>`;
+      : state === "live" ? html`<p class="empty">No call since this page was opened.</p>` : null}</div>`;
 }
 
 function Before({ filter, go }) {
@@ -92,7 +97,7 @@ function Ledger({ me, filter, client, tool, outcome, since }) {
   return html`<details class="ledger"><summary>The ledger itself</summary><${Known} of=${data}>${(it) => html`
     <${Facts} of=${[["Entries", it.entries], ["Calls", it.calls], ["Open calls", it.open_calls], ["Sealed through entry", it.sealed_through || "none: no checkpoint yet"],
       ["Checkpoints are signed", it.signs_checkpoints ? "yes" : "no key is configured"]]} />
-    <p><${Act} label="Verify the whole ledger" needs="viewer" role=${me.role} does=${async () => setVerified(await ask("/ledger/verify", { method: "POST" }))} />
+    <p><${Act} label="Verify the whole ledger" needs="viewer" role=${me.role} does=${async () => setVerified(await ask("/ledger/verify", { method: "POST", patience: 3600 }))} />
       <a class="button" href=${address(`/ledger/export${filter}`)} download="ledger.jsonl">Export</a>
       <${Copy} text=${`owlclaw-mcp ledger export ${flags.join(" ")}`} label="Copy as command" /></p>
     <div role="status">${verified ? html`<p><span class=${`mark ${verified.sound ? "good" : "bad"}`}>${verified.sound ? "sound" : "damaged"}</span>

@@ -100,8 +100,8 @@ export class Problem extends Error {
   constructor(status, message) { super(message); this.status = status; }
 }
 
-/** Sends a request. `background` says that no person has asked for it, `match` what was looked at. */
-export async function ask(path, { method = "GET", body, key, background, signal, match } = {}) {
+/** Sends a request. `background` says that no person has asked for it, `match` what was looked at, `patience` for how many seconds an answer is waited for. */
+export async function ask(path, { method = "GET", body, key, background, signal, match, patience = method === "GET" ? 15 : 60 } = {}) {
   const headers = { accept: "application/json" };
   if (csrf) headers["x-csrf-token"] = csrf;
   if (match) headers["if-match"] = `"${match}"`;
@@ -110,14 +110,16 @@ export async function ask(path, { method = "GET", body, key, background, signal,
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
   let text;
+  const late = AbortSignal.timeout(patience * 1000);
   try {
     response = await fetch(root + path, {
-      method, headers, signal, cache: "no-store",
+      method, headers, signal: signal ? AbortSignal.any([signal, late]) : late, cache: "no-store",
       body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body),
     });
     text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    if (late.aborted) throw new Problem(0, method === "GET" ? `no answer within ${patience} s` : `no answer within ${patience} s: whether this was done is unknown`);
     throw new Problem(0, "the server cannot be reached");
   }
   let told = null;

@@ -31,6 +31,12 @@ export function Approvals({ view, go, me, keys }) {
     : html`<p class="empty">Open an approval to see all of what is asked.</p>`}</section></div>`;
 }
 
+/** Whether a part of a value stands for what is too large to show. */
+function folded(value) {
+  if (typeof value === "string") return /^\[folded [a-z]+ of \d+ bytes, sha256 /.test(value);
+  return value !== null && typeof value === "object" && Object.values(value).some(folded);
+}
+
 function Approval({ id, me, keys, onDecided, onNext }) {
   const data = useData(`/approvals/${id}`, 10);
   const [reason, setReason] = useState("");
@@ -56,14 +62,16 @@ function Approval({ id, me, keys, onDecided, onNext }) {
   }), [may, approval?.binding, reason]);
   return html`<${Known} of=${data}>${({ approval: it, agreed_before: before }) => {
     const left = (new Date(it.expires).getTime() - Date.now()) / 1000;
+    const isFolded = folded(it.arguments);
     const found = search && JSON.stringify(it.arguments).toLowerCase().includes(search.toLowerCase());
     return html`<h2 tabindex="-1" ref=${heading}><${Text} of=${it.capability} /></h2>
       <p class="ask"><strong><${Text} of=${it.client} /></strong> wants to call this.
         ${it.reason ? html` It is asked about because: <${Text} of=${it.reason} />` : null}</p>
-      <h3>Arguments, whole</h3>
+      <h3>Arguments, ${isFolded ? "with large parts folded" : "whole"}</h3>
+      ${isFolded ? html`<p class="notice held">Parts of these arguments are too large to show: their sizes and digests are there instead, and a search does not look into them. Do not approve what you would have to read.</p>` : null}
       <${Json} of=${it.arguments} label="Arguments" />
       <label class="filter"><span>Search in the arguments</span><input type="search" value=${search} onInput=${(event) => setSearch(event.currentTarget.value)} /></label>
-      ${search ? html` <span role="status" class=${`mark ${found ? "held" : "open"}`}>${found ? "found" : "not found"}</span>` : null}
+      ${search ? html` <span role="status" class=${`mark ${found ? "held" : "open"}`}>${found ? "found" : isFolded ? "not in what is shown" : "not found"}</span>` : null}
       ${before ? html`<h3>Compared with the last call that was agreed to</h3>
         <p class="known">Asked for <${When} at=${before.requested} />, agreed to by <${Text} of=${before.decided_by} />.</p>
         <${Differences} of=${differences(before.arguments, it.arguments)} before="agreed to" after="asked now" />`

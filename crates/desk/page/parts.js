@@ -129,7 +129,7 @@ export function Rows({ of, rowHeight = 64, label, row, onOpen, empty, total }) {
         })}
       </div>
     </div>
-    <p class="known">${items.length}${total !== undefined ? ` of ${total}` : of.next ? " and more" : ""} shown.
+    <p class="known">${items.length}${total !== undefined ? ` of ${total}` : of.next ? " and more" : ""} shown${of.read ? html`, asked at <${When} at=${new Date(of.read).toISOString()} />` : null}.
       ${of.error ? html`<span class="mark bad">The next ones: ${of.error.message}</span>` : null}
       <button class="quiet" onClick=${of.reload} disabled=${of.busy}>Ask again</button></p>`;
 }
@@ -166,7 +166,7 @@ export function Copy({ text, label = "Copy" }) {
 /** Names and values. */
 export function Facts({ of }) {
   return html`<dl class="facts">${of.filter(([, value]) => value !== undefined).map(([name, value]) => html`<div><dt>${name}</dt>
-    <dd>${value !== null && typeof value === "object" && "type" in Object(value) ? value : html`<${Text} of=${value} />`}</dd></div>`)}</dl>`;
+    <dd>${Array.isArray(value) || (value !== null && typeof value === "object" && "type" in Object(value)) ? value : html`<${Text} of=${value} />`}</dd></div>`)}</dl>`;
 }
 
 /** Places at which two values differ. */

@@ -58,7 +58,7 @@ function Editor({ file, me, onSaved }) {
   const take = (it) => { setBase(it); setText(it.text); setChecked(null); setRun(null); };
   const is = checked?.text === text ? checked : null;
   const check = async () => { setSaid(null); setChecked({ text, ...await ask("/rules/check", { method: "POST", body: { text } }) }); };
-  const dry = async () => setRun({ text, ...await ask("/rules/dry-run", { method: "POST", body: { text, since } }) });
+  const dry = async () => setRun({ text, ...await ask("/rules/dry-run", { method: "POST", patience: 600, body: { text, since } }) });
   const save = async () => {
     const done = await ask("/rules", { method: "PUT", body: { text }, match: base.digest });
     setSaid(done.in_force ? `Saved; version ${done.version} is in force.` : `Saved, and not in force: ${done.problem}`);

@@ -59,9 +59,10 @@ function Explain({ path, schema, name }) {
   const [roles, setRoles] = useState("");
   const [text, setText] = useState("");
   const [told, setTold] = useState(null);
+  const named = roles.split(/[ ,]+/).filter(Boolean);
   const explain = async () => {
     if (text.trim() && wrong(text)) throw new Error(`Arguments: ${wrong(text)}`);
-    const members = [`"client": ${JSON.stringify(client)}`, `"roles": ${JSON.stringify(roles.split(/[ ,]+/).filter(Boolean))}`];
+    const members = [`"client": ${JSON.stringify(client)}`, `"roles": ${JSON.stringify(named)}`];
     if (text.trim()) members.push(`"arguments": ${text}`);
     setTold(await ask(`${path}/explain`, { method: "POST", body: `{${members.join(",")}}` }));
   };
@@ -72,7 +73,7 @@ function Explain({ path, schema, name }) {
       <label class="filter"><span>Roles of its credentials</span><input value=${roles} onInput=${(event) => setRoles(event.currentTarget.value)} /></label>
       <label class="filter wide"><span>Arguments (JSON; without, conditions stay open)</span><textarea rows="3" spellcheck="false" value=${text} placeholder=${plain(blank(schema))} onInput=${(event) => setText(event.currentTarget.value)}></textarea></label>
       <${Act} label="Explain" needs="viewer" role="viewer" does=${explain} />
-      <${Copy} text=${`owlclaw-mcp governance explain --as ${word(client)} --tool ${word(name)}`} label="Copy as command" />
+      <${Copy} text=${`owlclaw-mcp governance explain --as ${word(client)} --tool ${word(name)}${named.map((it) => ` --role ${word(it)}`).join("")}${text.trim() ? ` --args ${word(text.trim())}` : ""}`} label="Copy as command" />
     </form>
     <div role="status">${told ? html`<p><span class=${`mark ${kind[told.verdict] ?? "unknown"}`}>${told.verdict.replaceAll("_", " ")}</span> ${told.reason ? html`<${Text} of=${told.reason} />` : null} ${told.confirmation ? `by ${told.confirmation}` : null}</p>
       ${told.steps ? html`<table><caption>Checks in their order</caption><thead><tr><th scope="col">check</th><th scope="col">outcome</th><th scope="col">rule</th></tr></thead>
@@ -86,7 +87,7 @@ function Try({ path, name, schema, me, go }) {
   const [told, setTold] = useState(null);
   const call = async () => {
     if (wrong(text)) throw new Error(`Arguments: ${wrong(text)}`);
-    setTold(await ask(`${path}/call`, { method: "POST", body: `{"arguments": ${text}}` }));
+    setTold(await ask(`${path}/call`, { method: "POST", patience: 600, body: `{"arguments": ${text}}` }));
   };
   return html`<details><summary>Try it: a real call, as <${Text} of=${me.name} /></summary>
     <p class="known">It passes every rule, costs what it costs, and is on record like any call.</p>

@@ -61,6 +61,17 @@ fn limit(asked: Option<Count>) -> Result<usize, Problem> {
     }
 }
 
+/// Refuses a text of a query that is none of `all`: it would meet nothing, which would read like a fact.
+fn one_of(name: &str, text: &str, all: &[&str]) -> Result<(), Problem> {
+    match all.contains(&text) {
+        true => Ok(()),
+        false => Err(Problem::bad(format!(
+            "`{name}` is one of: {}",
+            all.join(", ")
+        ))),
+    }
+}
+
 /// A text of a query as what it means.
 fn read<T: std::str::FromStr<Err: std::fmt::Display>>(
     name: &str,

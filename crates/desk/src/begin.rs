@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use config::Config;
@@ -28,6 +29,10 @@ use crate::sign_in::SignIn;
 const MAX_BODY: usize = 256 * 1024;
 /// Connections at once, of which browsers have a few each.
 const MAX_CONNECTIONS: usize = 256;
+/// Those of one address, so that none can have all.
+const MAX_CONNECTIONS_PER_ADDRESS: usize = 128;
+/// Time within which a connection has to send a request: one that sends none takes the place of another.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
 
 /// The desk, to be served beside the clients of a server.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +63,8 @@ impl Beside for Desk {
             tls: tls.clone(),
             limits: HttpLimits {
                 max_connections: MAX_CONNECTIONS,
-                max_connections_per_address: MAX_CONNECTIONS,
+                max_connections_per_address: MAX_CONNECTIONS_PER_ADDRESS,
+                header_timeout: HEAD_WITHIN,
                 ..HttpLimits::default()
             },
             ..HttpOptions::default()
@@ -218,6 +224,10 @@ async fn answer(
             who.role.as_str()
         );
         return Err(Problem::new(StatusCode::FORBIDDEN, why));
+    }
+    let asked = request.parts().uri.query().unwrap_or_default();
+    if route.query.is_none() && !asked.is_empty() {
+        return Err(Problem::bad("this takes no query"));
     }
     (route.handle)(Call {
         desk: inner,

@@ -72,14 +72,19 @@ impl Call<'_> {
 
     /// Body, as JSON.
     pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        if !self.bytes().trim_ascii_start().starts_with(b"{") {
+            return Err(Problem::bad("the body is an object of JSON"));
+        }
         serde_json::from_slice(self.bytes())
             .map_err(|error| Problem::bad(format!("the body: {error}")))
     }
 
     /// Body with a secret in it, as JSON. What is wrong with it is told without a word of it; `form` says how it has to be.
     pub(crate) fn secret_body<T: DeserializeOwned>(&self, form: &str) -> Result<T, Problem> {
-        serde_json::from_slice(self.bytes())
-            .map_err(|_| Problem::bad(format!("the body is not {form}")))
+        Some(self.bytes())
+            .filter(|it| it.trim_ascii_start().starts_with(b"{"))
+            .and_then(|it| serde_json::from_slice(it).ok())
+            .ok_or_else(|| Problem::bad(format!("the body is not {form}")))
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {

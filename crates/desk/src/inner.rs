@@ -58,7 +58,7 @@ impl Inner {
             more,
         };
         let recorded = self.server.record(act).await;
-        recorded.map_err(|error| Problem::unavailable(&error))
+        recorded.map_err(|error| Problem::unrecorded(&error))
     }
 
     /// Looks into the ledger, on a thread that may block.

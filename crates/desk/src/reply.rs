@@ -57,6 +57,26 @@ impl Problem {
         )
     }
 
+    /// Problem with recording an act, which is not done. The ledger may have the act all the same: it is written once it can be.
+    pub(crate) fn unrecorded(error: &(dyn Error + 'static)) -> Self {
+        tracing::error!(error, "an act of the desk was not recorded in time");
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "nothing was done, since it could not be recorded in time; the ledger may still get its entry; the log of the server \
+             says why",
+        )
+    }
+
+    /// Problem with recording a decision, which is done when it is on record.
+    pub(crate) fn undecided(error: &(dyn Error + 'static)) -> Self {
+        tracing::error!(error, "a decision was not recorded in time");
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "whether this is decided is unknown, since it could not be recorded in time: it may still take effect, so look \
+             again; the log of the server says why",
+        )
+    }
+
     pub(crate) fn reply(&self) -> Reply {
         let body = ProblemBody {
             error: self.why.clone(),

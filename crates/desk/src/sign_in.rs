@@ -332,10 +332,10 @@ impl SignIn {
                 }
             });
         }
-        let seconds = whole.as_secs();
         let secure = if self.is_encrypted { "; Secure" } else { "" };
+        // Without an age, so that the browser keeps it in memory alone.
         let cookie = format!(
-            "{}={id}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}",
+            "{}={id}; Path=/; HttpOnly; SameSite=Strict{secure}",
             self.cookie
         );
         let facts = SessionFacts {

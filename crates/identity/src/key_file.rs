@@ -275,11 +275,20 @@ fn make(
         revoked: None,
         replaces,
     };
+    if stands_for_others(&record.principal) {
+        let why = "names that begin with `operator:`, and `system`, stand for others in the ledger";
+        return Err(KeyFileError::NotAKey(why));
+    }
     if let Some(why) = record.problem() {
         return Err(KeyFileError::NotAKey(why));
     }
     keys.push(record.clone());
     Ok(MadeKey { key, record })
+}
+
+/// True for a name by which the ledger knows operators and the server.
+fn stands_for_others(principal: &str) -> bool {
+    principal == "system" || principal.starts_with("operator:")
 }
 
 /// Time for which a key was made to be valid; `None` without a limit.

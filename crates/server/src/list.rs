@@ -174,7 +174,12 @@ pub(super) fn tool_row(
         estimated_tokens: estimated_tokens(&model_text),
         description: description.to_owned(),
         held: policy.held(&capability).map(str::to_owned),
-        risk: risk.map(|risk| risk.as_str().to_owned()),
+        risk: match risk {
+            Some(risk) => Some(risk.as_str().to_owned()),
+            None => {
+                Some(hints.risk.names().collect::<Vec<_>>().join(", ")).filter(|it| !it.is_empty())
+            }
+        },
         requires_confirmation: hints.confirmation.is_some(),
         confirmation: hints.confirmation.map(|who| who.as_str().to_owned()),
         estimated_cost: Some(hints.estimated_cost).filter(|&cost| cost != Micros::ZERO),

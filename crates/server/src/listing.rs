@@ -19,7 +19,7 @@ pub struct ToolRow {
     pub kind: String,
     /// All of its description.
     pub description: String,
-    /// `low`, `medium`, `high` or `critical`.
+    /// `low`, `medium`, `high` or `critical`, or else the classes of the rules: `read_only`, `mutating`, `external`, `financial`.
     pub risk: Option<String>,
     /// True if a person has to agree to each call, whatever its arguments are.
     pub requires_confirmation: bool,

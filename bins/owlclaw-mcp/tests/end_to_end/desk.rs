@@ -116,9 +116,14 @@ pub(crate) struct Browser {
 impl Browser {
     fn of(response: &HttpResponse) -> Self {
         let cookie = response.header("set-cookie").unwrap();
-        for part in ["HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=43200"] {
+        for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
             assert!(cookie.contains(part), "{cookie}");
         }
+        // A cookie with an age is written to the disk of the browser.
+        assert!(
+            !cookie.contains("Max-Age") && !cookie.contains("Expires"),
+            "{cookie}"
+        );
         Self {
             cookie: cookie.split(';').next().unwrap().to_owned(),
             csrf: response.json()["csrf"].as_str().unwrap().to_owned(),
@@ -651,6 +656,64 @@ async fn activity_comes_as_it_happens_and_goes_on_where_it_broke() {
         seen = sequence;
         found = data["call"]["arguments"]["mark"] == "car";
     }
+}
+
+#[tokio::test]
+async fn the_activity_of_a_key_ends_when_the_key_is_revoked() {
+    let bank = Bank::open().await;
+    let key = format!("Bearer {}", bank.key("vera"));
+    let request = get("/activity").header("authorization", &key);
+    let mut stream = bank.desk().stream(&request).await;
+    let keys = bank.as_of("olga", get("/keys")).await.json();
+    let keys = keys["keys"].as_array().unwrap();
+    let of_vera = keys.iter().find(|it| it["principal"] == "vera").unwrap();
+    let id = of_vera["id"].as_str().unwrap();
+    // A connection on which nothing happens says that it goes on.
+    let alive = async {
+        while let Some(event) = stream.next_event().await {
+            if event.event.as_deref() == Some("alive") {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(alive.await);
+    let revoke = HttpRequest::new("DELETE", &format!("/admin/v1/keys/{id}"));
+    assert_eq!(bank.as_of("olga", revoke).await.status, 200);
+    let ended = async { while stream.next_event().await.is_some() {} };
+    tokio::time::timeout(GENEROUS, ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_request_has_too_much_or_misspelt_is_an_error_and_no_fact() {
+    let bank = Bank::open().await;
+    for path in [
+        "/calls?outcome=suceeded",
+        "/ledger/export?outcome=suceeded",
+        "/notes?kind=operator_actd",
+        "/keys?principal=ana",
+        "/health?x=1",
+    ] {
+        let response = bank.as_of("vera", get(path)).await;
+        assert_eq!(response.status, 400, "{path}: {}", response.text());
+    }
+    for path in ["/calls?outcome=open", "/notes?kind=task_created", "/keys"] {
+        let response = bank.as_of("vera", get(path)).await;
+        assert_eq!(response.status, 200, "{path}: {}", response.text());
+    }
+    let id = bank.approval("rent").await;
+    let path = format!("/admin/v1/approvals/{id}/decision");
+    let decide = HttpRequest::post(&path, r#"["approve", "a", null]"#);
+    assert_eq!(bank.as_of("abel", decide).await.status, 400);
+    for name in ["operator:ben", "system"] {
+        let body = json!({"principal": name}).to_string();
+        let made = HttpRequest::post("/admin/v1/keys", body);
+        let made = bank.as_of("olga", made).await;
+        assert_eq!(made.status, 400, "{name}: {}", made.text());
+    }
+    // Classes of the rules are the risk of a tool that states none.
+    let tool = bank.as_of("vera", get("/tools/append")).await.json();
+    assert_eq!(tool["tool"]["risk"], "financial", "{tool}");
 }
 
 #[tokio::test]

@@ -189,6 +189,6 @@ pub(crate) async fn decide(call: Call<'_>) -> Result<Reply, Problem> {
             },
             why.to_string(),
         )),
-        Err(error @ ApprovalError::Record(_)) => Err(Problem::unavailable(&error)),
+        Err(error @ ApprovalError::Record(_)) => Err(Problem::undecided(&error)),
     }
 }

@@ -9,7 +9,7 @@ use ledger::{
     ApprovalId, CallId, Cursor, NoteFilter, NoteKind, ReadLedger, SigningKey, system_now_us,
 };
 use operator::look::{self, CallRow, Happenings, NoteRow, UsageRow, shown};
-use operator::request::{CallFilter, ExportFormat, Stretch, When, Whose};
+use operator::request::{CallFilter, ExportFormat, OUTCOMES, Stretch, When, Whose};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use server::Failure;
@@ -21,8 +21,8 @@ use crate::reply::{Problem, Reply};
 
 /// Pause before the end of the ledger is looked at again.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Silence after which a comment keeps a stream alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Silence after which an event says that a stream goes on: a connection to a server that hangs is silent, too.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Entries that wait for a slow reader of a stream.
 const MAX_WAITING: usize = 1_000;
 /// Entries that a stream begins with at most; what was before is listed.
@@ -64,6 +64,9 @@ pub(crate) struct CallQuery {
 
 impl CallQuery {
     fn filter(&self) -> Result<CallFilter, Problem> {
+        if let Some(outcome) = &self.outcome {
+            super::one_of("outcome", outcome, &OUTCOMES)?;
+        }
         Ok(CallFilter {
             who: Whose {
                 client: self.client.clone(),
@@ -229,6 +232,11 @@ pub(crate) struct Notes {
 
 pub(crate) async fn notes(call: Call<'_>) -> Result<Reply, Problem> {
     let query: NoteQuery = call.query()?;
+    if let Some(kind) = &query.kind {
+        let all = NoteKind::ALL;
+        let kinds = all.each_ref().map(NoteKind::as_str);
+        super::one_of("kind", kind, &kinds)?;
+    }
     let most = limit(query.limit)?;
     let before = read::<Cursor>("before", query.before.as_ref())?;
     let now_us = system_now_us();
@@ -444,9 +452,17 @@ pub(crate) async fn activity(call: Call<'_>) -> Result<Reply, Problem> {
     }
     tokio::spawn(async move {
         let mut stopping = desk.stopping.subscribe();
+        // Of a key or a token; a session ends with it, too.
+        let proof = futures_util::future::OptionFuture::from(who.principal.end());
+        let ended = async {
+            if proof.await.is_none() {
+                std::future::pending::<()>().await;
+            }
+        };
         let following = follow(&config, end, &sender, || desk.sign_in.is_good(&who));
         tokio::select! {
             () = following => {}
+            () = ended => {}
             _ = stopping.wait_for(|it| *it) => {}
         }
     });
@@ -503,7 +519,8 @@ async fn follow(
         };
         if event.is_none() && KEEP_ALIVE <= silent {
             silent = Duration::ZERO;
-            if sender.send(Bytes::from_static(b":\n\n")).await.is_err() {
+            let alive = Bytes::from_static(b"event: alive\ndata: {}\n\n");
+            if sender.send(alive).await.is_err() {
                 return;
             }
         }

@@ -60,7 +60,7 @@ pub(crate) struct Tool {
     origin: Option<[String; 2]>,
     /// Reason why all of its calls are refused, if they are.
     held: Option<String>,
-    /// `low`, `medium`, `high` or `critical`.
+    /// `low`, `medium`, `high` or `critical`, or else the classes of the rules: `read_only`, `mutating`, `external`, `financial`.
     risk: Option<String>,
     /// Person who has to agree to each call: `user` or `operator`.
     confirmation: Option<String>,

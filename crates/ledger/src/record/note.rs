@@ -62,6 +62,33 @@ impl NoteKind {
     pub const OPERATOR_ACTED: Self = Self::constant("operator_acted");
     pub const RETENTION: Self = Self::constant("retention");
     pub const COST_AWAITED: Self = Self::constant("cost_awaited");
+    pub const TASK_CREATED: Self = Self::constant("task_created");
+
+    /// All of them.
+    pub const ALL: [Self; 22] = [
+        Self::SERVER_STARTED,
+        Self::SERVER_STOPPED,
+        Self::POLICY_CHANGED,
+        Self::POLICY_REJECTED,
+        Self::KEY_CHANGED,
+        Self::APPROVAL_REQUESTED,
+        Self::APPROVAL_DECIDED,
+        Self::APPROVAL_REVOKED,
+        Self::APPROVAL_EXPIRED,
+        Self::REFUSALS_AGGREGATED,
+        Self::CHECKPOINT,
+        Self::ROLLBACK_ACCEPTED,
+        Self::COUNTERS_RAISED,
+        Self::PROMPT_CHANGED,
+        Self::QUESTION_ANSWERED,
+        Self::DEFINITION_HELD,
+        Self::DEFINITION_APPROVED,
+        Self::CREDENTIAL_CHANGED,
+        Self::OPERATOR_ACTED,
+        Self::RETENTION,
+        Self::COST_AWAITED,
+        Self::TASK_CREATED,
+    ];
 
     const fn constant(name: &'static str) -> Self {
         Self(Cow::Borrowed(name))

@@ -494,7 +494,7 @@ impl<Q: QuotaStore> Run<Q> {
             actor: self.cx.principal.as_str(),
             subject: live.record.id.as_str(),
             detail: &detail.to_string(),
-            ..Note::new((self.tasks.clock)(), NoteKind::named("task_created"))
+            ..Note::new((self.tasks.clock)(), NoteKind::TASK_CREATED)
         });
         if let Err(error) = noted {
             tracing::warn!(

@@ -386,7 +386,8 @@ pub struct CallFilter {
 }
 
 /// Outcomes of calls; the names are the ledger's.
-const OUTCOMES: [&str; 9] = [
+/// Outcomes by which calls can be looked for.
+pub const OUTCOMES: [&str; 9] = [
     "succeeded",
     "failed",
     "denied",
