@@ -1,0 +1,1 @@
+//! Files encrypted for recipients, in the [format of age](https://age-encryption.org/v1).
