@@ -118,6 +118,8 @@ fn archive(path: &Path) -> Result<(), Anything> {
         directory: path.with_file_name("archive"),
         segment_entries: DEFAULT_SEGMENT_ENTRIES,
         key: None,
+        recipients: Vec::new(),
+        identities: Vec::new(),
     };
     let mut archiver = Archiver::open(path, options)?;
     loop {

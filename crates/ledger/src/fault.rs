@@ -57,6 +57,11 @@ pub enum Fault {
     /// A segment of the archive says otherwise.
     #[error("the segment of the archive that ends with this entry was sealed with another one")]
     NotAsArchived,
+    /// The file of an encrypted segment is another one than was sealed.
+    #[error(
+        "the encrypted segment of the archive that ends with this entry is not the file that was sealed"
+    )]
+    SegmentAltered,
     /// The ledger ends before an entry that was sealed.
     #[error("the ledger ends before this entry; it once went on to entry {through} at least")]
     Truncated {

@@ -84,7 +84,7 @@ pub use crate::{
         operation::{
             Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome,
         },
-        seal::Seal,
+        seal::{Encrypted, Seal},
     },
     recorder::{
         ApprovalError, BeginError, CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES,

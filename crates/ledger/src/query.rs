@@ -15,7 +15,7 @@ use crate::{
     },
     store::Tail,
 };
-use std::{error::Error, fmt, ops::Range, str::FromStr, time::Duration};
+use std::{error::Error, fmt, ops::Range, path::PathBuf, str::FromStr, time::Duration};
 
 /// The most entries that a group has, so that the one that an entry is in can be found.
 pub const MAX_GROUP_ENTRIES: u64 = 16_384;
@@ -242,7 +242,20 @@ pub trait ReadLedger {
         Ok(Vec::new())
     }
 
-    /// Parts of the ledger that were deleted with their segments, in order.
+    /// Leaves out, from now on, the entries of segments that are encrypted and that no identity opens: for who verifies,
+    /// and looks at [`ReadLedger::gaps`]. Any other answer would say less than there is.
+    fn leave_unread(&mut self) {}
+
+    /// Fails if the file of an encrypted segment with this seal is not the one that was sealed. It needs no identity.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`], also when the file cannot be read.
+    fn expect_sealed(&mut self, _seal: &Seal) -> Result<(), QueryError> {
+        Ok(())
+    }
+
+    /// Parts of the ledger that were deleted with their segments, or are left out, in order.
     ///
     /// # Errors
     ///
@@ -461,7 +474,7 @@ pub struct StoredGroup {
     pub body: Vec<u8>,
 }
 
-/// Entries that were deleted.
+/// Entries that were deleted, or that cannot be read ([`ReadLedger::leave_unread`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The first of them.
@@ -472,6 +485,9 @@ pub struct Gap {
     pub last_hash: Digest,
     /// True if no server has put the deletion on record yet.
     pub is_unsaid: bool,
+    /// The latest time of its calls and notes, if they are not deleted but encrypted, and no identity opens them:
+    /// microseconds since the epoch, UTC.
+    pub unread_until_us: Option<u64>,
 }
 
 /// A row of the index to calls.
@@ -564,6 +580,14 @@ pub enum QueryError {
     /// The database failed, or an entry is damaged.
     #[error("the ledger cannot be read")]
     Store(#[source] Box<dyn Error + Send + Sync>),
+    /// The file of an encrypted segment is not the one that was sealed.
+    #[error("the encrypted segment {} is not the file that was sealed", path.display())]
+    Altered {
+        /// Path of the segment.
+        path: PathBuf,
+        /// Last entry of the segment.
+        last: u64,
+    },
     /// An entry is not where the index says.
     #[error("an entry of the ledger is damaged")]
     Damaged(#[source] DecodeError),

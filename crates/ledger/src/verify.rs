@@ -17,8 +17,8 @@ mod keys;
 pub use self::follow::Follower;
 
 use crate::{
-    checkpoint::PublicKey,
-    fault::Fault,
+    checkpoint::{PublicKey, from_hex},
+    fault::{Fault, SignatureError},
     query::{Gap, Place, QueryError, ReadLedger, StoredGroup},
     record::{
         codec,
@@ -30,7 +30,7 @@ use crate::{
     store::Tail,
 };
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fmt, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -72,6 +72,9 @@ pub struct Report {
     /// Number of those that were deleted with their segments, as later entries say. The chain goes on behind
     /// them, and nothing else is known of them.
     pub deleted: u64,
+    /// Number of those that are encrypted and that no identity opens ([`ReadLedger::leave_unread`]): their segments are the
+    /// files that were sealed, and the chain goes on behind them.
+    pub unread: u64,
     /// The hash of the last of them.
     pub head: Digest,
     /// First fault.
@@ -213,26 +216,38 @@ pub fn verify_while(
     let extent = ledger.extent()?;
     let gaps = ledger.gaps()?;
     let deleted_through = gaps.last().map_or(0, |gap| gap.last_sequence);
+    let (segments, early) = match ledger.segments() {
+        Ok(segments) => (segments, None),
+        Err(error) => (Vec::new(), Some(altered(error.into())?)),
+    };
     let mut verification = Verification {
         tail: Tail::default(),
         seals,
-        segments: ledger.segments()?.into(),
+        segments: segments.into(),
         gaps: gaps.into(),
         passed: Vec::new(),
         deleted: 0,
+        unread: 0,
+        unread_until_us: None,
+        unproved: Vec::new(),
+        encrypted: HashMap::new(),
         index: IndexCheck::new(extent, deleted_through),
         missing: Missing::new(system_now_us()),
         last: extent.last_sequence,
         groups: 0,
     };
-    let first_wrong = match (verification.run(ledger, go_on), fault) {
+    let ran = match early {
+        Some(wrong) => Err(Stop::Wrong(wrong)),
+        None => verification.run(ledger, go_on),
+    };
+    let first_wrong = match (ran, fault) {
         (Err(Stop::Told), _) => return Ok(None),
         (Err(Stop::Wrong(wrong)), _) => Some(wrong),
         (Ok(()) | Err(Stop::Error(_)), Some(what)) => Some(Wrong {
             sequence: None,
             what,
         }),
-        (Err(Stop::Error(error)), None) => return Err(error),
+        (Err(Stop::Error(error)), None) => Some(altered(error)?),
         (Ok(()), None) => None,
     };
     let entries = verification.tail.next_sequence - 1;
@@ -242,6 +257,7 @@ pub fn verify_while(
         file_lacks: verification.seals.file_lacks(),
         witness_lacks: verification.seals.witness_lacks(),
         deleted: verification.deleted,
+        unread: verification.unread,
         head: verification.tail.hash,
         first_wrong,
         checkpoints_checked: verification.seals.checked,
@@ -261,6 +277,14 @@ struct Verification {
     passed: Vec<Gap>,
     /// Number of deleted entries.
     deleted: u64,
+    /// Number of entries that cannot be read, and the latest time of their calls and notes.
+    unread: u64,
+    unread_until_us: Option<u64>,
+    /// First and last entries of those of their segments whose seals are not signed, though they might be, and that no
+    /// note in the verified part is about.
+    unproved: Vec<(u64, u64)>,
+    /// First entries of the encrypted segments in the verified part, and the digests of their files.
+    encrypted: HashMap<u64, Digest>,
     index: IndexCheck,
     missing: Missing,
     /// The last entry that is looked at.
@@ -278,7 +302,7 @@ impl Verification {
         // From 0, so that nothing hides before the first entry.
         let mut from = 0;
         while self.tail.next_sequence <= self.last {
-            self.skip_deleted();
+            self.skip_gaps(ledger)?;
             let page = ledger.groups(from)?;
             let Some(last) = page.last() else { break };
             from = last.first_sequence.saturating_add(1);
@@ -286,7 +310,7 @@ impl Verification {
                 if self.last < self.tail.next_sequence {
                     break;
                 }
-                self.skip_deleted();
+                self.skip_gaps(ledger)?;
                 self.group(ledger, group)?;
             }
             if !go_on(self.tail.next_sequence - 1, self.last) {
@@ -304,9 +328,13 @@ impl Verification {
         if let Some(gap) = self.passed.iter().find(|gap| !gap.is_unsaid) {
             return Err(Wrong::at(gap.first_sequence, Fault::Deleted));
         }
+        // Nobody has looked at what is in it, so that somebody must have signed for it.
+        if let Some((_, last)) = self.unproved.first() {
+            return Err(Wrong::at(*last, Fault::Signature(SignatureError::Missing)));
+        }
         self.seals.finish(ledger, &self.tail, self.groups)?;
         self.index.finish(ledger)?;
-        approvals::check(ledger)?;
+        approvals::check(ledger, self.unread_until_us)?;
         keys::check(ledger)?;
         self.missing.finish()?;
         if let Some(table) = ledger.differing_sums()? {
@@ -318,20 +346,58 @@ impl Verification {
         Ok(())
     }
 
-    /// Goes on behind what was deleted. The groups after it prove that nothing else was there; that it was
+    /// Goes on behind what was deleted or cannot be read. The groups after it prove that nothing else was there; that it was
     /// deleted must be on record.
-    fn skip_deleted(&mut self) {
+    fn skip_gaps(&mut self, ledger: &mut dyn ReadLedger) -> Result<(), Stop> {
         while let Some(gap) = self.gaps.front().copied()
             && gap.first_sequence == self.tail.next_sequence
         {
             self.gaps.pop_front();
-            self.deleted += gap.last_sequence + 1 - gap.first_sequence;
+            let count = gap.last_sequence + 1 - gap.first_sequence;
+            if gap.unread_until_us.is_some() {
+                self.expect_segment(ledger, &gap)?;
+                self.unread += count;
+                self.unread_until_us = self.unread_until_us.max(gap.unread_until_us);
+            } else {
+                self.deleted += count;
+                self.passed.push(gap);
+            }
             self.tail = Tail {
                 next_sequence: gap.last_sequence + 1,
                 hash: gap.last_hash,
             };
             self.seals.deleted(&gap);
-            self.passed.push(gap);
+        }
+        Ok(())
+    }
+
+    /// Checks the segment of entries that cannot be read.
+    fn expect_segment(&mut self, ledger: &mut dyn ReadLedger, gap: &Gap) -> Result<(), Stop> {
+        let is_at = |it: &&Seal| it.first_sequence == gap.first_sequence;
+        let Some(segment) = self.segments.front().filter(is_at).cloned() else {
+            return Err(Wrong::at(gap.first_sequence, Fault::NotAsArchived));
+        };
+        self.seals.segment(&segment)?;
+        if self.seals.lacks_signature(&segment) {
+            let unproved = (segment.first_sequence, segment.last_sequence);
+            self.unproved.push(unproved);
+        }
+        ledger.expect_sealed(&segment)?;
+        if segment.previous_hash != self.tail.hash {
+            return Err(Wrong::at(gap.first_sequence, Fault::NotAsArchived));
+        }
+        // What has not been taken out of it follows.
+        if segment.last_sequence == gap.last_sequence {
+            self.segments.pop_front();
+            self.passes(&segment);
+        }
+        Ok(())
+    }
+
+    fn passes(&mut self, segment: &Seal) {
+        if let Some(encrypted) = &segment.encrypted {
+            self.encrypted
+                .insert(segment.first_sequence, encrypted.sha256);
         }
     }
 
@@ -346,6 +412,7 @@ impl Verification {
             && let Some(segment) = self.segments.pop_front()
         {
             self.seals.segment(&segment)?;
+            self.passes(&segment);
             if (segment.last_sequence + 1, segment.last_hash) != (after.next_sequence, after.hash) {
                 return Err(Wrong::at(segment.last_sequence, Fault::NotAsArchived));
             }
@@ -358,6 +425,14 @@ impl Verification {
                 && noted.kind == NoteKind::RETENTION
             {
                 self.passed.retain(|gap| !tells_of(noted, gap));
+                if let Some((first, digest)) = archived(noted)
+                    && let Some(found) = self.encrypted.get(&first)
+                {
+                    if Some(*found) != digest {
+                        return Err(Wrong::at(sequence, Fault::NotAsArchived));
+                    }
+                    self.unproved.retain(|it| it.0 != first);
+                }
             }
             let place = Place {
                 group: first,
@@ -405,6 +480,25 @@ fn link(tail: &Tail, group: &StoredGroup) -> Result<Tail, Stop> {
         ));
     }
     Ok(after)
+}
+
+/// The fault that an error is, if it is one.
+fn altered(error: VerifyError) -> Result<Wrong, VerifyError> {
+    match error {
+        VerifyError::Ledger(QueryError::Altered { last, .. }) => Ok(Wrong {
+            sequence: Some(last),
+            what: Fault::SegmentAltered,
+        }),
+        error => Err(error),
+    }
+}
+
+/// First entry of the segment that a note says was archived, and the digest of its file if it is encrypted.
+fn archived(noted: &Noted) -> Option<(u64, Option<Digest>)> {
+    let detail: serde_json::Value = serde_json::from_str(&noted.detail.text).ok()?;
+    detail.get("archived")?;
+    let digest = detail.get("sha256").and_then(|it| from_hex(it.as_str()?));
+    Some((detail.get("first_sequence")?.as_u64()?, digest))
 }
 
 /// Returns true if a note says that these entries were deleted.

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "archive/encrypted.rs"]
+mod encrypted;
 mod support;
 
+use age_format::Identity;
 use ledger::*;
 use rusqlite::Connection;
 use std::{
@@ -17,6 +20,7 @@ use support::aged::{Answers, CALLS, DAY_US, DAYS, Dated, assert_same, write_call
 
 const STEP_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_STEP";
 const PATH_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_PATH";
+const RECIPIENT_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_RECIPIENT";
 const SEGMENT_ENTRIES: u64 = 1_500;
 
 struct Fixture {
@@ -25,6 +29,8 @@ struct Fixture {
     now_us: u64,
     /// Time of checkpoints; 0 if they are made now.
     clock: Arc<AtomicU64>,
+    /// Opens segments, which are encrypted for it and which nobody opens who archives.
+    identity: Option<Identity>,
 }
 
 impl Fixture {
@@ -40,6 +46,7 @@ impl Fixture {
                 now_us: system_now_us(),
                 directory,
                 clock: Arc::default(),
+                identity: None,
             };
             let own = &fixture;
             own.write(|recorder| async move {
@@ -72,6 +79,15 @@ impl Fixture {
             key: Arc::new(key),
             now_us: *now_us,
             clock: Arc::default(),
+            identity: None,
+        }
+    }
+
+    /// Such a ledger, whose segments are encrypted.
+    fn encrypted() -> Self {
+        Self {
+            identity: Some(Identity::generate().unwrap()),
+            ..Self::new()
         }
     }
 
@@ -117,7 +133,19 @@ impl Fixture {
     }
 
     fn archiver(&self) -> Archiver {
-        archiver(&self.path(), Some(Arc::clone(&self.key)))
+        let key = Some(Arc::clone(&self.key));
+        Archiver::open(&self.path(), self.options(key)).unwrap()
+    }
+
+    fn options(&self, key: Option<Arc<SigningKey>>) -> ArchiveOptions {
+        let recipient = self.identity.as_ref().map(Identity::recipient);
+        ArchiveOptions {
+            directory: self.archive(),
+            segment_entries: SEGMENT_ENTRIES,
+            key,
+            recipients: recipient.into_iter().collect(),
+            identities: Vec::new(),
+        }
     }
 
     /// The beginning of the day so many days ago.
@@ -137,7 +165,8 @@ impl Fixture {
     }
 
     fn reader(&self) -> LedgerReader {
-        LedgerReader::open(self.path()).unwrap()
+        let reader = LedgerReader::open(self.path()).unwrap();
+        reader.with_identities(self.identity.clone().into_iter().collect())
     }
 
     fn verify(&self) -> Report {
@@ -168,15 +197,6 @@ impl Fixture {
         };
         (count("entry_group"), count("call"))
     }
-}
-
-fn archiver(path: &Path, key: Option<Arc<SigningKey>>) -> Archiver {
-    let options = ArchiveOptions {
-        directory: path.with_file_name("archive"),
-        segment_entries: SEGMENT_ENTRIES,
-        key,
-    };
-    Archiver::open(path, options).unwrap()
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -220,8 +240,11 @@ fn answers(fixture: &Fixture) -> Answers {
 
 #[test]
 fn every_answer_is_the_same_at_each_step() {
-    let fixture = Fixture::new();
-    let expected = answers(&fixture);
+    compare_each_step(&Fixture::new());
+}
+
+fn compare_each_step(fixture: &Fixture) {
+    let expected = answers(fixture);
     assert_eq!(expected.calls.len() as u64, CALLS + 1);
     assert!(10 < expected.pages.len(), "{}", expected.pages.len());
     assert_eq!(expected.open.len(), 4);
@@ -229,7 +252,7 @@ fn every_answer_is_the_same_at_each_step() {
     let (mut segments, mut steps) = (0, 0);
     loop {
         let archived = archiver.step(fixture.days_ago(2), fixture.now_us).unwrap();
-        assert_same(&answers(&fixture), &expected, &format!("{archived:?}"));
+        assert_same(&answers(fixture), &expected, &format!("{archived:?}"));
         steps += 1;
         match archived {
             Archived::Nothing => break,
@@ -322,6 +345,8 @@ fn what_is_needed_stays_in_the_ledger() {
             directory: fixture.archive(),
             segment_entries: 1,
             key: None,
+            recipients: Vec::new(),
+            identities: Vec::new(),
         },
     );
     assert!(matches!(another, Err(ArchiveError::Locked(_))));
@@ -564,7 +589,15 @@ fn child() {
     let now_us = system_now_us();
     let before_us = now_us / DAY_US * DAY_US - 2 * DAY_US;
     let key = SigningKey::load(&path.with_file_name("ledger.key")).unwrap();
-    let mut archiver = archiver(&path, Some(Arc::new(key)));
+    let recipient = std::env::var(RECIPIENT_VARIABLE).ok();
+    let options = ArchiveOptions {
+        directory: path.with_file_name("archive"),
+        segment_entries: SEGMENT_ENTRIES,
+        key: Some(Arc::new(key)),
+        recipients: recipient.iter().map(|it| it.parse().unwrap()).collect(),
+        identities: Vec::new(),
+    };
+    let mut archiver = Archiver::open(&path, options).unwrap();
     loop {
         let archived = archiver.step_telling(before_us, now_us, &mut |at| {
             if name == "any" || format!("{at:?}") == name {
@@ -583,9 +616,11 @@ fn child() {
 }
 
 /// Archives in another process until it is killed there; tells whether it was.
-fn archive_and_kill(path: &Path, step: &str, count: u64) -> bool {
+fn archive_and_kill(path: &Path, identity: Option<&Identity>, step: &str, count: u64) -> bool {
+    let recipient = identity.map(|it| (RECIPIENT_VARIABLE, it.recipient().to_string()));
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
+        .envs(recipient)
         .env(PATH_VARIABLE, path)
         .env(STEP_VARIABLE, format!("{step} {count}"))
         .stdout(Stdio::null())
@@ -598,8 +633,12 @@ fn archive_and_kill(path: &Path, step: &str, count: u64) -> bool {
 
 #[test]
 fn a_kill_at_any_step_loses_and_doubles_nothing() {
-    let fixture = Fixture::new();
-    let expected = answers(&fixture);
+    kill_at_each_step(&Fixture::new());
+}
+
+fn kill_at_each_step(fixture: &Fixture) {
+    let expected = answers(fixture);
+    let (path, identity) = (fixture.path(), fixture.identity.as_ref());
     let mut killed = 0;
     for _ in 0..2 {
         for (step, count) in [
@@ -610,16 +649,16 @@ fn a_kill_at_any_step_loses_and_doubles_nothing() {
             ("TakingOut", 1),
             ("TakenOut", 1),
         ] {
-            killed += u64::from(archive_and_kill(&fixture.path(), step, count));
-            assert_same(&answers(&fixture), &expected, step);
+            killed += u64::from(archive_and_kill(&path, identity, step, count));
+            assert_same(&answers(fixture), &expected, step);
             fixture.assert_sound();
         }
         // The rest of the segment.
-        assert!(archive_and_kill(&fixture.path(), "TakenOut", 1));
+        assert!(archive_and_kill(&path, identity, "TakenOut", 1));
     }
     assert_eq!(killed, 12);
     fixture.archive_all(fixture.days_ago(2));
-    assert_same(&answers(&fixture), &expected, "all");
+    assert_same(&answers(fixture), &expected, "all");
     fixture.assert_sound();
     let left: Vec<_> = std::fs::read_dir(fixture.archive())
         .unwrap()
@@ -640,7 +679,7 @@ fn archiving_beside_a_server_that_is_killed_at_random_loses_and_doubles_nothing(
         let archiving = tokio::task::spawn_blocking(move || {
             // Numbers of places that look random.
             let mut count: u64 = 3;
-            while archive_and_kill(&path, "any", count) {
+            while archive_and_kill(&path, None, "any", count) {
                 count = count * 7 % 11 + 1;
             }
         });

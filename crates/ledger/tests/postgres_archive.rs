@@ -5,6 +5,7 @@
 
 mod support;
 
+use age_format::{Identity, Recipient};
 use ledger::*;
 use rusqlite::Connection;
 use std::{
@@ -25,6 +26,7 @@ use uuid::Uuid;
 const STEP_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_STEP";
 const PATH_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_PATH";
 const URL_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_URL";
+const RECIPIENT_VARIABLE: &str = "LEDGER_ARCHIVE_TEST_RECIPIENT";
 const SEGMENT_ENTRIES: u64 = 1_500;
 
 struct Fixture {
@@ -38,6 +40,8 @@ struct Fixture {
     clock: Arc<AtomicU64>,
     /// The last entry before anything was archived, which adds entries of its own.
     last: u64,
+    /// Opens segments, which are encrypted for it and which nobody opens who archives.
+    identity: Option<Identity>,
 }
 
 impl Fixture {
@@ -88,6 +92,14 @@ impl Fixture {
         Some(fixture)
     }
 
+    /// Such a ledger, whose segments are encrypted.
+    fn encrypted() -> Option<Self> {
+        Some(Self {
+            identity: Some(Identity::generate().unwrap()),
+            ..Self::new()?
+        })
+    }
+
     fn of(
         postgres: &'static Postgres,
         database: &str,
@@ -109,6 +121,7 @@ impl Fixture {
             now_us,
             clock: Arc::default(),
             last: 0,
+            identity: None,
         }
     }
 
@@ -148,7 +161,8 @@ impl Fixture {
     }
 
     fn archiver(&self) -> Archiver {
-        archiver(&self.url, self.directory.path(), &self.key).unwrap()
+        let recipient = self.identity.as_ref().map(Identity::recipient);
+        archiver(&self.url, self.directory.path(), &self.key, recipient).unwrap()
     }
 
     fn holds(&self) -> Holds {
@@ -172,7 +186,8 @@ impl Fixture {
     }
 
     fn reader(&self) -> PostgresReader {
-        PostgresReader::open(&self.options()).unwrap()
+        let reader = PostgresReader::open(&self.options()).unwrap();
+        reader.with_identities(self.identity.clone().into_iter().collect())
     }
 
     /// All answers, but for what archiving itself has put on record.
@@ -237,11 +252,18 @@ fn options(url: &str) -> PostgresOptions {
     options.with_durability(Durability::Relaxed)
 }
 
-fn archiver(url: &str, directory: &Path, key: &Arc<SigningKey>) -> Result<Archiver, ArchiveError> {
+fn archiver(
+    url: &str,
+    directory: &Path,
+    key: &Arc<SigningKey>,
+    recipient: Option<Recipient>,
+) -> Result<Archiver, ArchiveError> {
     let archive = ArchiveOptions {
         directory: directory.join("archive"),
         segment_entries: SEGMENT_ENTRIES,
         key: Some(Arc::clone(key)),
+        recipients: recipient.into_iter().collect(),
+        identities: Vec::new(),
     };
     Archiver::in_database(&options(url), archive)
 }
@@ -273,6 +295,18 @@ fn every_answer_is_the_same_at_each_step() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
+    compare_each_step(&fixture);
+}
+
+#[test]
+fn every_answer_is_the_same_at_each_step_of_an_encrypted_archive() {
+    let Some(fixture) = Fixture::encrypted() else {
+        return;
+    };
+    compare_each_step(&fixture);
+}
+
+fn compare_each_step(fixture: &Fixture) {
     let expected = fixture.answers();
     assert_eq!(expected.calls.len() as u64, CALLS + 1);
     assert!(10 < expected.pages.len(), "{}", expected.pages.len());
@@ -334,7 +368,7 @@ fn what_is_needed_stays_in_the_ledger() {
     let mut one = fixture.archiver();
     let young = one.step(fixture.now_us - DAY_US, fixture.now_us);
     assert!(matches!(young, Err(ArchiveError::TooYoung)), "{young:?}");
-    let another = archiver(&fixture.url, fixture.directory.path(), &fixture.key);
+    let another = archiver(&fixture.url, fixture.directory.path(), &fixture.key, None);
     assert!(
         matches!(another, Err(ArchiveError::Locked(_))),
         "{another:?}"
@@ -632,7 +666,7 @@ fn whoever_has_lost_the_lock_changes_nothing_and_overwrites_no_segment() {
                             (SELECT oid FROM pg_database WHERE datname = current_database())",
                     );
                     let mut other = loop {
-                        match archiver(&fixture.url, fixture.directory.path(), &fixture.key) {
+                        match archiver(&fixture.url, fixture.directory.path(), &fixture.key, None) {
                             Err(ArchiveError::Locked(_)) => {
                                 std::thread::sleep(Duration::from_millis(5));
                             }
@@ -669,7 +703,7 @@ fn a_server_whose_directory_lacks_the_segments_archives_and_deletes_nothing() {
     };
     fixture.archive_all(fixture.days_ago(9));
     let elsewhere = tempfile::tempdir().unwrap();
-    let mut other = archiver(&fixture.url, elsewhere.path(), &fixture.key).unwrap();
+    let mut other = archiver(&fixture.url, elsewhere.path(), &fixture.key, None).unwrap();
     let missing = other.step(fixture.days_ago(2), fixture.now_us).unwrap_err();
     assert!(
         matches!(missing, ArchiveError::MissingSegment(_)),
@@ -707,9 +741,13 @@ fn child() {
     let now_us = system_now_us();
     let before_us = now_us / DAY_US * DAY_US - 2 * DAY_US;
     let key = Arc::new(SigningKey::load(&path.join("ledger.key")).unwrap());
+    let recipient = || {
+        let recipient = std::env::var(RECIPIENT_VARIABLE).ok();
+        recipient.map(|it| it.parse().unwrap())
+    };
     // The database may not have noticed that the one before is gone.
     let mut archiver = loop {
-        match archiver(&url, &path, &key) {
+        match archiver(&url, &path, &key, recipient()) {
             Err(ArchiveError::Locked(_)) => std::thread::sleep(Duration::from_millis(5)),
             opened => break opened.unwrap(),
         }
@@ -732,9 +770,17 @@ fn child() {
 }
 
 /// Archives in another process until it is killed there; tells whether it was.
-fn archive_and_kill(url: &str, directory: &Path, step: &str, count: u64) -> bool {
+fn archive_and_kill(
+    url: &str,
+    directory: &Path,
+    identity: Option<&Identity>,
+    step: &str,
+    count: u64,
+) -> bool {
+    let recipient = identity.map(|it| (RECIPIENT_VARIABLE, it.recipient().to_string()));
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
+        .envs(recipient)
         .env(PATH_VARIABLE, directory)
         .env(URL_VARIABLE, url)
         .env(STEP_VARIABLE, format!("{step} {count}"))
@@ -751,8 +797,50 @@ fn a_kill_at_any_step_loses_and_doubles_nothing() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
+    kill_at_each_step(&fixture);
+}
+
+#[test]
+fn a_kill_at_any_step_of_who_cannot_read_what_it_encrypts_loses_and_doubles_nothing() {
+    let Some(fixture) = Fixture::encrypted() else {
+        return;
+    };
+    kill_at_each_step(&fixture);
+    for path in fixture.files().keys() {
+        let content = std::fs::read(path).unwrap();
+        let has = |text: &str| content.windows(text.len()).any(|it| it == text.as_bytes());
+        assert!(content.starts_with(b"{") && !has("client-") && !has("SQLite"));
+    }
+    // Who cannot read them either proves the rest, and is told what is not read.
+    let mut reader = PostgresReader::open(&fixture.options()).unwrap();
+    assert!(reader.recent(usize::MAX, Filter::default()).is_err());
+    assert!(reader.groups(0).is_err());
+    reader.leave_unread();
+    let trust = |checkpoints| Trust {
+        checkpoints: Some(checkpoints),
+        ..Trust::default()
+    };
+    let checkpoints = fixture.checkpoints();
+    let report = verify(&mut reader, trust(&checkpoints)).unwrap();
+    assert_eq!((report.first_wrong, report.deleted), (None, 0));
+    assert!(2 * SEGMENT_ENTRIES < report.unread, "{}", report.unread);
+    let whole = fixture.verify();
+    assert_eq!((report.entries, report.head), (whole.entries, whole.head));
+    // A file that was changed is found all the same.
+    let path = fixture.files().into_keys().next().unwrap();
+    let mut content = std::fs::read(&path).unwrap();
+    *content.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, content).unwrap();
+    let found = verify(&mut reader, trust(&checkpoints)).unwrap();
+    assert_eq!(found.first_wrong.unwrap().what, Fault::SegmentAltered);
+    let found = fixture.verify().first_wrong.unwrap();
+    assert_eq!(found.what, Fault::SegmentAltered);
+}
+
+fn kill_at_each_step(fixture: &Fixture) {
     let expected = fixture.answers();
-    let directory = fixture.directory.path();
+    let (url, directory) = (&*fixture.url, fixture.directory.path());
+    let identity = fixture.identity.as_ref();
     for step in [
         "Copied",
         "Synced",
@@ -761,11 +849,14 @@ fn a_kill_at_any_step_loses_and_doubles_nothing() {
         "TakingOut",
         "TakenOut",
     ] {
-        assert!(archive_and_kill(&fixture.url, directory, step, 1), "{step}");
+        assert!(
+            archive_and_kill(url, directory, identity, step, 1),
+            "{step}"
+        );
         assert_same(&fixture.answers(), &expected, step);
         fixture.assert_sound();
     }
-    while archive_and_kill(&fixture.url, directory, "never", 1) {}
+    while archive_and_kill(url, directory, identity, "never", 1) {}
     assert_same(&fixture.answers(), &expected, "all");
     fixture.assert_sound();
     let left: Vec<_> = std::fs::read_dir(fixture.archive())
@@ -787,10 +878,10 @@ fn archiving_beside_two_servers_by_processes_that_are_killed_loses_and_doubles_n
         let servers = [fixture.recorder(), fixture.recorder()];
         let (url, directory) = (fixture.url.clone(), fixture.directory.path().to_owned());
         let archiving = tokio::task::spawn_blocking(move || {
-            assert!(archive_and_kill(&url, &directory, "TakingOut", 1));
+            assert!(archive_and_kill(&url, &directory, None, "TakingOut", 1));
             // Numbers of places that look random.
             let mut count: u64 = 3;
-            while archive_and_kill(&url, &directory, "any", count) {
+            while archive_and_kill(&url, &directory, None, "any", count) {
                 count = count * 7 % 11 + 1;
             }
         });

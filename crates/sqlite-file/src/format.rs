@@ -85,6 +85,15 @@ impl Format {
         Ok((connection, version))
     }
 
+    /// Checks a database that is open to be read, wherever it is. Returns the version of its content.
+    ///
+    /// # Errors
+    ///
+    /// [`Unusable`].
+    pub fn expect(self, connection: &Connection) -> Result<i32, Unusable> {
+        self.version_of(connection, Access::Read)
+    }
+
     /// Marks a file as one of this kind and this version.
     ///
     /// # Errors

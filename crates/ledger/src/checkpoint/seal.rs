@@ -2,15 +2,27 @@
 
 use super::{PublicKey, Signature, SigningKey, from_hex};
 use crate::fault::SignatureError;
-use crate::record::{codec::hex, seal::Seal};
+use crate::record::{
+    codec::hex,
+    seal::{Encrypted, Seal},
+};
 use serde_json::{Value, json};
 
 /// Beginning of every signed text, so that a signature can be used for nothing else.
 const PURPOSE: &[u8] = b"owlclaw ledger segment 1\n";
 
+/// The same for a segment that is encrypted.
+const PURPOSE_ENCRYPTED: &[u8] = b"owlclaw ledger encrypted segment 1\n";
+
+/// Format of the file that an encrypted segment is in.
+const AGE: &str = "age";
+
 impl Seal {
     fn message(&self) -> Vec<u8> {
-        let mut message = PURPOSE.to_vec();
+        let mut message = match self.encrypted {
+            Some(_) => PURPOSE_ENCRYPTED.to_vec(),
+            None => PURPOSE.to_vec(),
+        };
         for number in [
             self.number,
             self.first_sequence,
@@ -21,6 +33,10 @@ impl Seal {
         }
         message.extend_from_slice(&self.previous_hash);
         message.extend_from_slice(&self.last_hash);
+        if let Some(Encrypted { sha256, bytes }) = &self.encrypted {
+            message.extend_from_slice(sha256);
+            message.extend_from_slice(&bytes.to_le_bytes());
+        }
         message
     }
 
@@ -56,6 +72,11 @@ impl Seal {
             "last_hash": hex(&self.last_hash),
             "at_us": self.at_us,
         });
+        if let Some(Encrypted { sha256, bytes }) = &self.encrypted {
+            value["encrypted"] = AGE.into();
+            value["sha256"] = hex(sha256).into();
+            value["bytes"] = (*bytes).into();
+        }
         if let Some(signature) = &self.signature {
             value["key"] = hex(&signature.key).into();
             value["signature"] = hex(&signature.bytes).into();
@@ -74,6 +95,14 @@ impl Seal {
             }),
             _ => return None,
         };
+        let encrypted = match value.get("encrypted") {
+            None => None,
+            Some(format) if format == AGE => Some(Encrypted {
+                sha256: from_hex(value.get("sha256")?.as_str()?)?,
+                bytes: number("bytes")?,
+            }),
+            Some(_) => return None,
+        };
         Some(Self {
             number: number("segment")?,
             first_sequence: number("first_sequence")?,
@@ -81,6 +110,7 @@ impl Seal {
             previous_hash: from_hex(value.get("previous_hash")?.as_str()?)?,
             last_hash: from_hex(value.get("last_hash")?.as_str()?)?,
             at_us: number("at_us")?,
+            encrypted,
             signature,
         })
     }

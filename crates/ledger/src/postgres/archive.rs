@@ -33,6 +33,7 @@ use crate::{
         reader::{CarriedStart, OfDay, OfQuarters, ReadHolds, View},
     },
 };
+use age_format::Identity;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use tokio_postgres::{Error, Row};
@@ -57,6 +58,7 @@ struct LedgerDatabase {
     session: Session,
     /// Directory of the archive, if it is named.
     directory: Option<PathBuf>,
+    identities: Vec<Identity>,
 }
 
 impl Archiver {
@@ -70,6 +72,7 @@ impl Archiver {
         options: ArchiveOptions,
     ) -> Result<Self, ArchiveError> {
         let mut ledger = LedgerDatabase::open(database, Some(options.directory.clone()))?;
+        ledger.identify(options.identities.clone());
         ledger.lock()?;
         Self::of(Box::new(ledger), options)
     }
@@ -105,6 +108,7 @@ impl LedgerDatabase {
             options: options.clone(),
             session,
             directory,
+            identities: Vec::new(),
         })
     }
 
@@ -163,11 +167,17 @@ impl LedgerDatabase {
     }
 
     fn reader(&self) -> Result<PostgresReader, ArchiveError> {
-        Ok(PostgresReader::open(&self.options)?.with_archive(self.directory.clone()))
+        Ok(PostgresReader::open(&self.options)?
+            .with_archive(self.directory.clone())
+            .with_identities(self.identities.clone()))
     }
 }
 
 impl Retention for LedgerDatabase {
+    fn identify(&mut self, identities: Vec<Identity>) {
+        self.identities = identities;
+    }
+
     fn archive(&mut self) -> Result<(State, Vec<Listed>), ArchiveError> {
         self.run(async |session| {
             session
@@ -725,6 +735,7 @@ async fn segments(session: &mut Session) -> Result<Vec<Listed>, Error> {
             from_us: number(row, 6)?,
             until_us: number(row, 7)?,
             is_deleted: row.try_get(8)?,
+            is_unread: false,
         })
     };
     rows.iter().map(listed).collect()

@@ -27,6 +27,7 @@ use crate::{
     },
     sqlite::reader::{Held, ReadHolds, Segments, Sums, View, gaps},
 };
+use age_format::Identity;
 use std::{
     ops::{ControlFlow, Range},
     path::PathBuf,
@@ -86,15 +87,23 @@ impl PostgresReader {
         self
     }
 
+    /// Opens encrypted segments with these identities.
+    #[must_use]
+    pub fn with_identities(mut self, identities: Vec<Identity>) -> Self {
+        self.segments.identities = identities;
+        self
+    }
+
     /// Asks of the ledger as it is now, indexed as far as may be; tells what is archived then.
     fn ask<T: Send>(
         &mut self,
         question: impl AsyncFnOnce(&mut Session, &View) -> Result<T, QueryError> + Send,
     ) -> Result<(T, View), QueryError> {
-        self.ask_as_it_is(async move |session| {
+        let (answer, view) = self.ask_as_it_is(async move |session| {
             catch_up(session).await?;
             in_snapshot(session, question).await
-        })
+        })?;
+        Ok((answer, self.segments.seen(view)?))
     }
 
     /// Asks of the ledger as it is stored, and tells what is archived then.
@@ -102,7 +111,9 @@ impl PostgresReader {
         &mut self,
         question: impl AsyncFnOnce(&mut Session, &View) -> Result<T, QueryError> + Send,
     ) -> Result<(T, View), QueryError> {
-        self.ask_as_it_is(async move |session| in_snapshot(session, question).await)
+        let (answer, view) =
+            self.ask_as_it_is(async move |session| in_snapshot(session, question).await)?;
+        Ok((answer, self.segments.seen(view)?))
     }
 
     /// Asks without indexing anything.
@@ -177,15 +188,13 @@ impl From<Error> for QueryError {
 
 impl ReadHolds for PostgresReader {
     fn held(&mut self) -> Result<Held, QueryError> {
-        let held = self.look(async |session, view| {
-            Ok(Held {
-                holds: archive::holds(session).await?,
-                // What is done beside a server is on record at once.
-                unsaid: Vec::new(),
-                has_gaps: view.has_gaps(),
-            })
-        });
-        Ok(held?.0)
+        let (holds, view) = self.look(async |session, _| Ok(archive::holds(session).await?))?;
+        Ok(Held {
+            holds,
+            // What is done beside a server is on record at once.
+            unsaid: Vec::new(),
+            has_gaps: view.has_gaps(),
+        })
     }
 }
 
@@ -217,7 +226,7 @@ impl PostgresReader {
             Ok((calls, starts, quarters))
         })?;
         let (calls, starts, quarters) = carried;
-        if let Some(quarters) = quarters {
+        if let Some(quarters) = quarters.filter(|_| !view.has_gaps()) {
             if self.segments.count(&view)? != calls {
                 return Ok(Some("archived"));
             }
@@ -355,6 +364,15 @@ impl ReadLedger for PostgresReader {
     fn segments(&mut self) -> Result<Vec<Seal>, QueryError> {
         let ((), view) = self.look(async |_, _| Ok(()))?;
         self.segments.seals(&view)
+    }
+
+    fn leave_unread(&mut self) {
+        self.segments.leaves_unread = true;
+    }
+
+    fn expect_sealed(&mut self, seal: &Seal) -> Result<(), QueryError> {
+        let ((), view) = self.look(async |_, _| Ok(()))?;
+        self.segments.expect_sealed(&view, seal)
     }
 
     fn gaps(&mut self) -> Result<Vec<Gap>, QueryError> {

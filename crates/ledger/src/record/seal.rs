@@ -17,8 +17,19 @@ pub struct Seal {
     pub last_hash: Digest,
     /// Time at which it was sealed: microseconds since the epoch, UTC.
     pub at_us: u64,
+    /// Content of its file, if that is encrypted.
+    pub encrypted: Option<Encrypted>,
     /// Signature, if it is signed.
     pub signature: Option<Signature>,
+}
+
+/// Content of a segment's file behind the seal: a file of age, with the segment in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encrypted {
+    /// SHA-256 digest of the file of age.
+    pub sha256: Digest,
+    /// Bytes of the segment in it.
+    pub bytes: u64,
 }
 
 /// A signature of a checkpoint or a seal.

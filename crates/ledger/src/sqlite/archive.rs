@@ -14,6 +14,7 @@
 //! All of this is the same for every store of a ledger; what a store does itself is [`ArchivedLedger`]. Segments are
 //! files of one format, whichever store they come from.
 
+mod encrypted;
 mod file;
 mod hold;
 pub(crate) mod segment;
@@ -22,6 +23,7 @@ mod write;
 
 pub use self::hold::{Hold, HoldFilter, Holds};
 pub(crate) use self::{
+    encrypted::{expect_sealed, is_opened_by, seal_of},
     file::{say_notes, stored_holds},
     hold::{Retention, deleted_detail, lifted_detail, set_detail},
     take_out::{Of, Part},
@@ -33,6 +35,7 @@ use crate::{
     record::{entry::Digest, seal::Seal},
     store::Tail,
 };
+use age_format::{AgeError, Identity, Recipient};
 use rusqlite::Connection;
 use sqlite_file::{CreateError, Unusable};
 use std::{
@@ -58,6 +61,10 @@ pub struct ArchiveOptions {
     pub segment_entries: u64,
     /// Key that signs segments: that of the checkpoints.
     pub key: Option<Arc<SigningKey>>,
+    /// Recipients that segments are encrypted for; with none they are not.
+    pub recipients: Vec<Recipient>,
+    /// Identities that open segments which were encrypted. Archiving needs none; deleting does.
+    pub identities: Vec<Identity>,
 }
 
 /// Archives the entries of a ledger, also while servers append to it. It blocks.
@@ -65,7 +72,7 @@ pub struct ArchiveOptions {
 pub struct Archiver {
     ledger: Box<dyn ArchivedLedger>,
     options: ArchiveOptions,
-    /// The segment whose entries are taken out, and its number.
+    /// The segment whose entries are taken out, or what is left of it, and its number.
     open: Option<(i64, Connection)>,
 }
 
@@ -174,6 +181,24 @@ pub enum ArchiveError {
         #[source]
         source: Unusable,
     },
+    /// A segment is encrypted.
+    #[error(
+        "the segment {} is encrypted, and no identity that opens it is named: name one with --identity FILE, or set \
+         ledger.archive.identity",
+        .0.display()
+    )]
+    Encrypted(PathBuf),
+    /// The file of an encrypted segment is not the one that was sealed.
+    #[error("the encrypted segment {} is not the file that was sealed", path.display())]
+    Altered {
+        /// Path of the segment.
+        path: PathBuf,
+        /// Last entry of the segment.
+        last: u64,
+    },
+    /// A segment could not be encrypted.
+    #[error("a segment could not be encrypted")]
+    Encryption(#[source] AgeError),
     /// A file with the name of the next segment is not of this ledger.
     #[error(
         "{} is there already and does not continue this ledger: archives of two ledgers, or of an older copy of \
@@ -219,8 +244,10 @@ pub(crate) struct Listed {
     /// Times of its calls and notes.
     pub(crate) from_us: u64,
     pub(crate) until_us: u64,
-    /// True if its entries were deleted.
+    /// True if its entries were deleted, or are left out since they cannot be read.
     pub(crate) is_deleted: bool,
+    /// True if they are left out.
+    pub(crate) is_unread: bool,
 }
 
 /// State of a ledger's archive.
@@ -266,6 +293,7 @@ impl Listed {
                 from_us: number(row, 6)?,
                 until_us: number(row, 7)?,
                 is_deleted: row.get(8)?,
+                is_unread: false,
             })
         })?;
         rows.collect()
@@ -323,7 +351,7 @@ impl Archiver {
         }
         let (state, listed) = self.ledger.archive()?;
         if let Some(last) = listed.last().filter(|last| state.through < last.last) {
-            let part = Part::of(self.segment(last)?, &state, last, now_us)?;
+            let part = Part::of(self.segment(last, &state)?, &state, last, now_us)?;
             self.ledger.take_out(&part, tell)?;
             return Ok(Archived::TakenOut {
                 entries: part.through - state.through,
@@ -343,31 +371,43 @@ impl Archiver {
         self.write(&state, next, before_us, now_us, tell)
     }
 
-    /// The listed segment, open, whose entries are what was listed.
-    fn segment(&mut self, listed: &Listed) -> Result<&Connection, ArchiveError> {
+    /// The listed segment, open, whose entries are what was listed. Of one that is encrypted and that no identity opens,
+    /// it is made anew what is still in the ledger.
+    fn segment(&mut self, listed: &Listed, state: &State) -> Result<&Connection, ArchiveError> {
         if self
             .open
             .as_ref()
             .is_none_or(|(it, _)| *it != listed.number)
         {
             let path = listed.path(&self.options.directory);
-            let segment = segment::open(&path)?;
-            let seal = segment::read_seal(&segment)?;
             let is_listed = |seal: &Seal| {
-                let after = Tail {
-                    next_sequence: seal.first_sequence,
-                    hash: seal.previous_hash,
-                };
                 let last = (seal.last_sequence, seal.last_hash);
-                Ok::<_, ArchiveError>(
-                    (seal.first_sequence, last) == (listed.first, (listed.last, listed.last_hash))
-                        && write::is_whole(&segment, seal, &after)?,
-                )
+                (seal.first_sequence, last) == (listed.first, (listed.last, listed.last_hash))
             };
-            match seal {
-                Some(seal) if is_listed(&seal)? => {}
-                _ => return Err(ArchiveError::Foreign(path)),
-            }
+            let segment = match segment::open(&path, &self.options.identities) {
+                Ok((segment, Some(seal))) if is_listed(&seal) => {
+                    let after = Tail {
+                        next_sequence: seal.first_sequence,
+                        hash: seal.previous_hash,
+                    };
+                    match write::is_whole(&segment, &seal, &after)? {
+                        true => segment,
+                        false => return Err(ArchiveError::Foreign(path)),
+                    }
+                }
+                Ok(_) => return Err(ArchiveError::Foreign(path)),
+                Err(ArchiveError::Encrypted(_)) => {
+                    let seal = seal_of(&path)?.filter(is_listed);
+                    let seal = seal.ok_or_else(|| ArchiveError::Foreign(path.clone()))?;
+                    expect_sealed(&path, &seal)?;
+                    let after = Tail {
+                        next_sequence: state.through + 1,
+                        hash: state.hash,
+                    };
+                    self.rest(&path, &after, &seal)?
+                }
+                Err(error) => return Err(error),
+            };
             take_out::index_ends(&segment)?;
             self.open = Some((listed.number, segment));
         }

@@ -123,8 +123,9 @@ fn needed_until(noted: &Noted) -> u64 {
     expires_us.map_or(0, |expires_us| expires_us.saturating_add(KEEP_US))
 }
 
-/// Compares approvals with what the entries say of them.
-pub(super) fn check(ledger: &mut dyn ReadLedger) -> Result<(), Stop> {
+/// Compares approvals with what the entries say of them, but for those that were asked for before entries which cannot be
+/// read: what became of them may be among these.
+pub(super) fn check(ledger: &mut dyn ReadLedger, unread_until_us: Option<u64>) -> Result<(), Stop> {
     let mut after = None;
     loop {
         let page = ledger.approval_rows(after)?;
@@ -133,6 +134,9 @@ pub(super) fn check(ledger: &mut dyn ReadLedger) -> Result<(), Stop> {
         };
         after = Some(last.approval.id);
         for row in page {
+            if unread_until_us.is_some_and(|until| row.approval.requested_us <= until) {
+                continue;
+            }
             check_row(ledger, row)?;
         }
     }

@@ -228,7 +228,7 @@ impl Seals {
         Ok(())
     }
 
-    /// Entries were deleted: of checkpoints that seal one of them nothing can be said, but for the last one.
+    /// Entries were deleted, or cannot be read: of checkpoints that seal one of them nothing can be said, but for the last one.
     pub(super) fn deleted(&mut self, gap: &Gap) {
         self.deleted.push(*gap);
         (self.next_by, self.last, self.late_groups) = (None, None, 0);
@@ -247,6 +247,11 @@ impl Seals {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns true if a segment is not signed, and there are keys that may have signed it.
+    pub(super) fn lacks_signature(&self, seal: &Seal) -> bool {
+        !self.keys.is_empty() && seal.signature.is_none()
     }
 
     /// All has gone by.

@@ -18,6 +18,7 @@ use crate::{
         schema::{OpenError, open_to_archive},
     },
 };
+use age_format::Identity;
 use rusqlite::{
     Connection, OptionalExtension, Row, ToSql, TransactionBehavior, params, params_from_iter,
     types::ToSqlOutput,
@@ -33,6 +34,7 @@ struct LedgerFile {
     path: PathBuf,
     /// Directory of the archive, if it is named.
     directory: Option<PathBuf>,
+    identities: Vec<Identity>,
     /// Held by whoever archives.
     _lock: Option<FileLock>,
 }
@@ -58,6 +60,7 @@ impl Archiver {
             connection,
             path,
             directory: Some(options.directory.clone()),
+            identities: options.identities.clone(),
             _lock: Some(lock),
         };
         Self::of(Box::new(ledger), options)
@@ -79,6 +82,7 @@ impl Holds {
             connection,
             path: path.to_owned(),
             directory: archive,
+            identities: Vec::new(),
             _lock: None,
         })))
     }
@@ -86,11 +90,17 @@ impl Holds {
 
 impl LedgerFile {
     fn reader(&self) -> Result<LedgerReader, ArchiveError> {
-        Ok(LedgerReader::open(&self.path)?.with_archive(self.directory.clone()))
+        Ok(LedgerReader::open(&self.path)?
+            .with_archive(self.directory.clone())
+            .with_identities(self.identities.clone()))
     }
 }
 
 impl Retention for LedgerFile {
+    fn identify(&mut self, identities: Vec<Identity>) {
+        self.identities = identities;
+    }
+
     fn archive(&mut self) -> Result<(State, Vec<Listed>), ArchiveError> {
         let snapshot = self.connection.transaction()?;
         Ok((State::read(&snapshot)?, Listed::all(&snapshot)?))

@@ -2,6 +2,7 @@
 
 use super::{ArchiveError, Archiver, Listed, State, segment, write::Begins};
 use crate::record::codec::hex;
+use age_format::Identity;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{Value, json};
 use std::{fmt, io};
@@ -40,6 +41,9 @@ pub struct Holds(Box<dyn Retention>);
 
 /// Archive of a ledger and the holds that keep it, in the store that the ledger is in.
 pub(crate) trait Retention: fmt::Debug + Send {
+    /// Reads segments that are encrypted with these identities.
+    fn identify(&mut self, identities: Vec<Identity>);
+
     /// State of the archive and its segments in order, at one moment.
     fn archive(&mut self) -> Result<(State, Vec<Listed>), ArchiveError>;
 
@@ -79,6 +83,13 @@ impl Holds {
     /// Holds of this ledger.
     pub(crate) fn of(ledger: Box<dyn Retention>) -> Self {
         Self(ledger)
+    }
+
+    /// Opens encrypted segments with these identities, if the notes of a hold are in one.
+    #[must_use]
+    pub fn with_identities(mut self, identities: Vec<Identity>) -> Self {
+        self.0.identify(identities);
+        self
     }
 
     /// The holds that have not been lifted, the oldest first.
@@ -138,6 +149,7 @@ impl Archiver {
     ) -> Result<Vec<String>, ArchiveError> {
         let mut deleted = Vec::new();
         self.open = None;
+        let identities = &*self.options.identities;
         let (_, all) = self.ledger.archive()?;
         for listed in all {
             let path = listed.path(&self.options.directory);
@@ -147,7 +159,7 @@ impl Archiver {
                 }
                 let may_be = &mut |holds: &[Hold]| {
                     // Of one that is elsewhere nobody knows here whether a hold keeps it.
-                    let segment = segment::open(&path)?;
+                    let (segment, _) = segment::open(&path, identities)?;
                     // The segment itself says how old it is.
                     let is_old = Begins::of(&segment)?.until_us < before_us.cast_signed();
                     Ok(is_old && !are_kept(&segment, holds)?)

@@ -4,8 +4,9 @@
 //! is in the segment that has its end; the start of one that began in an earlier segment is kept a second time.
 //! What the segment takes the place of is said by its [`Seal`], which is signed as checkpoints are.
 
-use super::ArchiveError;
+use super::{ArchiveError, encrypted};
 use crate::record::{entry::Digest, seal::Seal};
+use age_format::Identity;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use sqlite_file::{Access, Format};
 use std::path::Path;
@@ -58,22 +59,32 @@ pub(super) fn write_seal(connection: &Connection, seal: &Seal) -> rusqlite::Resu
 }
 
 /// Reads the seal of an open segment; `None` if it has none that can be read.
-pub(crate) fn read_seal(connection: &Connection) -> rusqlite::Result<Option<Seal>> {
+fn read_seal(connection: &Connection) -> rusqlite::Result<Option<Seal>> {
     let text: Option<String> = connection
         .query_row("SELECT json FROM seal", [], |row| row.get(0))
         .optional()?;
     Ok(text.as_deref().and_then(Seal::from_json))
 }
 
-/// Opens a segment to read it.
-pub(crate) fn open(path: &Path) -> Result<Connection, ArchiveError> {
+/// Opens a segment to read it, an encrypted one with one of these identities; tells its seal, if it has one that can be read.
+pub(crate) fn open(
+    path: &Path,
+    identities: &[Identity],
+) -> Result<(Connection, Option<Seal>), ArchiveError> {
+    if let Some((connection, seal)) = encrypted::read(path, identities)? {
+        return Ok((connection, Some(seal)));
+    }
+    let connection = open_plain(path)?;
+    let seal = read_seal(&connection)?;
+    Ok((connection, seal))
+}
+
+/// Opens a segment that is not encrypted.
+pub(super) fn open_plain(path: &Path) -> Result<Connection, ArchiveError> {
     let failed = |source| ArchiveError::Segment {
         path: path.to_owned(),
         source,
     };
-    if !path.exists() {
-        return Err(ArchiveError::MissingSegment(path.to_owned()));
-    }
     let (connection, _) = SEGMENT.open(path, Access::Read).map_err(failed)?;
     Ok(connection)
 }

@@ -1,15 +1,21 @@
 //! Writing a segment.
 
 use super::{
-    ArchiveError, ArchiveStep, Archived, Archiver, Listed, State, failed,
+    ArchiveError, ArchiveStep, Archived, Archiver, Listed, State, encrypted, failed,
     segment::{self, Frames, LastFrame, SEGMENT},
+    take_out,
 };
 use crate::{
     query::{IndexedCall, IndexedNote, StoredGroup},
-    record::{codec::hex, seal::Seal},
+    record::{
+        codec::{self, hex},
+        entry::{Event, Outcome},
+        seal::Seal,
+    },
     sqlite::index,
     store::Tail,
 };
+use age_format::FileKey;
 use rusqlite::{Connection, TransactionBehavior, params};
 use sqlite_file::Access;
 use std::{
@@ -167,27 +173,26 @@ impl Archiver {
             next_sequence: state.through + 1,
             hash: state.hash,
         };
-        let (seal, begins) = if path.exists() {
+        let (seal, written) = if path.exists() {
             // A process was killed before it was listed, or it is of another ledger.
-            let seal = self.adopt(&path, &after)?;
-            if cut < seal.last_sequence {
+            let Some(adopted) = self.adopt(&path, &after, cut)? else {
                 // It was written for a later time than is asked for now.
                 return Ok(Archived::Nothing);
-            }
-            let begins = Begins::of(&segment::open(&path)?)?;
-            (seal, begins)
+            };
+            adopted
         } else {
             // Nobody else writes a file of this name, not even a process that has lost its lock and does not know it.
             let partial = path.with_extension(format!("{}.partial", Uuid::new_v4().simple()));
-            let seal = self.copy(&partial, number, &after, cut, now_us)?;
+            let (seal, file_key) = self.copy(&partial, number, &after, cut, now_us)?;
             tell(ArchiveStep::Copied);
             sync(&partial)?;
-            let written = segment::open(&partial)?;
+            let written = match &file_key {
+                Some(file_key) => encrypted::read_back(&partial, file_key)?,
+                None => segment::open_plain(&partial)?,
+            };
             if !is_whole(&written, &seal, &after)? {
                 return Err(ArchiveError::ReadBack(partial));
             }
-            let begins = Begins::of(&written)?;
-            drop(written);
             tell(ArchiveStep::Synced);
             // Such a process does not come further than this.
             let (now, listed) = self.ledger.archive()?;
@@ -197,15 +202,19 @@ impl Archiver {
             name(&partial, &path, self.ledger.is_shared())?;
             sync(&self.options.directory)?;
             tell(ArchiveStep::Named);
-            (seal, begins)
+            (seal, written)
         };
-        let detail = serde_json::json!({
+        let begins = Begins::of(&written)?;
+        let mut detail = serde_json::json!({
             "archived": file,
             "directory": self.options.directory.to_string_lossy(),
             "first_sequence": seal.first_sequence,
             "last_sequence": seal.last_sequence,
             "last_hash": hex(&seal.last_hash),
         });
+        if let Some(encrypted) = &seal.encrypted {
+            detail["sha256"] = hex(&encrypted.sha256).into();
+        }
         let listed = Listed {
             number,
             file,
@@ -216,14 +225,20 @@ impl Archiver {
             from_us: begins.from_us.unsigned_abs(),
             until_us: begins.until_us.unsigned_abs(),
             is_deleted: false,
+            is_unread: false,
         };
         let directory = &self.options.directory;
         self.ledger.list(&listed, directory, &detail, now_us)?;
         tell(ArchiveStep::Listed);
+        if seal.encrypted.is_some() {
+            // It is in memory, and may be opened by nobody here.
+            take_out::index_ends(&written)?;
+            self.open = Some((number, written));
+        }
         Ok(Archived::Written { seal, path })
     }
 
-    /// Copies groups from after `after` through `cut` into a new segment.
+    /// Copies groups from after `after` through `cut` into a new segment; tells the key of its file if it is encrypted.
     fn copy(
         &mut self,
         path: &Path,
@@ -231,19 +246,35 @@ impl Archiver {
         after: &Tail,
         cut: u64,
         now_us: u64,
+    ) -> Result<(Seal, Option<FileKey>), ArchiveError> {
+        let recipients = self.options.recipients.clone();
+        let mut target = match recipients.is_empty() {
+            true => new(path)?,
+            false => encrypted::in_memory()?,
+        };
+        let key = self.options.key.clone();
+        let sign = |seal: &mut Seal| {
+            if let Some(key) = &key {
+                seal.sign(key);
+            }
+        };
+        let mut seal = self.fill(&mut target, number, after, cut, now_us)?;
+        if recipients.is_empty() {
+            return Ok((seal, None));
+        }
+        let file_key = encrypted::write(path, &mut target, &recipients, &mut seal, sign)?;
+        Ok((seal, Some(file_key)))
+    }
+
+    /// Fills an empty segment with groups from after `after` through `cut`, and seals it.
+    fn fill(
+        &mut self,
+        target: &mut Connection,
+        number: i64,
+        after: &Tail,
+        cut: u64,
+        now_us: u64,
     ) -> Result<Seal, ArchiveError> {
-        sqlite_file::create(path)?;
-        let (mut target, _) =
-            SEGMENT
-                .open(path, Access::Write)
-                .map_err(|source| ArchiveError::Segment {
-                    path: path.to_owned(),
-                    source,
-                })?;
-        // A part of a segment is worth nothing: it is written anew.
-        target.pragma_update(None, "journal_mode", "OFF")?;
-        target.pragma_update(None, "synchronous", "OFF")?;
-        target.pragma_update(None, "cache_size", -64 * 1024)?;
         let target = target.transaction_with_behavior(TransactionBehavior::Immediate)?;
         segment::prepare(&target)?;
         let mut writer = SegmentWriter::new(&target, after, self.options.segment_entries);
@@ -263,6 +294,7 @@ impl Archiver {
             previous_hash: after.hash,
             last_hash: tail.hash,
             at_us: now_us,
+            encrypted: None,
             signature: None,
         };
         if let Some(key) = &self.options.key {
@@ -273,24 +305,107 @@ impl Archiver {
         Ok(seal)
     }
 
-    /// Takes a segment that is there already for the next one, if it is that.
-    fn adopt(&mut self, path: &Path, after: &Tail) -> Result<Seal, ArchiveError> {
+    /// Makes anew what is still in the ledger of a segment that is encrypted, from after `after` on.
+    pub(super) fn rest(
+        &mut self,
+        path: &Path,
+        after: &Tail,
+        seal: &Seal,
+    ) -> Result<Connection, ArchiveError> {
+        let mut connection = encrypted::in_memory()?;
+        let target = connection.transaction()?;
+        segment::prepare(&target)?;
+        let mut writer = SegmentWriter::new(&target, after, u64::MAX);
+        self.ledger.copy(seal.last_sequence, &mut writer)?;
+        writer.frames.flush()?;
+        if (writer.last(), writer.tail.hash) != (seal.last_sequence, seal.last_hash) {
+            return Err(ArchiveError::Foreign(path.to_owned()));
+        }
+        if has_doubtful_ends(&target)? {
+            return Err(ArchiveError::Encrypted(path.to_owned()));
+        }
+        target.commit()?;
+        Ok(connection)
+    }
+
+    /// Takes a segment that is there already for the next one, if it is that; `None` if it goes beyond `cut`.
+    fn adopt(
+        &mut self,
+        path: &Path,
+        after: &Tail,
+        cut: u64,
+    ) -> Result<Option<(Seal, Connection)>, ArchiveError> {
         let foreign = || ArchiveError::Foreign(path.to_owned());
         // The process that gave it its name may not have come to this.
         sync(path)?;
         sync(&self.options.directory)?;
-        let found = segment::open(path)?;
-        let seal = segment::read_seal(&found)?.ok_or_else(foreign)?;
+        let (seal, found) = match segment::open(path, &self.options.identities) {
+            Ok((found, seal)) => (seal, Some(found)),
+            // Whoever wrote it has read it back.
+            Err(ArchiveError::Encrypted(_)) => (encrypted::seal_of(path)?, None),
+            Err(error) => return Err(error),
+        };
+        let seal = seal.ok_or_else(foreign)?;
         let hash = self.ledger.hash_after(seal.last_sequence)?;
-        let continues = (seal.first_sequence, seal.previous_hash)
-            == (after.next_sequence, after.hash)
-            && hash == Some(seal.last_hash)
-            && is_whole(&found, &seal, after)?;
-        match continues {
-            true => Ok(seal),
-            false => Err(foreign()),
+        let begins = (seal.first_sequence, seal.previous_hash);
+        if begins != (after.next_sequence, after.hash) || hash != Some(seal.last_hash) {
+            return Err(foreign());
+        }
+        if cut < seal.last_sequence {
+            return Ok(None);
+        }
+        let found = match found {
+            Some(found) if is_whole(&found, &seal, after)? => found,
+            Some(_) => return Err(foreign()),
+            None => {
+                encrypted::expect_sealed(path, &seal)?;
+                // What nobody here can read is believed for its signature.
+                let key = self.options.key.as_ref().map(|key| key.public().clone());
+                if key.is_some_and(|key| seal.check_signature(&[key]).is_err()) {
+                    return Err(foreign());
+                }
+                self.rest(path, after, &seal)?
+            }
+        };
+        Ok(Some((seal, found)))
+    }
+}
+
+/// Makes the file of a segment that is not encrypted.
+fn new(path: &Path) -> Result<Connection, ArchiveError> {
+    sqlite_file::create(path)?;
+    let unusable = |source| ArchiveError::Segment {
+        path: path.to_owned(),
+        source,
+    };
+    let (target, _) = SEGMENT.open(path, Access::Write).map_err(unusable)?;
+    // A part of a segment is worth nothing: it is written anew.
+    target.pragma_update(None, "journal_mode", "OFF")?;
+    target.pragma_update(None, "synchronous", "OFF")?;
+    target.pragma_update(None, "cache_size", -64 * 1024)?;
+    Ok(target)
+}
+
+/// Returns true if a call ends as unknown in what a segment has of the ledger, and its row does not end there. A server
+/// that was taken for dead has ended it later, and only the segment tells whether that was before it was written.
+fn has_doubtful_ends(segment: &Connection) -> Result<bool, ArchiveError> {
+    let mut select = segment
+        .prepare("SELECT frame, frame_offset, length FROM entry_group ORDER BY first_sequence")?;
+    let mut is_there = segment.prepare("SELECT 1 FROM call WHERE call = ?1")?;
+    let mut rows = select.query([])?;
+    let mut frame = LastFrame::default();
+    while let Some(row) = rows.next()? {
+        let body = frame.slice(segment, row.get(0)?, row.get(1)?, row.get(2)?)?;
+        for entry in codec::split(body.unwrap_or_default()).flatten() {
+            if let Ok((call, Event::Ended(ended))) = codec::decode(entry.1)
+                && ended.outcome == Outcome::Unknown
+                && !is_there.exists([call.0.as_bytes()])?
+            {
+                return Ok(true);
+            }
         }
     }
+    Ok(false)
 }
 
 /// First start and times of a segment.

@@ -32,6 +32,7 @@ use crate::{
         schema::{OpenError, explain, open_to_read},
     },
 };
+use age_format::Identity;
 use rusqlite::{Connection, Transaction};
 use std::{
     ops::{ControlFlow, Range},
@@ -110,6 +111,13 @@ impl LedgerReader {
         self
     }
 
+    /// Opens encrypted segments with these identities.
+    #[must_use]
+    pub fn with_identities(mut self, identities: Vec<Identity>) -> Self {
+        self.segments.identities = identities;
+        self
+    }
+
     /// The last entry that was archived, 0 if none was, and its hash.
     pub(crate) fn archived(&mut self) -> Result<(u64, Digest), QueryError> {
         let (_, view) = self.look(|_| Ok(()))?;
@@ -155,7 +163,7 @@ impl LedgerReader {
         // What has been indexed here is kept for the next question.
         snapshot.commit()?;
         self.tail = tail;
-        Ok((answer, view))
+        Ok((answer, self.segments.seen(view)?))
     }
 
     /// Asks of the ledger as it is stored, and tells what is archived then.
@@ -170,7 +178,7 @@ impl LedgerReader {
         };
         let answer = question(&snapshot)?;
         snapshot.commit()?;
-        Ok((answer, view))
+        Ok((answer, self.segments.seen(view)?))
     }
 
     /// Names a table that differs from the segments whose sums it has.
@@ -347,6 +355,15 @@ impl ReadLedger for LedgerReader {
     fn segments(&mut self) -> Result<Vec<Seal>, QueryError> {
         let (_, view) = self.look(|_| Ok(()))?;
         self.segments.seals(&view)
+    }
+
+    fn leave_unread(&mut self) {
+        self.segments.leaves_unread = true;
+    }
+
+    fn expect_sealed(&mut self, seal: &Seal) -> Result<(), QueryError> {
+        let (_, view) = self.look(|_| Ok(()))?;
+        self.segments.expect_sealed(&view, seal)
     }
 
     fn gaps(&mut self) -> Result<Vec<Gap>, QueryError> {

@@ -16,20 +16,26 @@ use crate::{
     recorder::system_now_us,
     sqlite::{
         archive::{
-            ArchiveError, KEPT_DAYS, Listed, QUARTER_US, State,
+            ArchiveError, KEPT_DAYS, Listed, QUARTER_US, State, expect_sealed, is_opened_by,
+            seal_of,
             segment::{self, LastFrame},
         },
         index::{self, IndexError},
     },
 };
+use age_format::Identity;
 use rusqlite::{Connection, OptionalExtension, Transaction};
 use std::{
+    collections::BTreeMap,
     ops::{ControlFlow, Range},
     path::{Path, PathBuf},
 };
 
 /// The most segments that are open at the same time.
 const MAX_OPEN: usize = 32;
+
+/// Most bytes of encrypted segments that are in memory at the same time, unless one alone has more.
+const MAX_DECRYPTED_BYTES: u64 = 256 * 1024 * 1024;
 
 /// State of an archive and its segments, in one snapshot of the ledger.
 #[derive(Clone, Debug, Default)]
@@ -62,14 +68,15 @@ impl View {
         self.listed.iter().find(|it| sequence <= it.last)
     }
 
-    /// Returns true if segments were deleted.
+    /// Returns true if segments were deleted, or are left out since they cannot be read.
     pub(crate) fn has_gaps(&self) -> bool {
         self.listed.iter().any(|it| it.is_deleted)
     }
 
-    /// Returns true if the entry at `sequence` was deleted.
+    /// Returns true if the entry at `sequence` was deleted, or is left out.
     pub(super) fn is_deleted(&self, sequence: u64) -> bool {
-        let has = |it: &&Listed| it.first <= sequence && sequence <= it.last;
+        let end = self.state.through;
+        let has = |it: &&Listed| it.first <= sequence && sequence <= it.last.min(end);
         self.listed.iter().find(has).is_some_and(|it| it.is_deleted)
     }
 
@@ -84,6 +91,12 @@ impl View {
 pub(crate) struct Segments {
     /// Directory of the segments, if it is another one than the ledger says.
     pub(crate) directory: Option<PathBuf>,
+    /// Identities that open encrypted ones.
+    pub(crate) identities: Vec<Identity>,
+    /// True if what no identity opens is left out.
+    pub(crate) leaves_unread: bool,
+    /// Numbers of segments, and whether they cannot be read.
+    unread: BTreeMap<i64, bool>,
     open: Vec<Segment>,
 }
 
@@ -105,16 +118,66 @@ impl Segments {
         let position = match position {
             Some(position) => position,
             None => {
-                let directory = self.directory.as_deref().unwrap_or(&view.state.directory);
-                let segment = Segment::open(&listed.path(directory), listed)?;
+                let path = self.path(view, listed);
+                let segment = Segment::open(&path, listed, &self.identities)?;
                 if MAX_OPEN <= self.open.len() {
                     self.open.remove(0);
                 }
+                self.make_room(segment.in_memory());
                 self.open.push(segment);
                 self.open.len() - 1
             }
         };
         Ok(&mut self.open[position])
+    }
+
+    fn path(&self, view: &View, listed: &Listed) -> PathBuf {
+        listed.path(self.directory.as_deref().unwrap_or(&view.state.directory))
+    }
+
+    /// Closes segments that are in memory, the first that was opened first, until there is room for so many bytes.
+    fn make_room(&mut self, bytes: u64) {
+        let held = |open: &[Segment]| open.iter().map(Segment::in_memory).sum::<u64>();
+        while bytes != 0 && MAX_DECRYPTED_BYTES < held(&self.open).saturating_add(bytes) {
+            let Some(first) = self.open.iter().position(|it| it.in_memory() != 0) else {
+                return;
+            };
+            self.open.remove(first);
+        }
+    }
+
+    /// The view without what no identity opens, if that is to be left out.
+    pub(crate) fn seen(&mut self, mut view: View) -> Result<View, QueryError> {
+        if !self.leaves_unread {
+            return Ok(view);
+        }
+        for index in 0..view.listed.len() {
+            let listed = &view.listed[index];
+            if listed.is_deleted {
+                continue;
+            }
+            let number = listed.number;
+            let is_unread = match self.unread.get(&number) {
+                Some(is_unread) => *is_unread,
+                None => {
+                    let path = self.path(&view, listed);
+                    !is_opened_by(&self.identities, &path).map_err(failed)?
+                }
+            };
+            self.unread.insert(number, is_unread);
+            let listed = &mut view.listed[index];
+            (listed.is_deleted, listed.is_unread) = (is_unread, is_unread);
+        }
+        Ok(view)
+    }
+
+    /// Fails if the file of an encrypted segment is not the one that was sealed.
+    pub(crate) fn expect_sealed(&self, view: &View, seal: &Seal) -> Result<(), QueryError> {
+        let is_of = |it: &&Listed| it.last == seal.last_sequence;
+        match view.listed.iter().find(is_of) {
+            Some(listed) => expect_sealed(&self.path(view, listed), seal).map_err(failed),
+            None => Ok(()),
+        }
     }
 
     /// Adds what a question finds in segments to what it has found in the ledger.
@@ -296,11 +359,18 @@ impl Segments {
         Ok(None)
     }
 
-    /// The seals of the segments that are not deleted, in order.
+    /// The seals of the segments that are not deleted, in order, those included that are left out.
     pub(crate) fn seals(&mut self, view: &View) -> Result<Vec<Seal>, QueryError> {
         let mut seals = Vec::new();
-        for listed in view.listed.iter().filter(|it| !it.is_deleted) {
-            seals.push(self.get(view, listed)?.seal.clone());
+        for listed in &view.listed {
+            if listed.is_unread {
+                let path = self.path(view, listed);
+                let seal = seal_of(&path).map_err(failed)?;
+                let seal = seal.filter(|seal| is_of(seal, listed));
+                seals.push(seal.ok_or_else(|| failed(ArchiveError::Foreign(path)))?);
+            } else if !listed.is_deleted {
+                seals.push(self.get(view, listed)?.seal.clone());
+            }
         }
         Ok(seals)
     }
@@ -369,6 +439,8 @@ impl Segments {
         let through = view.through();
         let known = match view.from(through) {
             Some(listed) if listed.last == through => Some(listed.last_hash),
+            // What follows shows whether it is that one.
+            Some(listed) if listed.is_unread => Some(view.state.hash),
             Some(listed) if !listed.is_deleted => self.get(view, listed)?.hash_after(through)?,
             _ => None,
         };
@@ -396,13 +468,34 @@ fn has_day(listed: &Listed, day: i64) -> bool {
     u64::try_from(day).is_ok_and(|day| days.contains(&day))
 }
 
-/// Parts of a ledger that were deleted with their segments; `unsaid` tells of which no entry says so yet.
+fn failed(error: ArchiveError) -> QueryError {
+    match error {
+        ArchiveError::Altered { path, last } => QueryError::Altered { path, last },
+        error => QueryError::Store(Box::new(error)),
+    }
+}
+
+/// Returns true if a seal is that of a listed segment.
+fn is_of(seal: &Seal, listed: &Listed) -> bool {
+    (seal.first_sequence, seal.last_sequence, seal.last_hash)
+        == (listed.first, listed.last, listed.last_hash)
+}
+
+/// Parts of a ledger that were deleted with their segments, or are left out; `unsaid` tells of which no entry says so yet.
 pub(crate) fn gaps(view: &View, unsaid: impl Fn(&Listed) -> bool) -> Vec<Gap> {
-    let gap = |listed: &Listed| Gap {
-        first_sequence: listed.first,
-        last_sequence: listed.last,
-        last_hash: listed.last_hash,
-        is_unsaid: unsaid(listed),
+    let gap = |listed: &Listed| {
+        // What has not been taken out of one that cannot be read is in the ledger.
+        let (last_sequence, last_hash) = match view.through() < listed.last {
+            true => (view.through(), view.state.hash),
+            false => (listed.last, listed.last_hash),
+        };
+        Gap {
+            first_sequence: listed.first,
+            last_sequence,
+            last_hash,
+            is_unsaid: unsaid(listed),
+            unread_until_us: listed.is_unread.then_some(listed.until_us),
+        }
     };
     let deleted = view.listed.iter().filter(|it| it.is_deleted);
     deleted.map(gap).collect()
@@ -418,15 +511,9 @@ pub(crate) struct CarriedStart {
 }
 
 impl Segment {
-    fn open(path: &Path, listed: &Listed) -> Result<Self, QueryError> {
-        let failed = |error: ArchiveError| QueryError::Store(Box::new(error));
-        let connection = segment::open(path).map_err(failed)?;
-        let seal = segment::read_seal(&connection)?;
-        let is_listed = |seal: &Seal| {
-            (seal.first_sequence, seal.last_sequence, seal.last_hash)
-                == (listed.first, listed.last, listed.last_hash)
-        };
-        let seal = seal.filter(is_listed);
+    fn open(path: &Path, listed: &Listed, identities: &[Identity]) -> Result<Self, QueryError> {
+        let (connection, seal) = segment::open(path, identities).map_err(failed)?;
+        let seal = seal.filter(|seal| is_of(seal, listed));
         let seal = seal.ok_or_else(|| failed(ArchiveError::Foreign(path.to_owned())))?;
         let tail = Tail::new(&connection)?;
         if tail.hides_index {
@@ -439,6 +526,11 @@ impl Segment {
             hides_index: tail.hides_index,
             frame: LastFrame::default(),
         })
+    }
+
+    /// Bytes that it has in memory, if it was encrypted.
+    fn in_memory(&self) -> u64 {
+        self.seal.encrypted.map_or(0, |it| it.bytes)
     }
 
     /// Asks as a ledger is asked, of what was taken out through this entry.
