@@ -113,6 +113,35 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let hint = "set `ledger.archive.after_days` to less";
         problems.push(error(key, message).hint(hint));
     }
+    for (index, recipient) in archive.recipients.iter().enumerate() {
+        let list = "ledger.archive.recipients";
+        let key = format!("{list}[{index}]");
+        // What was written may be an identity.
+        if let Err(why) = recipient.parse::<age_format::Recipient>() {
+            let message = format!("`{key}` is no recipient: {why}");
+            let hint = "write it as `age-keygen -y` prints it: `age1…`, 62 letters and digits";
+            problems.push(error(list, message).without_line().hint(hint));
+        }
+    }
+    if let Some(identity) = &archive.identity
+        && let Some(why) = identity.identity_fault()
+    {
+        let key = "ledger.archive.identity";
+        let message = format!("`{key}` cannot be used: {why}");
+        let hint = "keep it in the vault or in a file: `${vault:archive}`, `${file:/run/secrets/archive.key}`";
+        problems.push(error(key, message).without_line().hint(hint));
+    }
+    if archive.delete_after_days.is_some()
+        && !archive.recipients.is_empty()
+        && archive.identity.is_none()
+    {
+        let key = "ledger.archive.delete_after_days";
+        let message = format!(
+            "`{key}` needs `ledger.archive.identity` where `ledger.archive.recipients` encrypt what is deleted: whether a hold keeps a segment is known to who reads it"
+        );
+        let hint = "set it, or delete by `ledger archive --delete --identity FILE`";
+        problems.push(error(key, message).hint(hint));
+    }
     let witness = &ledger.witness;
     if let Some(url) = &witness.url {
         const SCHEMES: &[&str] = &["https", "http"];

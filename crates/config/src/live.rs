@@ -256,6 +256,7 @@ impl Config {
                 "identity.introspection.client_secret",
                 introspection.map(|it| &it.client_secret),
             ),
+            ("ledger.archive.identity", ledger.archive.identity.as_ref()),
             ("ledger.witness.url", ledger.witness.url.as_ref()),
             ("ledger.witness.token", ledger.witness.token.as_ref()),
             ("ledger.timestamps.url", ledger.timestamps.url.as_ref()),
@@ -398,6 +399,7 @@ mod tests {
         let with = |secret: &str| {
             let mut config = Config::default();
             config.ledger.witness.token = Some(Secret::new(secret));
+            config.ledger.archive.identity = Some(Secret::new(secret));
             config.identity.introspection = Some(crate::Introspection {
                 client_secret: Secret::new(secret),
                 ..crate::Introspection::default()
@@ -415,6 +417,7 @@ mod tests {
         let keys = [
             "identity.introspection.client_secret",
             "identity.jwt.corp.sign_in.client_secret",
+            "ledger.archive.identity",
             "ledger.witness.token",
         ];
         assert_eq!(with("a").changes_to(&with("b")).at_restart, keys);

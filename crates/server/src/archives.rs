@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use age_format::RecipientError;
 use futures_util::future::BoxFuture;
 use ledger::{
     ArchiveError, ArchiveOptions, Archived, Archiver, BackupError, Checkpoint, Holds, PublicKey,
@@ -14,7 +15,7 @@ use mcp_server::{Component, ComponentState, system_clock};
 
 use crate::{
     Failure,
-    store::{accept, database, database_options},
+    store::{accept, database, database_options, identities},
     with_causes,
 };
 use config::Config;
@@ -54,10 +55,16 @@ pub fn open_archiver(config: &Config) -> Result<Archiver, Failure> {
         Some(path) => Some(Arc::new(SigningKey::load(path)?)),
         None => None,
     };
+    let recipients = config.ledger.archive.recipients.iter();
+    let recipients = recipients
+        .map(|it| it.parse().map_err(|why| not_a_recipient(it, why)))
+        .collect::<Result<Vec<_>, _>>()?;
     let options = ArchiveOptions {
         directory: config.ledger.archive_directory(),
         segment_entries: config.ledger.archive.segment_entries,
         key,
+        recipients,
+        identities: identities(config)?,
     };
     let Some(url) = database(config)? else {
         return Ok(Archiver::open(&config.ledger.path, options)?);
@@ -72,6 +79,15 @@ pub fn open_archiver(config: &Config) -> Result<Archiver, Failure> {
     Ok(Archiver::in_database(&database, options)?)
 }
 
+/// Says which recipient cannot be used, without saying more of it than that.
+fn not_a_recipient(text: &str, why: RecipientError) -> Failure {
+    let shown: String = match why {
+        RecipientError::Misspelt => text.chars().take(12).collect(),
+        RecipientError::Identity | RecipientError::Other => String::new(),
+    };
+    format!("a recipient of the archive, `{shown}…`, cannot be used: {why}").into()
+}
+
 /// Opens the holds of a configuration's ledger, beside servers or without one.
 ///
 /// # Errors
@@ -79,10 +95,11 @@ pub fn open_archiver(config: &Config) -> Result<Archiver, Failure> {
 /// When the ledger cannot be opened.
 pub fn open_holds(config: &Config) -> Result<Holds, Failure> {
     let archive = config.ledger.archive.directory.clone();
-    Ok(match database(config)? {
+    let holds = match database(config)? {
         Some(url) => Holds::in_database(&database_options(config, &url)?, archive)?,
         None => Holds::open(&config.ledger.path, archive)?,
-    })
+    };
+    Ok(holds.with_identities(identities(config)?))
 }
 
 /// Archives what began before `before_us` (microseconds since the epoch, UTC), until nothing is left or `go_on`

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use age_format::Identity;
 use cluster::{Cluster, ClusterOptions};
 use futures_util::future::BoxFuture;
 use governance::{MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
@@ -94,13 +95,34 @@ pub(super) async fn open_cluster(config: &Config) -> Result<Option<Cluster>, Fai
 /// When the ledger cannot be read.
 pub fn open_reader(config: &Config) -> Result<Box<dyn ReadLedger + Send>, Failure> {
     let archive = config.ledger.archive.directory.clone();
+    let identities = identities(config)?;
     Ok(match database(config)? {
         Some(url) => {
             let database = database_options(config, &url)?;
-            Box::new(PostgresReader::open(&database)?.with_archive(archive))
+            let reader = PostgresReader::open(&database)?.with_archive(archive);
+            Box::new(reader.with_identities(identities))
         }
-        None => Box::new(LedgerReader::open(&config.ledger.path)?.with_archive(archive)),
+        None => {
+            let reader = LedgerReader::open(&config.ledger.path)?.with_archive(archive);
+            Box::new(reader.with_identities(identities))
+        }
     })
+}
+
+/// The identities that open encrypted segments of the archive, if any are named.
+///
+/// # Errors
+///
+/// When what names them is not there, or has none.
+pub(super) fn identities(config: &Config) -> Result<Vec<Identity>, Failure> {
+    let Some(secret) = &config.ledger.archive.identity else {
+        return Ok(Vec::new());
+    };
+    let text = secret.reveal(&config.environment);
+    let text =
+        text.ok_or("ledger.archive.identity refers to something that is not there, or is empty")?;
+    age_format::identities(&text)
+        .map_err(|why| format!("ledger.archive.identity cannot be used: {why}").into())
 }
 
 /// The ledger for the act of a command, in the database or in a file that no server has; `None` while a server has it.

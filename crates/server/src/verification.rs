@@ -288,6 +288,7 @@ impl Verifier {
         for attempt in 1.. {
             let began = Instant::now();
             let mut reader = open_reader(&self.config)?;
+            reader.leave_unread();
             let gaps = reader.gaps()?;
             let trust = Trust {
                 keys: &self.keys,

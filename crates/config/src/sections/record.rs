@@ -173,6 +173,12 @@ pub struct Archive {
     /// The most entries of a segment.
     #[schemars(range(min = 1_000, max = 100_000_000))]
     pub segment_entries: u64,
+    /// Recipients of age that segments are encrypted for, `age1…`: whoever has the identity of one of them can read
+    /// them. Without any they are not encrypted.
+    pub recipients: Vec<String>,
+    /// The identity that opens segments which were encrypted, `AGE-SECRET-KEY-1…`, or several, one a line: write
+    /// `${vault:NAME}` or `${file:PATH}`. Archiving needs none.
+    pub identity: Option<Secret>,
 }
 
 impl Default for Archive {
@@ -182,6 +188,8 @@ impl Default for Archive {
             delete_after_days: None,
             directory: None,
             segment_entries: 250_000,
+            recipients: Vec::new(),
+            identity: None,
         }
     }
 }

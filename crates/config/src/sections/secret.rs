@@ -50,6 +50,14 @@ impl Secret {
         url_fault(&self.0, schemes)
     }
 
+    /// Reason why it holds no identities of age, if it is written out.
+    pub(crate) fn identity_fault(&self) -> Option<age_format::IdentityError> {
+        match self.0.contains("${") {
+            true => None,
+            false => age_format::identities(&self.0).err(),
+        }
+    }
+
     /// Returns true if it is the address of a database with a port that is no number from 1 to 65535, as far
     /// as it is written out. Several hosts may be named, with commas between.
     pub(crate) fn has_bad_port(&self) -> bool {
