@@ -3,8 +3,10 @@
 //! At three in the morning a mistake elsewhere in the configuration is no reason not to look.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::ExitCode;
 
+use config::{Config, Secret};
 use governance::Caller;
 use ledger::{Cursor, Decision, SigningKey};
 
@@ -12,17 +14,36 @@ use server::with_causes;
 
 use crate::inspect::{self, Verified};
 use crate::output::{CALL, FAILED, Stop, UNUSABLE, load_for, print};
-use crate::request::{ApprovalsCommand, Deciding, ExportFormat, GovernanceCommand, LedgerCommand};
+use crate::request::{
+    ApprovalsCommand, Deciding, ExportFormat, GovernanceCommand, LedgerCommand, Looking,
+};
 use crate::terminal::remark;
 use crate::terminal::tell;
 use server::Failure;
 
-/// The ledger is sound as far as it goes, and not sealed to its end.
+/// The ledger is sound as far as it goes, and not sealed to its end, or not all of it could be read.
 const UNSEALED: u8 = 3;
 /// The part of the configuration that says where the ledger is.
 const NEEDED: &[&str] = &["ledger"];
 /// The same, with what says which upstream a tool is of.
 const NEEDED_FOR_AUDIT: &[&str] = &["gateway", "ledger", "upstreams", "upstreams_files"];
+
+impl Looking {
+    /// Loads what the configuration says under these keys, with the identity of the command.
+    fn load(self, keys: &'static [&'static str]) -> Result<Config, Stop> {
+        let mut config = load_for(self.settings, keys)?.config;
+        if let Some(path) = self.identity {
+            let text = std::fs::read_to_string(&path).map_err(|error| refused(&path, &error))?;
+            age_format::identities(&text).map_err(|why| refused(&path, &why))?;
+            config.ledger.archive.identity = Some(Secret::new(text));
+        }
+        Ok(config)
+    }
+}
+
+fn refused(path: &Path, why: &dyn std::fmt::Display) -> Stop {
+    Stop::Failed(format!("the identity {} cannot be used: {why}", path.display()).into())
+}
 
 /// Carries out a command on the ledger.
 ///
@@ -36,11 +57,11 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             filter,
             page,
         } => {
-            let config = load_for(settings, NEEDED)?.config;
+            let config = settings.load(NEEDED)?;
             print_page(inspect::query(&config, filter, &page).map_err(Stop::Failed)?)
         }
         LedgerCommand::Unresolved { settings, page } => {
-            let config = load_for(settings, NEEDED)?.config;
+            let config = settings.load(NEEDED)?;
             print_page(inspect::unresolved(&config, &page).map_err(Stop::Failed)?)
         }
         LedgerCommand::Tail {
@@ -50,7 +71,7 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             follow,
             format,
         } => {
-            let config = load_for(settings, NEEDED)?.config;
+            let config = settings.load(NEEDED)?;
             inspect::tail(&config, filter, lines, follow, format)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -59,7 +80,7 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             id,
             format,
         } => {
-            let config = load_for(settings, NEEDED)?.config;
+            let config = settings.load(NEEDED)?;
             print(&inspect::show(&config, &id, format).map_err(Stop::Failed)?)
         }
         LedgerCommand::Verify {
@@ -69,16 +90,18 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             require_sealed,
             format,
         } => {
-            let config = load_for(settings, NEEDED)?.config;
+            let config = settings.load(NEEDED)?;
             match inspect::verify(&config, &keys, checkpoints.as_deref(), format) {
                 Ok(Verified {
                     is_sound,
                     is_sealed,
+                    is_read,
                     text,
                 }) => {
                     print(&text)?;
                     Ok(match (is_sound, is_sealed) {
-                        (true, true) => ExitCode::SUCCESS,
+                        (true, true) if is_read => ExitCode::SUCCESS,
+                        (true, true) => UNSEALED.into(),
                         (true, false) if require_sealed => FAILED.into(),
                         (true, false) => UNSEALED.into(),
                         (false, _) => FAILED.into(),
@@ -101,7 +124,7 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
                 ExportFormat::Audit => (NEEDED_FOR_AUDIT, true),
                 _ => (NEEDED, false),
             };
-            let config = load_for(settings, needed)?.config;
+            let config = settings.load(needed)?;
             let servers = match is_audit {
                 true => crate::upstream::names_offered(&config)?,
                 false => HashMap::new(),
@@ -113,11 +136,16 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             settings,
             before,
             keep,
+            recipients,
             delete,
             by,
             format,
         } => {
-            let config = load_for(settings, NEEDED)?.config;
+            let mut config = settings.load(NEEDED)?;
+            if !recipients.is_empty() {
+                let recipients = recipients.iter().map(ToString::to_string);
+                config.ledger.archive.recipients = recipients.collect();
+            }
             let by = by.filter(|_| delete);
             let archived = inspect::archive(&config, (before, keep), by.as_deref(), format);
             print(&archived.map_err(Stop::Failed)?)
@@ -163,7 +191,7 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             by,
             reason,
         } => {
-            let config = load_for(settings, NEEDED)?.config;
+            let config = settings.load(NEEDED)?;
             let lifted = inspect::lift_hold(&config, number, &by, &reason);
             print(&lifted.map_err(Stop::Failed)?)
         }
@@ -198,7 +226,7 @@ pub fn governance(command: GovernanceCommand) -> Result<ExitCode, Stop> {
             by,
             format,
         } => {
-            let config = load_for(settings, NEEDED)?.config;
+            let config = settings.load(NEEDED)?;
             inspect::stats(&config, &who, (since, until), by, format)
         }
         GovernanceCommand::Explain {

@@ -262,3 +262,118 @@ async fn a_backup_made_beside_a_server_is_restored_and_an_older_one_needs_somebo
     assert!(server.wait_exit(END).await.success());
     assert_eq!(say(&new, &["ledger", "verify"]).await.code, Some(0));
 }
+
+#[tokio::test]
+async fn an_archive_that_is_encrypted_is_read_with_the_identity_and_named_without_it() {
+    let site = aged().await;
+    let identity = age_format::Identity::generate().unwrap();
+    let file = site.path("archive.key");
+    std::fs::write(&file, format!("# a comment\n{}\n", &*identity.text())).unwrap();
+    let file = file.to_str().unwrap();
+    let with = |words: &[&'static str]| -> Vec<String> {
+        let words = words.iter().copied().chain(["--identity", file]);
+        words.map(str::to_owned).collect()
+    };
+    let query = ["ledger", "query", "--until", "90d", "--limit", "2000"];
+    let before = told(&site, &query).await;
+    assert_eq!(before.as_array().unwrap().len() as u64, OLD);
+    let before_export = say(&site, &["ledger", "export"]).await.output;
+
+    let recipient = identity.recipient().to_string();
+    let misspelt = recipient.replace('q', "p");
+    let archive = ["ledger", "archive", "--keep", "80", "--recipient"];
+    let refused = say(&site, &[&archive[..], &[misspelt.as_str()]].concat()).await;
+    assert_eq!(refused.code, Some(2), "{}", refused.messages);
+    assert!(
+        refused.messages.contains("misspelt"),
+        "{}",
+        refused.messages
+    );
+    let archived = told(&site, &[&archive[..], &[recipient.as_str()]].concat()).await;
+    let segments = archived["segments"].as_array().unwrap();
+    assert!(2 < segments.len(), "{archived}");
+    for segment in segments {
+        let content = std::fs::read(segment.as_str().unwrap()).unwrap();
+        let has = |text: &str| content.windows(text.len()).any(|it| it == text.as_bytes());
+        assert!(content.starts_with(b"{") && has("age-encryption.org/v1"));
+        assert!(!has("client-") && !has("tool/pay") && !has("SQLite"));
+    }
+
+    // Without the identity nothing is left out without a word.
+    let concerned: [&[&str]; 4] = [
+        &query,
+        &["ledger", "show", before[0]["call"].as_str().unwrap()],
+        &["ledger", "export"],
+        &["ledger", "archive", "--delete", "--by", "ana"],
+    ];
+    for words in concerned {
+        let refused = say(&site, words).await;
+        assert_eq!(refused.code, Some(1), "{words:?}: {}", refused.output);
+        assert!(
+            refused.messages.contains(".segment is encrypted")
+                && refused.messages.contains("--identity FILE"),
+            "{words:?}: {}",
+            refused.messages
+        );
+    }
+    let recent = told(
+        &site,
+        &["ledger", "query", "--since", "20d", "--limit", "2000"],
+    )
+    .await;
+    assert_eq!(recent.as_array().unwrap().len() as u64, RECENT);
+
+    // With it all is as it was.
+    let words = with(&query);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    assert_eq!(told(&site, &words).await, before);
+    let words = with(&["ledger", "export"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let exported = say(&site, &words).await.output;
+    assert!(exported == before_export, "{}", exported.lines().count());
+    let mut configured = site.command(&query);
+    configured
+        .args(["--format", "json"])
+        .env("MCP_SERVER_LEDGER__ARCHIVE__IDENTITY", &*identity.text());
+    let configured: Value = serde_json::from_str(&run(configured).await.output).unwrap();
+    assert_eq!(configured, before);
+
+    // A server puts on record what was archived, and seals it.
+    let mut server = site.http().await;
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+    let outside = say(&site, &["ledger", "verify"]).await;
+    assert_eq!(
+        outside.code,
+        Some(3),
+        "{}{}",
+        outside.output,
+        outside.messages
+    );
+    assert!(
+        outside.output.contains("unread       "),
+        "{}",
+        outside.output
+    );
+    assert!(
+        outside
+            .output
+            .ends_with("sound, as far as it could be read\n")
+    );
+    let words = with(&["ledger", "verify"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let inside = say(&site, &words).await;
+    assert_eq!(inside.code, Some(0), "{}{}", inside.output, inside.messages);
+    assert!(!inside.output.contains("unread"), "{}", inside.output);
+
+    let path = segments[1].as_str().unwrap();
+    let mut content = std::fs::read(path).unwrap();
+    *content.last_mut().unwrap() ^= 1;
+    std::fs::write(path, content).unwrap();
+    for words in [&["ledger", "verify"][..], &words] {
+        let damaged = say(&site, words).await;
+        assert_eq!(damaged.code, Some(1), "{}", damaged.output);
+        let said = "is not the file that was sealed";
+        assert!(damaged.output.contains(said), "{}", damaged.output);
+    }
+}

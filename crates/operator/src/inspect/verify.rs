@@ -13,11 +13,16 @@ use config::Config;
 use server::Failure;
 use server::{self, Comparison, Stamps, compare_counters, open_reader, sealed_every};
 
+/// Number of attempts to verify a ledger of which segments are archived or deleted meanwhile.
+const MAX_DISTURBED: usize = 5;
+
 /// Result of the verification, to be printed.
 pub(crate) struct Verified {
     pub is_sound: bool,
     /// True if checkpoints seal the ledger to its end.
     pub is_sealed: bool,
+    /// False if segments are encrypted and no identity opens them.
+    pub is_read: bool,
     pub text: String,
 }
 
@@ -53,6 +58,8 @@ pub(crate) fn verify(
     // It begins with the first checkpoint; one that is gone since then is missed by what the ledger says of it.
     let witness = config.ledger.witness.file.as_deref();
     let mut reader = open_reader(config)?;
+    // What cannot be read is told in the report.
+    reader.leave_unread();
     let bar = bar(0, "entries");
     let trust = Trust {
         keys: &keys,
@@ -60,10 +67,25 @@ pub(crate) fn verify(
         witness,
         every: sealed_every(config),
     };
-    let report = verify_telling(reader.as_mut(), trust, &mut |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    })?;
+    let mut attempt = 1;
+    let report = loop {
+        let gaps = reader.gaps()?;
+        let report = verify_telling(reader.as_mut(), trust, &mut |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+        })?;
+        // What was archived or deleted meanwhile and cannot be read is missed where it was.
+        if report.is_ok() || reader.gaps()? == gaps {
+            break report;
+        }
+        if attempt == MAX_DISTURBED {
+            return Err(
+                "segments were archived or deleted meanwhile: verify again when that is done"
+                    .into(),
+            );
+        }
+        attempt += 1;
+    };
     bar.finish_and_clear();
     let stamps = server::verify_timestamps(config, reader.as_mut())?;
     let is_stamped = stamps.as_ref().is_none_or(|it| it.wrong.is_none());
@@ -71,6 +93,7 @@ pub(crate) fn verify(
     Ok(Verified {
         is_sound: report.is_ok() && is_stamped && counters.are_right(),
         is_sealed: report.is_sealed(),
+        is_read: report.unread == 0,
         text: match format {
             ReportFormat::Text => text(
                 &report,
@@ -83,6 +106,7 @@ pub(crate) fn verify(
                 "sound": report.is_ok() && is_stamped,
                 "entries": report.entries,
                 "deleted": report.deleted,
+                "unread": report.unread,
                 "head": hex(&report.head),
                 "keys": keys.len(),
                 "checkpoints": file,
@@ -247,6 +271,13 @@ fn text(
             "deleted      {count} entries, with their segments, as the ledger says"
         ));
     }
+    if report.unread != 0 {
+        let count = report.unread;
+        lines.push(format!(
+            "unread       {count} entries of encrypted segments: the files are those that were sealed, and the chain goes \
+             through them; what is in them is looked at with --identity FILE"
+        ));
+    }
     if report.unreadable_lines != 0 {
         let count = report.unreadable_lines;
         lines.push(format!("unreadable   {count} lines of the file"));
@@ -279,7 +310,8 @@ fn text(
             "damaged      counters are lower than the ledger says; a server that starts raises them"
                 .to_owned()
         }
-        None if report.is_sealed() => "sound".to_owned(),
+        None if report.is_sealed() && report.unread == 0 => "sound".to_owned(),
+        None if report.is_sealed() => "sound, as far as it could be read".to_owned(),
         None => format!(
             "sound, but sealed through {} of {} only",
             report.sealed_through, report.entries

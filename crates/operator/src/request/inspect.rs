@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use age_format::Recipient;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use ledger::{ApprovalId, Cursor};
@@ -16,7 +17,19 @@ Exit codes:
   1  it is damaged: the first wrong entry is named
   2  it cannot be read, or wrong usage, or a configuration that is not valid
   3  it is sound, but its last entries are not sealed yet, as beside a server that runs or after a
-     crash, or the file of checkpoints is not there or lacks lines";
+     crash, or the file of checkpoints is not there or lacks lines, or segments are encrypted and no
+     identity opens them";
+
+/// Configuration, and what opens encrypted segments of the archive.
+#[derive(Debug, Args)]
+pub struct Looking {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// The file of an identity of age, which opens encrypted segments of the archive
+    /// [default: ledger.archive.identity]
+    #[arg(long, value_name = "PATH")]
+    pub identity: Option<PathBuf>,
+}
 
 #[derive(Debug, Subcommand)]
 pub enum LedgerCommand {
@@ -24,7 +37,7 @@ pub enum LedgerCommand {
     #[command(after_help = super::EXIT_CODES)]
     Query {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         #[command(flatten)]
         filter: CallFilter,
         #[command(flatten)]
@@ -34,7 +47,7 @@ pub enum LedgerCommand {
     #[command(after_help = super::EXIT_CODES)]
     Tail {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         #[command(flatten)]
         filter: CallFilter,
         /// Number of entries to begin with
@@ -51,7 +64,7 @@ pub enum LedgerCommand {
     #[command(after_help = super::EXIT_CODES)]
     Show {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         /// The name of a call (a UUID) or of an approval (apr_…), or the number of an entry
         #[arg(value_name = "ID")]
         id: String,
@@ -63,7 +76,7 @@ pub enum LedgerCommand {
     #[command(after_help = VERIFY_CODES)]
     Verify {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         /// A public key that checkpoints may be signed with [default: that of ledger.checkpoint.key]
         #[arg(long = "key", value_name = "PATH")]
         keys: Vec<PathBuf>,
@@ -81,7 +94,7 @@ pub enum LedgerCommand {
     #[command(after_help = super::EXIT_CODES)]
     Export {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         #[command(flatten)]
         filter: CallFilter,
         /// File to write [default: standard output]
@@ -95,7 +108,7 @@ pub enum LedgerCommand {
     #[command(after_help = super::EXIT_CODES)]
     Unresolved {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         #[command(flatten)]
         page: Page,
     },
@@ -104,7 +117,7 @@ pub enum LedgerCommand {
     #[command(after_help = super::EXIT_CODES)]
     Archive {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         /// Archive what began before: RFC 3339, a date, or how long ago (90d); two days at least
         /// [default: ledger.archive.after_days ago]
         #[arg(long, value_name = "TIME")]
@@ -112,6 +125,9 @@ pub enum LedgerCommand {
         /// Archive all entries but those of the last days
         #[arg(long, value_name = "DAYS", conflicts_with = "before", value_parser = clap::value_parser!(u64).range(2..))]
         keep: Option<u64>,
+        /// A recipient of age to encrypt segments for, age1…; can be repeated [default: ledger.archive.recipients]
+        #[arg(long = "recipient", value_name = "RECIPIENT")]
+        recipients: Vec<Recipient>,
         /// Also delete segments that are older than ledger.archive.delete_after_days and that no hold keeps
         #[arg(long, requires = "by")]
         delete: bool,
@@ -186,7 +202,7 @@ pub enum LedgerCommand {
     #[command(after_help = super::EXIT_CODES)]
     LiftHold {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         /// Number of the hold
         #[arg(value_name = "NUMBER")]
         number: u64,
@@ -225,7 +241,7 @@ pub enum GovernanceCommand {
     #[command(after_help = super::EXIT_CODES)]
     Stats {
         #[command(flatten)]
-        settings: Settings,
+        settings: Looking,
         #[command(flatten)]
         who: Whose,
         /// From when on: RFC 3339, a date, or how long ago (90m, 12h, 7d) [default: 7d]

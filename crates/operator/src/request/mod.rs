@@ -27,7 +27,7 @@ pub use desk::DeskCommand;
 pub use doctor::{CODES as DOCTOR_CODES, Doctor};
 pub use inspect::{
     ApprovalsCommand, CallFilter, Deciding, ExportFormat, GovernanceCommand, LedgerCommand,
-    LinesFormat, OUTCOMES, Page, RowsFormat, StateName, Stretch, What, Whose,
+    LinesFormat, Looking, OUTCOMES, Page, RowsFormat, StateName, Stretch, What, Whose,
 };
 pub use keys::{KeyPlace, KeysCommand};
 pub use prompts::PromptsCommand;
