@@ -14,6 +14,7 @@ use gateway::{HostFile, Reach, UpstreamSpec, hosts::legal_name};
 use serde_json::{Map, Value, json};
 use server::Failure;
 
+use crate::on_record::RecordedVault;
 use crate::output::{Stop, print, print_json};
 use crate::request::{Add, Manner, ReportFormat, Settings};
 use crate::rewrite::rewrite;
@@ -198,7 +199,7 @@ pub(crate) fn import(
     uses_vault: bool,
     manner: Manner,
 ) -> Result<ExitCode, Stop> {
-    let file = File::of(settings)?;
+    let file = File::of(settings.clone())?;
     let text = std::fs::read_to_string(path)
         .map_err(|error| failed(format!("{} cannot be read: {error}", path.display())))?;
     // References stay references, in our form.
@@ -269,10 +270,10 @@ pub(crate) fn import(
         }
         entries.push((name, entry));
     }
-    let kept = match place.filter(|_| !manner.dry_run) {
+    let kept = match uses_vault && !manner.dry_run {
         // Before the file has references to them.
-        Some(place) => Some(crate::vault::keep(&place, &secrets)?),
-        None => None,
+        true => Some(crate::vault::keep(RecordedVault::of(settings)?, &secrets)?),
+        false => None,
     };
     put_in(&file, entries, &secrets, told, manner, None, kept)
 }

@@ -12,6 +12,7 @@ mod exact;
 mod inspect;
 mod keys;
 mod listing;
+mod on_record;
 mod operator;
 mod output;
 mod prompts;

@@ -19,6 +19,7 @@ use registry::{
 use serde_json::{Map, Value, json};
 
 use crate::edit::{self, File};
+use crate::on_record::RecordedVault;
 use crate::output::{Stop, load_for, print, print_json};
 use crate::request::{
     Export, ListFormat, Manner, Published, RegistryCommand, ReportFormat, Settings,
@@ -134,7 +135,7 @@ fn import(settings: Settings, sources: &[String], wanted: &Wanted) -> Result<Exi
     for source in sources {
         taken.push(look(&config, source, wanted, &answers)?);
     }
-    let file = File::of(settings)?;
+    let file = File::of(settings.clone())?;
     let mut secrets = Secrets::default();
     let mut entries = Vec::new();
     let place = config.vault_place();
@@ -192,7 +193,7 @@ fn import(settings: Settings, sources: &[String], wanted: &Wanted) -> Result<Exi
     if is_confirmed {
         keep(&config, &mut taken, &mut told)?;
         if secrets.moved().next().is_some() {
-            kept = Some(crate::vault::keep(&place, &secrets)?);
+            kept = Some(crate::vault::keep(RecordedVault::of(settings)?, &secrets)?);
         }
     }
     for name in secrets.awaited() {

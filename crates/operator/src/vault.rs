@@ -4,6 +4,7 @@ mod content;
 mod import;
 mod spans;
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,12 +15,14 @@ use serde_json::json;
 use server::Failure;
 use vault::{Key, MAX_VALUE_BYTES, Name, Secret, Vault, VaultError};
 
+use crate::on_record::RecordedVault;
 use crate::output::{Stop, print, print_json, try_load};
 use crate::request::{ReportFormat, Settings, VaultCommand};
 use crate::secrets::Secrets;
 use crate::table::table;
 use crate::terminal::remark;
 
+use self::content::may_remove;
 pub(crate) use self::content::time;
 pub use self::content::{
     SecretProblem, SecretRow, SetSecret, may_set, remove_secret, secret_rows, set_secret,
@@ -44,7 +47,7 @@ pub fn vault(command: VaultCommand) -> Result<ExitCode, Stop> {
             settings,
             name,
             file,
-        } => set(&place(settings)?.1, &name, file.as_deref()),
+        } => set(&RecordedVault::of(settings)?, &name, file.as_deref()),
         VaultCommand::List { settings, format } => {
             let (loaded, place) = place(settings)?;
             list(&loaded, &place, format)
@@ -52,18 +55,20 @@ pub fn vault(command: VaultCommand) -> Result<ExitCode, Stop> {
         VaultCommand::Rotate {
             settings,
             new_key_file,
-        } => rotate(&place(settings)?.1, new_key_file.as_deref()),
+        } => rotate(&RecordedVault::of(settings)?, new_key_file.as_deref()),
         VaultCommand::Remove { settings, name } => {
-            let place = place(settings)?.1;
-            remove_secret(&place, &name).map_err(failed)?;
-            print(&format!("`{name}` is removed from {}", shown(&place)))
+            let vault = RecordedVault::of(settings)?;
+            may_remove(&vault.place, &name).map_err(failed)?;
+            vault.will("secret_remove", [name.as_str()])?;
+            remove_secret(&vault.place, &name).map_err(failed)?;
+            print(&format!("`{name}` is removed from {}", shown(&vault.place)))
         }
         VaultCommand::Import {
             settings,
             file,
             write,
             format,
-        } => import::import(&place(settings)?.1, &file, write, format),
+        } => import::import(RecordedVault::of(settings)?, &file, write, format),
     }
 }
 
@@ -94,9 +99,13 @@ pub(crate) fn edit<T>(
 
 /// Puts the secrets that are to come into the vault there. One that has come meanwhile with another value stays.
 /// Returns what takes those that are new out again.
-pub(crate) fn keep(place: &VaultPlace, secrets: &Secrets) -> Result<Kept, Stop> {
+pub(crate) fn keep(recorded: RecordedVault, secrets: &Secrets) -> Result<Kept, Stop> {
+    let before = open(&recorded.place)?;
+    let names = secrets.moved().map(|(name, ..)| name.as_str());
+    let names: BTreeSet<_> = names.filter(|it| before.get(it).is_none()).collect();
+    recorded.will("secret_set", names)?;
     let mut new = Vec::new();
-    edit(place, |vault| {
+    edit(&recorded.place, |vault| {
         for (name, value, _) in secrets.moved() {
             match vault.get(name.as_str()) {
                 Some(there) if there == value => {}
@@ -112,16 +121,13 @@ pub(crate) fn keep(place: &VaultPlace, secrets: &Secrets) -> Result<Kept, Stop> 
         }
         Ok(())
     })?;
-    Ok(Kept {
-        place: place.clone(),
-        new,
-    })
+    Ok(Kept { recorded, new })
 }
 
 /// Secrets that a command has put into the vault for what it does next.
 #[must_use]
 pub(crate) struct Kept {
-    place: VaultPlace,
+    recorded: RecordedVault,
     new: Vec<(Name, Secret)>,
 }
 
@@ -134,7 +140,16 @@ impl Kept {
         if self.new.is_empty() {
             return Err(stop);
         }
-        let taken = edit(&self.place, |vault| {
+        let names: Vec<&str> = self.new.iter().map(|(name, _)| name.as_str()).collect();
+        if self
+            .recorded
+            .will("secret_remove", names.iter().copied())
+            .is_err()
+        {
+            remark("the ledger does not say that they are taken out again");
+        }
+        let place = &self.recorded.place;
+        let taken = edit(place, |vault| {
             for (name, value) in &self.new {
                 if vault.get(name.as_str()) == Some(value) {
                     vault.remove(name.as_str());
@@ -143,10 +158,9 @@ impl Kept {
             Ok(())
         });
         if taken.is_err() {
-            let names: Vec<&str> = self.new.iter().map(|(name, _)| name.as_str()).collect();
             remark(&format!(
                 "these are in {} now, and could not be taken out again: {}",
-                shown(&self.place),
+                shown(place),
                 names.join(", ")
             ));
         }
@@ -178,10 +192,13 @@ fn init(place: &VaultPlace) -> Result<ExitCode, Stop> {
     print(&format!("{} is made", shown(place)))
 }
 
-fn set(place: &VaultPlace, name: &str, file: Option<&Path>) -> Result<ExitCode, Stop> {
+fn set(vault: &RecordedVault, name: &str, file: Option<&Path>) -> Result<ExitCode, Stop> {
+    let place = &vault.place;
     // Before anything is asked.
     let name = may_set(place, name, None).map_err(failed)?;
     let value = given(name.as_str(), file)?;
+    may_set(place, name.as_str(), Some(&value)).map_err(failed)?;
+    vault.will("secret_set", [name.as_str()])?;
     let SetSecret {
         was_there,
         is_short,
@@ -264,10 +281,9 @@ fn list(loaded: &Loaded, place: &VaultPlace, format: ReportFormat) -> Result<Exi
     }
 }
 
-fn rotate(place: &VaultPlace, new_key_file: Option<&Path>) -> Result<ExitCode, Stop> {
-    if !place.path.exists() {
-        return Err(failed(VaultError::Missing(place.path.clone())));
-    }
+fn rotate(vault: &RecordedVault, new_key_file: Option<&Path>) -> Result<ExitCode, Stop> {
+    let place = &vault.place;
+    open(place)?;
     let key_file = match &place.key {
         KeySource::File(file) => Some(file.as_path()),
         KeySource::Variable(..) | KeySource::Command(_) => None,
@@ -283,6 +299,7 @@ fn rotate(place: &VaultPlace, new_key_file: Option<&Path>) -> Result<ExitCode, S
             ));
         }
     };
+    vault.will("vault_rotate", [shown(place).as_str()])?;
     vault::rotate(&place.path, || place.key(), &new, key_file).map_err(failed)?;
     let place = shown(place);
     print(&match key_file {

@@ -73,7 +73,7 @@ pub struct Server {
     /// Follows what other servers change, until it is dropped, if there may be others.
     pub(super) sharing: Option<Sharing>,
     /// Takes what commands have left for this server, until it is dropped.
-    _noting: Option<CommandNotes>,
+    _noting: CommandNotes,
     /// Task that tells the witness of checkpoints, if there is one.
     witness: Option<Witness>,
     /// Reader of costs that are known later.

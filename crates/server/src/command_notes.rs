@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::file_watch::FileWatch;
+use super::operators::Act;
 use super::store::{self, ServedMcpServer};
 use crate::Failure;
 use config::Config;
@@ -39,6 +40,18 @@ pub struct CredentialCommand<'a> {
     pub user: &'a str,
     /// Proof of that, in words.
     pub proof: &'a str,
+}
+
+/// Way of a command's acts onto the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayToLedger {
+    /// Into the ledger: what it does not take is not done.
+    Ledger,
+    /// The same, or into the file beside it while its database cannot be reached: the command may change what the database
+    /// is reached by.
+    LedgerOrFile,
+    /// Into the file: where the database is cannot be told yet.
+    File,
 }
 
 /// An act, as it waits for a server.
@@ -81,16 +94,62 @@ pub fn record_credential_command<'a>(
             subject: format!("{upstream}/{}", client.unwrap_or("(all clients)")),
             detail: detail.to_string(),
         };
-        let Some(recorder) = store::open_beside(config).await? else {
-            let path = file(config);
-            let shown = path.display().to_string();
-            let appended = tokio::task::spawn_blocking(move || append(path, &waiting)).await?;
-            return appended.map_err(|error| format!("{shown} cannot be written: {error}").into());
-        };
-        record(&recorder, &waiting).await?;
-        recorder.close().await?;
+        put_on_record(config, WayToLedger::Ledger, vec![waiting]).await?;
         Ok(())
     })
+}
+
+/// Puts acts of a command on record. Waits until they are there for good. Returns the file in which they wait, where
+/// the database of the ledger cannot be reached.
+///
+/// # Errors
+///
+/// When they cannot be recorded, in which case they must not be done.
+pub fn record_command<'a>(
+    config: &'a Config,
+    way: WayToLedger,
+    acts: &'a [Act<'a>],
+) -> BoxFuture<'a, Result<Option<PathBuf>, Failure>> {
+    let waiting = acts.iter().map(|act| Waiting {
+        at_us: system_clock(),
+        kind: NoteKind::OPERATOR_ACTED.as_str().to_owned(),
+        actor: act.actor(),
+        subject: act.subject.to_owned(),
+        detail: act.detail(),
+    });
+    Box::pin(put_on_record(config, way, waiting.collect()))
+}
+
+async fn put_on_record(
+    config: &Config,
+    way: WayToLedger,
+    acts: Vec<Waiting>,
+) -> Result<Option<PathBuf>, Failure> {
+    let is_written = match way {
+        WayToLedger::Ledger => write(config, &acts).await?,
+        WayToLedger::LedgerOrFile => write(config, &acts).await.unwrap_or(false),
+        WayToLedger::File => false,
+    };
+    if is_written {
+        return Ok(None);
+    }
+    let path = file(config);
+    let place = path.clone();
+    let appended = tokio::task::spawn_blocking(move || append(&place, &acts)).await?;
+    appended.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+    Ok((way != WayToLedger::Ledger).then_some(path))
+}
+
+/// Writes into the ledger itself. Returns false, and writes nothing, while a server has it.
+async fn write(config: &Config, acts: &[Waiting]) -> Result<bool, Failure> {
+    let Some(recorder) = store::open_beside(config).await? else {
+        return Ok(false);
+    };
+    for act in acts {
+        record(&recorder, act).await?;
+    }
+    recorder.close().await?;
+    Ok(true)
 }
 
 async fn record(recorder: &Recorder, waiting: &Waiting) -> Result<(), RecordError> {
@@ -103,13 +162,19 @@ async fn record(recorder: &Recorder, waiting: &Waiting) -> Result<(), RecordErro
     recorder.note(&note).await
 }
 
-fn append(path: PathBuf, waiting: &Waiting) -> io::Result<()> {
+fn append(path: &Path, acts: &[Waiting]) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
     let mut options = OpenOptions::new();
     let mut file = options.append(true).create(true).mode(0o600).open(path)?;
     file.lock()?;
-    let mut line = serde_json::to_vec(waiting)?;
-    line.push(b'\n');
-    file.write_all(&line)?;
+    let mut lines = Vec::new();
+    for act in acts {
+        serde_json::to_writer(&mut lines, act)?;
+        lines.push(b'\n');
+    }
+    file.write_all(&lines)?;
     file.sync_all()
 }
 
@@ -124,14 +189,10 @@ impl Drop for CommandNotes {
 }
 
 impl CommandNotes {
-    /// Begins; `None` where commands write into the database themselves.
-    pub(super) fn begin(config: &Config, mcp: &Arc<ServedMcpServer>) -> Option<Self> {
-        if config.ledger.url.is_some() {
-            return None;
-        }
+    pub(super) fn begin(config: &Config, mcp: &Arc<ServedMcpServer>) -> Self {
         let (path, mcp) = (file(config), Arc::clone(mcp));
         let mut watch = FileWatch::start(path.clone());
-        Some(Self(tokio::spawn(async move {
+        Self(tokio::spawn(async move {
             loop {
                 if let Err(error) = take(path.clone(), mcp.recorder()).await {
                     let file = path.display().to_string();
@@ -141,7 +202,7 @@ impl CommandNotes {
                 }
                 watch.changed().await;
             }
-        })))
+        }))
     }
 }
 

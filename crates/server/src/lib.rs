@@ -91,7 +91,9 @@ pub use archives::{ArchiveReport, archive, backup, open_archiver, open_holds, re
 pub use build::{Server, without_engine};
 pub use builder::Builder;
 pub use call::{call, principal_named};
-pub use command_notes::{CredentialCommand, record_credential_command};
+pub use command_notes::{
+    CredentialCommand, WayToLedger, record_command, record_credential_command,
+};
 pub use commands::GUARD;
 pub use draft::Draft;
 pub use explain::{Callee, Explained, explain};

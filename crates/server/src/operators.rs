@@ -62,6 +62,20 @@ pub struct Act<'a> {
     pub more: &'a Value,
 }
 
+impl Act<'_> {
+    pub(super) fn actor(&self) -> String {
+        format!("operator:{}", self.by)
+    }
+
+    pub(super) fn detail(&self) -> String {
+        let mut detail = serde_json::json!({ "what": self.what, "proof": self.proof });
+        for (name, value) in self.more.as_object().into_iter().flatten() {
+            detail[name] = value.clone();
+        }
+        detail.to_string()
+    }
+}
+
 impl Server {
     /// Configuration at the start.
     pub fn config(&self) -> &Config {
@@ -295,15 +309,11 @@ impl Server {
     /// When it cannot be recorded, in which case it must not be done.
     pub fn record<'a>(&'a self, act: Act<'a>) -> BoxFuture<'a, Result<(), RecordError>> {
         Box::pin(async move {
-            let mut detail = serde_json::json!({ "what": act.what, "proof": act.proof });
-            for (name, value) in act.more.as_object().into_iter().flatten() {
-                detail[name] = value.clone();
-            }
             let note = Note {
-                actor: &format!("operator:{}", act.by),
+                actor: &act.actor(),
                 subject: act.subject,
                 policy_version: self.policy_version(),
-                detail: &detail.to_string(),
+                detail: &act.detail(),
                 ..Note::new(system_clock(), NoteKind::OPERATOR_ACTED)
             };
             self.mcp.recorder().note(&note).await

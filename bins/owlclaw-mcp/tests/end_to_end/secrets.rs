@@ -5,8 +5,9 @@ use std::process::Stdio;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ledger::{LedgerReader, NoteFilter, PostgresOptions, PostgresReader, ReadLedger};
 use serde_json::{Value, json};
-use testkit::{Collector, Conversation, GENEROUS, HttpRequest, free_port, wait_until};
+use testkit::{Collector, Conversation, GENEROUS, HttpRequest, Postgres, free_port, wait_until};
 use tokio::time::Instant;
 
 use crate::support::{Site, call, run, text};
@@ -502,4 +503,144 @@ async fn a_password_of_the_database_is_in_no_message_of_a_start_that_fails() {
             "{words:?}: {told}"
         );
     }
+}
+
+/// Changes of the vault by commands that are on record, the oldest first.
+fn changes(mut reader: impl ReadLedger) -> Vec<String> {
+    let filter = NoteFilter {
+        kind: Some("operator_acted"),
+        ..NoteFilter::default()
+    };
+    let mut notes = reader.notes(usize::MAX, filter).unwrap();
+    notes.reverse();
+    let notes = notes.into_iter().map(|it| {
+        let it = it.noted;
+        let detail: Value = serde_json::from_str(&it.detail.text).unwrap();
+        assert!(it.actor.starts_with("operator:"), "{it:?}");
+        let proof = detail["proof"].as_str().unwrap();
+        assert!(proof.starts_with("command line, OS user "), "{detail}");
+        format!("{} {}", detail["what"].as_str().unwrap(), it.subject)
+    });
+    notes.collect()
+}
+
+#[tokio::test]
+async fn what_commands_do_with_the_vault_is_on_record_whether_a_server_runs_or_not() {
+    let site = site(json!({}), json!({}));
+    let on_record = || changes(LedgerReader::open(site.path("ledger.db")).unwrap());
+    let refused = async |words: &[&str]| {
+        let said = run(site.command(words)).await;
+        assert_eq!(said.code, Some(1), "{words:?}: {}", said.messages);
+        said.messages
+    };
+    assert_eq!(run(site.command(&["vault", "init"])).await.code, Some(0));
+    // No server runs, and there is no ledger yet.
+    set(&site, "ONE", &canary("one")).await;
+    let mut expected = vec!["secret_set ONE".to_owned()];
+    assert_eq!(on_record(), expected);
+    // What is not done is not said to be.
+    refused(&["vault", "remove", "TWO"]).await;
+    refused(&["vault", "set", "one two"]).await;
+    site.write("empty", "");
+    refused(&["vault", "set", "TWO", "--file", "empty"]).await;
+    refused(&["vault", "rotate", "--new-key-file", "empty"]).await;
+    assert_eq!(on_record(), expected);
+
+    // A server that runs has the ledger, and takes what commands have done.
+    let mut server = site.http().await;
+    set(&site, "TWO", &canary("two")).await;
+    site.write("variables", format!("SHOP_TOKEN={}\n", canary("shop")));
+    for words in [
+        &["vault", "import", "variables"][..],
+        &["vault", "import", "variables", "--write"],
+        &["vault", "remove", "ONE"],
+        &["vault", "rotate"],
+        &["vault", "list"],
+    ] {
+        let said = run(site.command(words)).await;
+        assert_eq!(said.code, Some(0), "{words:?}: {}", said.messages);
+    }
+    let vault = site.path("").canonicalize().unwrap().join("vault");
+    expected.extend([
+        "secret_set TWO".to_owned(),
+        "secret_set SHOP_TOKEN".to_owned(),
+        "secret_remove ONE".to_owned(),
+        format!("vault_rotate {}", vault.display()),
+    ]);
+    wait_until("all of it is on record", GENEROUS, || {
+        on_record() == expected
+    })
+    .await;
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+
+    // Secrets that are put there for a configuration, and are taken out again.
+    let token = canary("web");
+    let host =
+        json!({"mcpServers": {"web": {"url": "https://h/mcp", "headers": {"X-Api-Key": token}}}});
+    site.write("host.json", host.to_string());
+    let words = ["upstream", "import", "--vault", "host.json"];
+    refused(&[&words[..], &["--dry-run"]].concat()).await;
+    assert_eq!(on_record(), expected);
+    let told = refused(&words).await;
+    assert!(told.contains("it was left as it is"), "{told}");
+    for what in ["secret_set", "secret_remove"] {
+        expected.push(format!("{what} WEB_X_API_KEY"));
+    }
+    assert_eq!(on_record(), expected);
+
+    // What cannot be recorded is not done.
+    let mut settings: Value = serde_json::from_str(&site.read("mcp-server.yaml")).unwrap();
+    settings["mcp_server"]["ledger"] = json!({"path": "host.json/ledger.db"});
+    site.write("mcp-server.yaml", settings.to_string());
+    let before = run(site.command(&["vault", "list"])).await.output;
+    for words in [
+        &["vault", "set", "THREE", "--file", "variables"][..],
+        &["vault", "remove", "TWO"],
+        &["vault", "rotate"],
+    ] {
+        let told = refused(words).await;
+        assert!(told.contains("cannot be put on record"), "{told}");
+    }
+    assert_eq!(run(site.command(&["vault", "list"])).await.output, before);
+    settings["mcp_server"]["ledger"] = json!({"durability": "none"});
+    site.write("mcp-server.yaml", settings.to_string());
+    let told = run(site.command(&["vault", "remove", "TWO"])).await;
+    assert_eq!(told.code, Some(2), "{}", told.messages);
+    assert!(told.messages.contains("ledger.durability"));
+}
+
+#[tokio::test]
+async fn the_vault_that_has_the_address_of_the_ledger_is_changed_before_that_can_be_reached() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let ledger = json!({"path": null, "url": "${vault:LEDGER_URL}"});
+    let site = site(json!({}), json!({"ledger": ledger}));
+    let on_record =
+        || changes(PostgresReader::open(&PostgresOptions::new(&postgres.url()).unwrap()).unwrap());
+    let waiting = || site.read("data/ledger.db.notes").lines().count();
+    assert_eq!(run(site.command(&["vault", "init"])).await.code, Some(0));
+    // There is no address, and then a wrong one.
+    set(&site, "ONE", &canary("one")).await;
+    set(&site, "LEDGER_URL", "postgres://me:secret12@127.0.0.1:1/d").await;
+    assert_eq!(waiting(), 2);
+    site.write("value", postgres.url());
+    let words = ["vault", "set", "LEDGER_URL", "--file", "value"];
+    let said = run(site.command(&words)).await;
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+    assert!(said.messages.contains("ledger.db.notes has what is done"));
+    // It is good: what was done before is still the server's to record.
+    set(&site, "TWO", &canary("two")).await;
+    assert_eq!(waiting(), 3);
+    assert_eq!(on_record(), ["secret_set TWO"]);
+    let _server = site.http().await;
+    let expected = ["LEDGER_URL", "LEDGER_URL", "ONE", "TWO"].map(|it| format!("secret_set {it}"));
+    wait_until("all of it is on record", GENEROUS, || {
+        let mut found = on_record();
+        found.sort();
+        found == expected
+    })
+    .await;
+    wait_until("nothing waits any more", GENEROUS, || waiting() == 0).await;
 }

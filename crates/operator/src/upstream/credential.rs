@@ -17,7 +17,7 @@ use vault::{Name, VaultError};
 use super::absent;
 use crate::client::contact::authorities;
 use crate::client::sign_in::{self, Way};
-use crate::inspect::os_user;
+use crate::on_record;
 use crate::output::{Stop, print, print_json, try_load};
 use crate::request::{CredentialCommand, OwnCredential, ReportFormat, Settings, SignIn};
 use crate::secrets::is_short;
@@ -117,9 +117,7 @@ fn loaded(settings: Settings) -> Result<(Config, VaultPlace), Stop> {
 
 /// Puts on record what a command is about to do with a credential.
 fn recorded(config: &Config, upstream: &str, client: Option<&str>, what: &str) -> Result<(), Stop> {
-    let (user, uid) = os_user();
-    let user = user.unwrap_or_else(|| format!("uid-{uid}"));
-    let proof = format!("command line, OS user {user}, uid {uid}");
+    let (user, proof) = on_record::who();
     let command = server::CredentialCommand {
         upstream,
         client,
@@ -127,17 +125,7 @@ fn recorded(config: &Config, upstream: &str, client: Option<&str>, what: &str) -
         user: &user,
         proof: &proof,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed)?;
-    let recorded = runtime.block_on(server::record_credential_command(config, command));
-    recorded.map_err(|failure| {
-        let why = server::with_causes(&*failure);
-        failed(format!(
-            "nothing is changed, since it cannot be put on record: {why}"
-        ))
-    })
+    on_record::put(server::record_credential_command(config, command))
 }
 
 fn what(name: &Name, whose: &OwnCredential) -> String {

@@ -136,16 +136,26 @@ pub fn remove_secret(place: &VaultPlace, name: &str) -> Result<(), SecretProblem
     keeps_clients_key(place, name)?;
     changed(place, |vault| match vault.remove(name) {
         true => Ok(()),
-        false => {
-            let names = vault.entries().map(|(name, _)| name.as_str());
-            let hint = config::nearest(name, names);
-            let hint = hint.map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
-            let (place, name) = (place.path.display(), config::printable(name));
-            Err(SecretProblem::Missing(format!(
-                "{place} has no `{name}`{hint}"
-            )))
-        }
+        false => Err(missing(place, vault, name)),
     })
+}
+
+/// Looks whether a secret can be removed. Nothing is changed.
+pub(crate) fn may_remove(place: &VaultPlace, name: &str) -> Result<(), SecretProblem> {
+    keeps_clients_key(place, name)?;
+    let vault = place.open()?;
+    match vault.get(name) {
+        Some(_) => Ok(()),
+        None => Err(missing(place, &vault, name)),
+    }
+}
+
+fn missing(place: &VaultPlace, vault: &Vault, name: &str) -> SecretProblem {
+    let names = vault.entries().map(|(name, _)| name.as_str());
+    let hint = config::nearest(name, names);
+    let hint = hint.map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+    let (place, name) = (place.path.display(), config::printable(name));
+    SecretProblem::Missing(format!("{place} has no `{name}`{hint}"))
 }
 
 fn changed<T, E: From<VaultError>>(

@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 
-use config::{VaultPlace, printable};
+use config::printable;
 use serde_json::json;
 
 use super::spans::{Text, strings};
 use super::{failed, keep, open, shown};
+use crate::on_record::RecordedVault;
 use crate::output::{Stop, print, print_json};
 use crate::request::ReportFormat;
 use crate::rewrite::rewrite;
@@ -22,16 +23,17 @@ type Changes = Vec<(Range<usize>, String)>;
 
 /// Shows the secrets of a file, or puts them into the vault and writes the file anew.
 pub(super) fn import(
-    place: &VaultPlace,
+    vault: RecordedVault,
     path: &Path,
     writes: bool,
     format: ReportFormat,
 ) -> Result<ExitCode, Stop> {
+    let place = vault.place.clone();
     let name = path.display().to_string();
     let unreadable = |error: std::io::Error| failed(format!("{name} cannot be read: {error}"));
     let path = path.canonicalize().map_err(unreadable)?;
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
-    let mut secrets = Secrets::into_vault(&open(place)?);
+    let mut secrets = Secrets::into_vault(&open(&place)?);
     let mut told = Vec::new();
     let changes = match strings(&text) {
         Some(strings) => of_host(&strings, &mut secrets),
@@ -42,7 +44,7 @@ pub(super) fn import(
     };
     let is_written = writes && !changes.is_empty();
     if is_written {
-        let kept = keep(place, &secrets)?;
+        let kept = keep(vault, &secrets)?;
         let written = rewrite(&name, &path, &text, &changed(&text, changes));
         let written = written.map_err(|why| {
             failed(format!(
@@ -86,7 +88,7 @@ pub(super) fn import(
         out.push_str(&remarks(&secrets));
         return print(out.trim_end());
     }
-    let vault = shown(place);
+    let vault = shown(&place);
     let _ = writeln!(
         out,
         "{}",
