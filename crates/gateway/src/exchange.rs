@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode};
 use mcp_client::{Attempt, Authorize, Unauthorized};
-use oauth_client::{ExchangedAttempt, ExchangedTokens, Verdict};
+use oauth_client::{AuthorizationError, ExchangedAttempt, ExchangedTokens, Verdict};
 use std::{
     collections::VecDeque,
     fmt,
@@ -34,7 +34,10 @@ impl Attempt for OneRequest {
         url: &'a str,
         headers: &'a mut HeaderMap,
     ) -> BoxFuture<'a, Result<(), Unauthorized>> {
-        Box::pin(async { Ok(self.0.authorize(url, headers).await?) })
+        Box::pin(async {
+            let authorized = self.0.authorize(url, headers).await;
+            authorized.map_err(of_caller)
+        })
     }
 
     fn judge<'a>(
@@ -42,7 +45,21 @@ impl Attempt for OneRequest {
         status: StatusCode,
         _: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<bool, Unauthorized>> {
-        Box::pin(async move { Ok(self.0.judge(status).await? == Verdict::Repeat) })
+        Box::pin(async move {
+            let judged = self.0.judge(status).await.map_err(of_caller)?;
+            Ok(judged == Verdict::Repeat)
+        })
+    }
+}
+
+/// What is asked for may be too much for one caller, and not for the next.
+fn of_caller(error: AuthorizationError) -> Unauthorized {
+    match (error.code(), Unauthorized::from(error.clone())) {
+        (
+            Some("invalid_scope" | "invalid_target" | "invalid_request"),
+            Unauthorized::Misconfigured { reason, .. },
+        ) => Unauthorized::Refused(reason),
+        (_, other) => other,
     }
 }
 

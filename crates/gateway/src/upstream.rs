@@ -629,16 +629,12 @@ impl Upstream {
     }
 
     pub(crate) fn failed(&self, reason: &str, wants_login: bool) {
-        let mut record = locked(&self.record);
-        // Before it is cut: a part of a secret is not recognised.
-        let reason = redaction::without_known(reason);
-        let reason = shortened(&reason);
-        let reason = match (&self.spec.tokens, wants_login) {
+        let cure = match (&self.spec.tokens, wants_login) {
             (Tokens::Kept(_), true) => format!(
-                "{reason}; sign in with `owlclaw-mcp client login --url {}`",
+                "; sign in with `owlclaw-mcp client login --url {}`",
                 self.spec.place()
             ),
-            _ => reason,
+            _ => String::new(),
         };
         if record.error.as_ref() != Some(&reason) {
             tracing::warn!(
@@ -653,6 +649,20 @@ impl Upstream {
         record.wants_login = wants_login;
         self.state(&mut record);
         drop(record);
+        self.failed_so(reason, &cure, wants_login);
+    }
+
+    /// Notes that there can be no tokens before somebody does what cures that.
+    pub(crate) fn misconfigured(&self, reason: &str, cure: &str) {
+        self.failed_so(reason, &format!("; {cure}"), false);
+        locked(&self.record).cure = Some(cure.to_owned());
+    }
+
+    fn failed_so(&self, reason: &str, cure: &str, wants_login: bool) {
+        let mut record = locked(&self.record);
+        // Before it is cut: a part of a secret is not recognised.
+        let reason = redaction::without_known(reason);
+        let reason = shortened(&reason) + cure;
         self.heard.send_replace(true);
     }
 
@@ -1185,6 +1195,7 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
         ),
         Error::Http(_) | Error::Broken { .. } => format!("start the server at {place}, or correct upstreams.{name}.url"),
         Error::Status { .. } if place.starts_with("ws") => format!(
+        Error::AuthorizationMisconfigured { cure, .. } => cure.clone(),
             "correct upstreams.{name}.url: servers that speak WebSocket do it at /mcp/ws or /mcp, and some only where it is \
              switched on (here `http.websocket.enabled`); http instead of ws is what most speak"
         ),

@@ -42,6 +42,13 @@ pub trait Attempt: Send + Sync {
 pub enum Unauthorized {
     /// A refusal: somebody has to sign in, or to correct the credentials.
     Refused(String),
+    /// A fault of what the proof comes from, such as metadata that contradict each other: a sign-in does not help.
+    Misconfigured {
+        /// Reason, in words.
+        reason: String,
+        /// Act that helps, in words.
+        cure: String,
+    },
     /// An outage of whoever gives the proof: the same may succeed later without anybody doing anything.
     Unavailable {
         /// Reason, in words.
@@ -60,12 +67,13 @@ impl From<String> for Unauthorized {
 impl From<AuthorizationError> for Unauthorized {
     fn from(error: AuthorizationError) -> Self {
         let reason = with_causes(&error);
-        match error.is_temporary() {
-            true => Self::Unavailable {
+        match error.cure() {
+            Some(cure) => Self::Misconfigured { reason, cure },
+            None if error.is_temporary() => Self::Unavailable {
                 reason,
                 retry_after: error.retry_after(),
             },
-            false => Self::Refused(reason),
+            None => Self::Refused(reason),
         }
     }
 }

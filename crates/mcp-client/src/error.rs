@@ -95,6 +95,15 @@ pub enum Error {
         /// Reason why.
         reason: String,
     },
+    /// No proof for the request can be had before somebody sets right what it comes from, such as the metadata of an
+    /// authorization server, or the registration of the client.
+    #[error("the request cannot be authorized: {reason}")]
+    AuthorizationMisconfigured {
+        /// Reason why.
+        reason: String,
+        /// Act that helps, in words.
+        cure: String,
+    },
     /// A proof for the request cannot be had at the moment, such as a token of an authorization server that is out of order.
     #[error("the request cannot be authorized at the moment: {reason}")]
     AuthorizationUnavailable {
@@ -206,6 +215,7 @@ impl Error {
             | Self::Address { .. }
             | Self::SessionLost
             | Self::Unauthorized { .. }
+            | Self::AuthorizationMisconfigured { .. }
             | Self::AuthorizationUnavailable { .. }
             | Self::NoCommonVersion { .. }
             | Self::Encode(_) => false,
@@ -268,6 +278,9 @@ impl Error {
     pub(crate) fn unauthorized(status: u16, why: Unauthorized) -> Self {
         match why {
             Unauthorized::Refused(reason) => Self::Unauthorized { status, reason },
+            Unauthorized::Misconfigured { reason, cure } => {
+                Self::AuthorizationMisconfigured { reason, cure }
+            }
             Unauthorized::Unavailable {
                 reason,
                 retry_after,

@@ -155,7 +155,7 @@ pub(crate) async fn authorization_server(
     web.check(issuer, "the server's metadata")?;
     let first = issuer.to_owned();
     let mut failure = (first, "it can have none".to_owned(), 0);
-    let mut out = None;
+    let (mut out, mut wrong) = (None, None);
     for place in places(issuer).unwrap_or_default() {
         let Some(address) = Address::parse(&place) else {
             continue;
@@ -165,9 +165,9 @@ pub(crate) async fn authorization_server(
                 // RFC 8414, section 3.3: metadata of another issuer must not be used.
                 Ok(metadata) if metadata.issuer == issuer => return Ok(metadata),
                 Ok(metadata) => {
-                    let other = said(&metadata.issuer);
-                    let why = format!("its issuer is `{other}` and not `{issuer}`");
-                    (why, 4)
+                Ok(metadata) if metadata.issuer.is_empty() => ("it names no issuer".to_owned(), 3),
+                    wrong.get_or_insert_with(|| wrong_issuer(&place, &metadata, issuer));
+                    continue;
                 }
                 Err(why) => (why.to_owned(), 3),
             },
@@ -184,9 +184,17 @@ pub(crate) async fn authorization_server(
         }
     }
     let (address, why, tells) = failure;
-    match out.filter(|_| tells < 3) {
-        Some(out) => Err(out),
-        None => Err(AuthorizationError::Metadata { address, why }),
+    let out = out.filter(|_| tells < 3);
+    Err(wrong
+        .or(out)
+        .unwrap_or(AuthorizationError::Metadata { address, why }))
+}
+
+fn wrong_issuer(place: &str, metadata: &AuthorizationServer, expected: &str) -> AuthorizationError {
+    AuthorizationError::WrongIssuer {
+        address: place.to_owned(),
+        named: said(&metadata.issuer),
+        expected: said(expected),
     }
 }
 
@@ -208,11 +216,7 @@ pub(crate) async fn old_authorization_server(
                 if metadata.issuer.trim_end_matches('/') == origin {
                     return Ok(metadata);
                 }
-                let other = said(&metadata.issuer);
-                return Err(AuthorizationError::Metadata {
-                    address: place,
-                    why: format!("its issuer is `{other}` and not `{origin}`"),
-                });
+                return Err(wrong_issuer(&place, &metadata, &origin));
             }
             Document::Absent(_) => {}
             Document::Out(error) => return Err(error),

@@ -50,6 +50,24 @@ pub enum AuthorizationError {
         /// The document's fault.
         why: String,
     },
+    /// The metadata of the authorization server is that of another (RFC 8414, section 3.3).
+    #[error("the metadata at {address} is of the issuer `{named}` and not of `{expected}`")]
+    WrongIssuer {
+        /// Address of the metadata.
+        address: String,
+        /// The issuer that it names.
+        named: String,
+        /// The one that was asked for.
+        expected: String,
+    },
+    /// The answer to a sign-in is from another authorization server, or does not say from which (RFC 9207).
+    #[error("the sign-in failed: the answer {why}")]
+    WrongAnswer {
+        /// The answer's fault.
+        why: String,
+        /// The authorization server that the person was sent to.
+        expected: String,
+    },
     /// The metadata of the protected resource is that of another.
     #[error("the metadata at {address} is for the resource `{resource}` and not for `{server}`")]
     OtherResource {
@@ -116,6 +134,14 @@ pub enum AuthorizationError {
     Login(String),
     /// The server refuses a token that was fresh.
     #[error("the server refuses the token that it was just given: {0}")]
+    /// Tokens are not revoked where they were given.
+    #[error("`{address}` does not revoke the tokens: {why}")]
+    Revocation {
+        /// The authorization server, or its endpoint.
+        address: String,
+        /// Error of the server, in words.
+        why: String,
+    },
     Rejected(String),
     /// The server wants scopes that were asked for and not granted, or wants more again and again.
     #[error("the server wants the scope `{0}`, which was asked for and did not help")]
@@ -160,10 +186,63 @@ impl AuthorizationError {
         match self {
             Self::OutOfOrder { retry_after, .. } => *retry_after,
             _ => None,
+            Self::Denied { code, .. } => is_passing(code),
         }
     }
 
     /// The same with another time after which to ask again.
+    /// What somebody has to set right before the same can succeed. `None` where it may pass, and where a sign-in helps.
+    #[must_use]
+    pub fn cure(&self) -> Option<String> {
+        let operator = |what: &str| Some(format!("whoever operates it has to {what}"));
+        match self {
+            Self::Options(_) => Some("correct the settings of the client".to_owned()),
+            Self::Address { named_by, .. } => Some(format!(
+                "{named_by} has to name an address of https in a network that may be reached"
+            )),
+            Self::Send { .. } if !self.is_temporary() => operator("see to its answers"),
+            Self::WrongIssuer {
+                named, expected, ..
+            } => Some(format!(
+                "the server has to name `{named}` as its authorization server, or that has to call itself `{expected}`, \
+                 character for character: whoever operates them decides which"
+            )),
+            Self::WrongAnswer { expected, .. } => Some(format!(
+                "sign in at `{expected}` and nowhere else; if that does not help, whoever operates it has to correct `iss` in \
+                 its answers"
+            )),
+            Self::OtherResource { resource, .. } => Some(format!(
+                "connect to `{resource}` if that is the same server; otherwise whoever operates it has to correct \
+                 `resource` in its metadata"
+            )),
+            Self::OtherIssuer { offered, .. } => {
+                Some(format!("use a client that is registered at {offered}"))
+            }
+            Self::NoPkce(_) => {
+                operator("list `S256` in `code_challenge_methods_supported` of its metadata")
+            }
+            Self::Unsupported { .. } => operator("change that, or there can be no tokens of it"),
+            Self::NoClient(_) | Self::Registration { .. } => {
+                Some("have a client registered there, and use its identifier".to_owned())
+            }
+            Self::Token { code, .. } | Self::Denied { code, .. } => {
+                cure_of(code).map(str::to_owned)
+            }
+            _ => None,
+        }
+    }
+
+    /// Code of the authorization server's error, as RFC 6749 has it, if it has given one.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Token { code, .. } | Self::Denied { code, .. } => {
+                Some(code.as_str()).filter(|it| !it.is_empty())
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn after(self, rest: Duration) -> Self {
         match self {
             Self::OutOfOrder { address, why, .. } => Self::OutOfOrder {
@@ -177,7 +256,7 @@ impl AuthorizationError {
 
     /// Returns true if the authorization server's error is `code`.
     pub(crate) fn is_code(&self, code: &str) -> bool {
-        matches!(self, Self::Token { code: said, .. } if said == code)
+        self.code() == Some(code)
     }
 }
 
@@ -191,6 +270,34 @@ pub(crate) fn said(text: &str) -> String {
 pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
+/// True for an error of an authorization server that says nothing about what was asked.
+pub(crate) fn is_passing(code: &str) -> bool {
+    matches!(
+        code,
+        "temporarily_unavailable" | "server_error" | "slow_down"
+    )
+}
+
+/// What has to be set right after an authorization server's error with this code; `None` if another sign-in may do.
+fn cure_of(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "invalid_client" => {
+            "see whether the client's identifier, and its secret or key, are those that are registered there: they may have \
+             expired or been replaced"
+        }
+        "unauthorized_client" | "unsupported_grant_type" | "unsupported_response_type" => {
+            "have the client allowed this way to tokens where it is registered"
+        }
+        "invalid_scope" => "ask for scopes that the client may have there (`scope`)",
+        "invalid_target" => {
+            "have the server's address made known there as one to give tokens for (`resource`, RFC 8707)"
+        }
+        "invalid_request" => "look into the log of the authorization server for what it misses",
+        "" => "whoever operates it has to correct what it gives",
+        _ => return None,
+    })
+}
+
     while let Some(error) = cause {
         let _ = fmt::Write::write_fmt(&mut text, format_args!(": {error}"));
         cause = error.source();

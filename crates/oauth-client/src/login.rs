@@ -3,6 +3,7 @@
 use crate::{
     AuthorizationError, Pending,
     address::{Address, parameter},
+    token,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Request, header};
@@ -302,17 +303,29 @@ pub(crate) struct Issuer {
 
 impl Issuer {
     /// Reason why an answer is not from it (RFC 9207): then it says nothing, not even that there is an error.
-    pub(crate) fn fault(&self, answer: &Answer) -> Option<String> {
-        match &answer.iss {
+    pub(crate) fn fault(&self, answer: &Answer) -> Option<AuthorizationError> {
+        let why = match &answer.iss {
             Some(iss) if *iss != self.name => {
                 let (iss, name) = (crate::error::said(iss), &self.name);
-                Some(format!("the answer is from `{iss}` and not from `{name}`"))
+                format!("is from `{iss}` and not from `{name}`")
             }
-            None if self.is_named => {
-                Some("the answer does not say which server it is from".to_owned())
-            }
-            _ => None,
-        }
+            None if self.is_named => "does not say which server it is from".to_owned(),
+            _ => return None,
+        };
+        Some(AuthorizationError::WrongAnswer {
+            why,
+            expected: self.name.clone(),
+        })
+    }
+
+    /// The error that an answer of it has, without what was `sent`.
+    pub(crate) fn denial(&self, answer: &Answer, sent: &[&str]) -> Option<AuthorizationError> {
+        let code = answer.error.as_deref()?;
+        Some(AuthorizationError::Denied {
+            issuer: self.name.clone(),
+            code: token::explain(code, None, sent),
+            why: token::explain(code, answer.error_description.as_deref(), sent),
+        })
     }
 }
 

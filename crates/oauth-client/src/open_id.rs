@@ -165,13 +165,12 @@ impl OpenId {
             name: server.issuer.clone(),
             is_named: server.authorization_response_iss_parameter_supported == Some(true),
         };
-        if let Some(why) = issuer.fault(&answer) {
-            return Err(failed(why));
+        if let Some(error) = issuer.fault(&answer) {
+            return Err(error);
         }
-        if let Some(error) = &answer.error {
-            let sent = [&*request.state, &*request.verifier, &*request.nonce];
-            let description = answer.error_description.as_deref();
-            return Err(failed(token::explain(error, description, &sent)));
+        let sent = [&*request.state, &*request.verifier, &*request.nonce];
+        if let Some(denied) = issuer.denial(&answer, &sent) {
+            return Err(denied);
         }
         let code = answer.code.filter(|it| !it.is_empty());
         let code = code.ok_or_else(|| failed("the answer has no code".to_owned()))?;

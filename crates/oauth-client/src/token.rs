@@ -5,7 +5,7 @@ use crate::{
     address::{Address, escape, form},
     discovery::AuthorizationServer,
     dpop::{DPOP, Prover},
-    error::said,
+    error::{is_passing, said},
     key,
     web::{Web, is_outage, out_of_order},
 };
@@ -279,8 +279,8 @@ fn is_refusal(status: StatusCode, code: &str) -> bool {
     let is_code = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"_-.".contains(&it);
     match code {
         "invalid_grant" => true,
-        "temporarily_unavailable" | "server_error" | "slow_down" => false,
-        _ => !is_outage(status) && !code.is_empty() && code.bytes().all(is_code),
+        code if is_passing(code) => false,
+        code => !is_outage(status) && !code.is_empty() && code.bytes().all(is_code),
     }
 }
 

@@ -151,18 +151,25 @@ async fn metadata_of_another_is_refused() {
     for other in [
         "https://evil.example".to_owned(),
         format!("{}/", issuer.site.url),
-        String::new(),
     ] {
         issuer.set(|it| it.metadata = json!({"issuer": other}));
         let error = server
             .call(&server.authorizer(headless()))
             .await
             .unwrap_err();
-        assert!(
-            matches!(error, AuthorizationError::Metadata { .. }),
-            "{other}: {error}"
-        );
+        // Both are named, and no time cures it.
+        let expected = &issuer.site.url;
+        let told = format!("is of the issuer `{other}` and not of `{expected}`");
+        assert!(error.to_string().contains(&told), "{other}: {error}");
+        let cure = error.cure().unwrap();
+        assert!(cure.contains(&format!("`{other}`")), "{cure}");
+        assert!(cure.contains(&format!("`{expected}`")), "{cure}");
+        assert!(!error.is_temporary(), "{other}: {error}");
     }
+    issuer.set(|it| it.metadata = json!({"issuer": ""}));
+    let error = server.call(&server.authorizer(headless())).await;
+    let error = error.unwrap_err();
+    assert!(error.to_string().contains("names no issuer"), "{error}");
     assert!(issuer.site.asked("/authorize").is_empty());
 }
 
@@ -275,7 +282,15 @@ async fn sign_in_with(redirect: &[(&str, &str)]) -> (Issuer, AuthorizationError)
         login.timeout = Duration::from_secs(2);
     }
     let error = server.call(&server.authorizer(options)).await.unwrap_err();
-    assert!(matches!(error, AuthorizationError::Login(_)), "{error}");
+    assert!(
+        matches!(
+            error,
+            AuthorizationError::Login(_)
+                | AuthorizationError::Denied { .. }
+                | AuthorizationError::WrongAnswer { .. }
+        ),
+        "{error}"
+    );
     assert!(issuer.site.asked("/token").is_empty());
     (issuer, error)
 }
@@ -307,6 +322,139 @@ async fn answers_of_another_sign_in_or_server_are_refused() {
             error.to_string().contains(expected),
             "{redirect:?}: {error}"
         );
+        let is_of_another = redirect.iter().any(|(name, _)| *name == "iss");
+        assert_eq!(
+            error.cure().is_some(),
+            is_of_another,
+            "{redirect:?}: {error}"
+        );
+        assert!(!error.is_temporary(), "{redirect:?}: {error}");
+    }
+}
+
+/// What becomes of a failure: it passes, somebody has to sign in, or somebody has to set something right.
+fn becomes(error: &AuthorizationError) -> &'static str {
+    match (error.is_temporary(), error.cure()) {
+        (true, None) => "passes",
+        (false, None) => "sign in",
+        (false, Some(_)) => "set right",
+        (true, Some(cure)) => panic!("{error}: {cure}"),
+    }
+}
+
+#[tokio::test]
+async fn failures_say_whether_they_pass_and_what_cures_them() {
+    // At the authorization endpoint (RFC 6749, section 4.1.2.1).
+    for (code, expected, word) in [
+        ("access_denied", "sign in", ""),
+        ("login_required", "sign in", ""),
+        ("server_error", "passes", ""),
+        ("temporarily_unavailable", "passes", ""),
+        ("unauthorized_client", "set right", "allowed this way"),
+        ("unsupported_response_type", "set right", "allowed this way"),
+        ("invalid_scope", "set right", "`scope`"),
+        ("invalid_target", "set right", "`resource`"),
+        ("invalid_request", "set right", "log"),
+    ] {
+        let (issuer, error) = sign_in_with(&[("error", code)]).await;
+        assert_eq!(becomes(&error), expected, "{error}");
+        let told = error.to_string();
+        assert!(
+            told.contains(code) && told.contains(&issuer.site.url),
+            "{told}"
+        );
+        assert!(error.cure().unwrap_or_default().contains(word), "{error:?}");
+    }
+    // At the token endpoint (section 5.2).
+    let given = |more: Value| {
+        let mut given = json!({"access_token": "a", "token_type": "bearer"});
+        given
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        (200, given)
+    };
+    let refusal = |code: &str| (400, json!({"error": code}));
+    let (issuer, server) = world().await;
+    for ((status, body), expected, word) in [
+        (refusal("invalid_grant"), "sign in", ""),
+        (refusal("server_error"), "passes", ""),
+        (refusal("invalid_client"), "set right", "identifier"),
+        (
+            refusal("unauthorized_client"),
+            "set right",
+            "allowed this way",
+        ),
+        (
+            refusal("unsupported_grant_type"),
+            "set right",
+            "allowed this way",
+        ),
+        (refusal("invalid_scope"), "set right", "`scope`"),
+        (refusal("invalid_target"), "set right", "`resource`"),
+        ((503, json!({"error": "invalid_client"})), "passes", ""),
+        (
+            given(json!({"token_type": "mac"})),
+            "set right",
+            "correct what it gives",
+        ),
+        (
+            given(json!({"token_type": "N_A"})),
+            "set right",
+            "correct what it gives",
+        ),
+        (
+            given(json!({"access_token": ""})),
+            "set right",
+            "correct what it gives",
+        ),
+    ] {
+        issuer.set(|it| it.token_answer = Some((status, body.to_string())));
+        let error = server
+            .call(&server.authorizer(headless()))
+            .await
+            .unwrap_err();
+        assert_eq!(becomes(&error), expected, "{body}: {error}");
+        assert!(
+            error.cure().unwrap_or_default().contains(word),
+            "{body}: {error:?}"
+        );
+        if let Some(kind) = body["token_type"].as_str().filter(|it| *it != "bearer") {
+            assert!(
+                error.to_string().contains(&kind.to_ascii_lowercase()),
+                "{error}"
+            );
+        }
+    }
+    issuer.set(|it| it.token_answer = None);
+    // In metadata.
+    for (metadata, word) in [
+        (json!({"token_endpoint": null}), "token endpoint"),
+        (
+            json!({"authorization_endpoint": null}),
+            "authorization endpoint",
+        ),
+        (
+            json!({"token_endpoint": "http://as.example/token"}),
+            "it is not https",
+        ),
+        (
+            json!({"authorization_endpoint": "http://as.example/a"}),
+            "it is not https",
+        ),
+        (json!({"registration_endpoint": null}), "client identifier"),
+        (
+            json!({"code_challenge_methods_supported": ["plain"]}),
+            "PKCE",
+        ),
+    ] {
+        issuer.set(|it| it.metadata = metadata.clone());
+        let error = server
+            .call(&server.authorizer(headless()))
+            .await
+            .unwrap_err();
+        assert_eq!(becomes(&error), "set right", "{metadata}: {error}");
+        assert!(error.to_string().contains(word), "{metadata}: {error}");
     }
 }
 

@@ -807,6 +807,15 @@ impl Item<'_> {
                     wants: Wants::Login,
                 })
             }
+            Error::AuthorizationMisconfigured { cure, .. } => {
+                upstream.misconfigured(&text, &cure);
+                upstream.leave(cx, &flight.live);
+                self.unavailable(&Down {
+                    reason: text,
+                    retry_after: None,
+                    wants: Wants::Setting,
+                })
+            }
             Error::AuthorizationUnavailable { retry_after, .. } => {
                 upstream.failed(&text, false);
                 self.unavailable(&Down {
@@ -889,6 +898,9 @@ pub(crate) fn unavailable(name: &str, down: &Down) -> ToolError {
     let why = match &down.wants {
         Wants::Login => "needs a login: its operator has to sign in",
         Wants::Own(why) => why,
+        Wants::Setting => {
+            "cannot be used until what its tokens come from is set right: its operator has the reason"
+        }
         Wants::Authority => {
             "cannot be used at the moment: its authorization server is out of order"
         }
@@ -934,6 +946,7 @@ fn kind_of(error: &Error) -> &'static str {
         Error::Server { .. } => "server_error",
         Error::TimedOut { .. } => "timed_out",
         Error::Unauthorized { .. } => "unauthorized",
+        Error::AuthorizationMisconfigured { .. } => "authorization_misconfigured",
         Error::AuthorizationUnavailable { .. } => "authorization_unavailable",
         Error::Closed { .. } => "closed",
         _ => "failed",

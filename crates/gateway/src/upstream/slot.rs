@@ -103,6 +103,8 @@ pub(crate) enum Wants {
     Room,
     /// None: its authorization server, which is out of order, has to be back.
     Authority,
+    /// A correction of what tokens come from, by whoever operates it.
+    Setting,
     /// A login by the operator, for all clients.
     Login,
     /// A credential of the client's own: the predicate for the message to it.
@@ -478,7 +480,12 @@ impl Actor {
                     }
                     (Unopened::Failed(error), _) => {
                         let down = down_of(&error, self.failures, self.attempted_at.elapsed());
-                        upstream.failed(&down.reason, matches!(down.wants, Wants::Login));
+                        match &error {
+                            Error::AuthorizationMisconfigured { cure, .. } => {
+                                upstream.misconfigured(&down.reason, cure);
+                            }
+                            _ => upstream.failed(&down.reason, matches!(down.wants, Wants::Login)),
+                        }
                         upstream.advise(&error);
                         down
                     }
@@ -707,7 +714,10 @@ fn rest_of(error: &Error) -> Option<Duration> {
 fn down_of(error: &Error, failures: u32, took: Duration) -> Down {
     let is_lasting = matches!(
         error,
-        Error::Address { .. } | Error::NoCommonVersion { .. } | Error::Unauthorized { .. }
+        Error::Address { .. }
+            | Error::NoCommonVersion { .. }
+            | Error::Unauthorized { .. }
+            | Error::AuthorizationMisconfigured { .. }
     );
     let pause = FIRST_PAUSE
         .saturating_mul(1 << failures.min(8))
@@ -723,6 +733,7 @@ fn down_of(error: &Error, failures: u32, took: Duration) -> Down {
         retry_after: rest_of(error).or_else(|| (!is_lasting).then(|| jittered(pause))),
         wants: match error {
             Error::Unauthorized { .. } => Wants::Login,
+            Error::AuthorizationMisconfigured { .. } => Wants::Setting,
             Error::AuthorizationUnavailable { .. } => Wants::Authority,
             _ => Wants::Nothing,
         },

@@ -57,6 +57,7 @@ impl Connection {
         match error {
             Error::NotSent { .. }
             | Error::Unauthorized { .. }
+            | Error::AuthorizationMisconfigured { .. }
             | Error::AuthorizationUnavailable { .. }
             | Error::NoCommonVersion { .. } => true,
             Error::Http(error) | Error::Broken { cause: error, .. } => !error.was_sent(),

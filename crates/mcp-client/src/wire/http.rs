@@ -361,7 +361,8 @@ impl HttpLink {
                         Error::Status {
                             status: 300..=499, ..
                         }
-                        | Error::Unauthorized { .. },
+                        | Error::Unauthorized { .. }
+                        | Error::AuthorizationMisconfigured { .. },
                     ) => return,
                     Err(_) => {}
                 }

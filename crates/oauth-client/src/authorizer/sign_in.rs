@@ -12,7 +12,7 @@ use crate::{
     key,
     login::{Callback, Issuer},
     registration::register,
-    token::{self, ClientAt, ClientProof},
+    token::{ClientAt, ClientProof},
 };
 
 impl Inner {
@@ -79,16 +79,11 @@ impl Inner {
                 answer.await?
             }
         };
-        if let Some(why) = issuer.fault(&answer) {
-            return Err(failed(why));
+        if let Some(error) = issuer.fault(&answer) {
+            return Err(error);
         }
-        if let Some(error) = &answer.error {
-            let description = answer.error_description.as_deref();
-            return Err(failed(token::explain(
-                error,
-                description,
-                &[&sent, &verifier],
-            )));
+        if let Some(denied) = issuer.denial(&answer, &[&sent, &verifier]) {
+            return Err(denied);
         }
         let code = answer.code.filter(|it| !it.is_empty());
         let code = code.ok_or_else(|| failed("the answer has no code".to_owned()))?;

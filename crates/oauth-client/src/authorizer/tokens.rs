@@ -445,7 +445,12 @@ impl Inner {
             }
             "bearer" | "" => false,
             "dpop" if prover.is_some() => true,
-            _ => return Err(unusable("the token is of a type that is not known here")),
+            other => {
+                let other = crate::error::said(other);
+                return Err(unusable(&format!(
+                    "the token is of the type `{other}`, which is not known here"
+                )));
+            }
         };
         credentials.auth_method = Some(client.proof.name().to_owned());
         credentials.tokens = Some(Tokens {

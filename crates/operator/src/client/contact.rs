@@ -184,6 +184,7 @@ impl Contact {
     pub(super) fn failure(&self, error: &Error) -> Failure {
         let why = quoted(&server::with_causes(error), "  ");
         let advice = match error {
+            Error::AuthorizationMisconfigured { cure, .. } => cure,
             Error::Unauthorized { .. } => self.credentials.as_str(),
             Error::AuthorizationUnavailable { .. } => {
                 "tokens that are kept stay, and are used again as soon as the authorization server answers as it should"

@@ -97,7 +97,20 @@ fn with_authorizer(
 
 pub(crate) fn failed(url: &str, error: &AuthorizationError) -> Stop {
     let why = quoted(&server::with_causes(error), "  ");
-    Stop::Failed(format!("{}: {why}", printable(url)).into())
+    let cure = error.cure();
+    let cure = cure.map_or_else(String::new, |it| format!("\nhint: {}", printable(&it)));
+    Stop::Failed(format!("{}: {why}{cure}", printable(url)).into())
+}
+
+/// Has an authorizer forget its tokens, and tells which of them may be good still.
+pub(crate) fn signed_out(url: &str, authorizer: &Authorizer) -> Result<(), Stop> {
+    for error in asked(url, authorizer, async |it| it.logout().await)? {
+        remark(&format!(
+            "warning: tokens are good where they were given until they end: {}",
+            printable(&server::with_causes(&error))
+        ));
+    }
+    Ok(())
 }
 
 /// Has an authorizer do something, until it is done or the user gives it up.

@@ -42,7 +42,9 @@ impl NotSignedIn {
 
     fn of(error: &AuthorizationError) -> Self {
         let status = match error {
-            AuthorizationError::Login(_) => StatusCode::UNAUTHORIZED,
+            AuthorizationError::Login(_)
+            | AuthorizationError::Denied { .. }
+            | AuthorizationError::WrongAnswer { .. } => StatusCode::UNAUTHORIZED,
             _ => StatusCode::BAD_GATEWAY,
         };
         Self::new(status, crate::with_causes(error))
