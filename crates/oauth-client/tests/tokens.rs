@@ -340,6 +340,57 @@ async fn a_refresh_token_that_is_not_taken_any_more_leads_to_a_sign_in() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_configured_wrongly_takes_no_login_away() {
+    let (issuer, server) = world().await;
+    let client = |secret: &str| ClientIdentity {
+        id: Some("given".to_owned()),
+        secret: Some(Secret::new(secret.to_owned())),
+        ..ClientIdentity::default()
+    };
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryStore::default());
+    let options = |secret: &str| Options {
+        client: client(secret),
+        store: Arc::clone(&store),
+        ..headless()
+    };
+    issuer.set(|it| it.expires_in = Some(3_600));
+    server
+        .call(&server.authorizer(options("old")))
+        .await
+        .unwrap();
+    let stored = |secret: &str| Options {
+        grant: Grant::Stored,
+        ..options(secret)
+    };
+    for code in ["invalid_client", "unauthorized_client"] {
+        // As long as the token lasts it is used.
+        for (seconds, status) in [(3_550, Some(200)), (50, None)] {
+            age(&*store, &server.url(), seconds).await;
+            let authorizer = server.authorizer(stored("old"));
+            issuer.set(|it| it.token_answer = Some((401, json!({"error": code}).to_string())));
+            let called = server.call(&authorizer).await;
+            match status {
+                Some(status) => assert_eq!(called.unwrap(), status, "{code}"),
+                None => {
+                    let error = called.unwrap_err();
+                    assert!(
+                        !error.is_temporary() && error.to_string().contains(code),
+                        "{error}"
+                    );
+                    assert!(error.cure().is_some(), "{error}");
+                }
+            }
+            issuer.set(|it| it.token_answer = None);
+        }
+        // And the login is as good as before once the settings are.
+        let authorizer = server.authorizer(stored("new"));
+        assert_eq!(server.call(&authorizer).await.unwrap(), 200, "{code}");
+    }
+    assert_eq!(issuer.site.asked("/authorize").len(), 1);
+    assert_eq!(issuer.books.lock().unwrap().reused, 0);
+}
+
+#[tokio::test]
 async fn an_access_token_is_used_to_its_end_without_a_refresh_token() {
     let (issuer, server) = world().await;
     let authorizer = signed_in(&issuer, &server, 3_550).await;

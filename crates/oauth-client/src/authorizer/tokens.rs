@@ -18,6 +18,8 @@ use tokio::time::Instant;
 const MARGIN_SECONDS: u64 = 60;
 /// After a renewal that failed for the moment, the token is used for so long before the next try.
 const RETRY: Duration = Duration::from_secs(10);
+/// The same after one that fails until somebody sets something right.
+const LASTING_RETRY: Duration = Duration::from_secs(60);
 
 impl Inner {
     pub(super) fn known(&self) -> Option<Option<Arc<Live>>> {
@@ -140,12 +142,8 @@ impl Inner {
         }
     }
 
-    /// Reads the store, and renews a token that ends.
-    pub(super) async fn prepare(
-        &self,
-        state: &mut State,
-    ) -> Result<Option<Obtained>, AuthorizationError> {
-        // Another process may have done it already: then there is nothing to wait for.
+    /// Takes over what another process has got meanwhile.
+    async fn take_stored(&self, state: &mut State) -> Result<(), AuthorizationError> {
         let mut stored = self.stored().await?;
         self.heed(state, &stored);
         if let Some(at) = stored.iter().position(|it| it.tokens.is_some()) {
@@ -167,6 +165,16 @@ impl Inner {
             self.adopt(state, stored);
         }
         self.publish(state);
+        Ok(())
+    }
+
+    /// Reads the store, and renews a token that ends.
+    pub(super) async fn prepare(
+        &self,
+        state: &mut State,
+    ) -> Result<Option<Obtained>, AuthorizationError> {
+        // Another process may have done it already: then there is nothing to wait for.
+        self.take_stored(state).await?;
         if self.known().is_some_and(|known| usable(known.as_deref())) {
             return Ok(None);
         }
@@ -182,12 +190,16 @@ impl Inner {
             Err(error) => Err(error),
         };
         match renewed {
-            Err(error) if error.is_temporary() => {
+            Err(error) => {
                 if !self.known().flatten().is_some_and(lasts) {
                     return Err(error);
                 }
                 tracing::warn!(%error, server = self.key, "the token cannot be renewed yet");
-                let rest = error.retry_after().unwrap_or_default().max(RETRY);
+                let least = match error.is_temporary() {
+                    true => RETRY,
+                    false => LASTING_RETRY,
+                };
+                let rest = error.retry_after().unwrap_or_default().max(least);
                 state.not_before = Some(Instant::now() + rest);
                 self.publish(state);
                 Ok(None)
@@ -380,6 +392,13 @@ impl Inner {
                     self.publish(state);
                     return Ok(Some(Obtained::Renewed));
                 }
+                // The grant stays good: the configuration of the client, or its registration, can be set right.
+                let is_of_client = ["invalid_client", "unauthorized_client"]
+                    .iter()
+                    .any(|code| error.is_code(code));
+                if is_of_client && self.is_configured(&client.id) {
+                    return Err(error);
+                }
                 tracing::info!(%error, server = self.key, "the refresh token is not taken any more");
                 if let Some(credentials) = &mut state.credentials {
                     // The access token lasts until it ends, and its scopes are asked for again.
@@ -397,15 +416,18 @@ impl Inner {
         }
     }
 
+    fn is_configured(&self, client_id: &str) -> bool {
+        let configured = &self.options.client;
+        let ids = [&configured.id, &configured.metadata_url];
+        ids.into_iter().any(|it| it.as_deref() == Some(client_id))
+    }
+
     /// The client that `tokens` belong to, if it is still the configured one.
     pub(super) fn client_of(&self, credentials: &Credentials, tokens: &Tokens) -> Option<ClientAt> {
         let configured = &self.options.client;
         let registration = credentials.registration.as_ref();
         let registration = registration.filter(|it| it.client_id == tokens.client_id);
-        let is_configured = [&configured.id, &configured.metadata_url]
-            .into_iter()
-            .any(|it| it.as_ref() == Some(&tokens.client_id));
-        if registration.is_none() && !is_configured {
+        if registration.is_none() && !self.is_configured(&tokens.client_id) {
             return None;
         }
         let secret = match registration {
