@@ -66,7 +66,7 @@ pub use crate::{
     },
     sign_ins::{BadTicket, SIGN_IN_LIFETIME, SIGN_IN_PATH, SignIns},
     spec::{Isolation, Reach, Tokens, UpstreamSpec, Uris},
-    tokens::{KeptCredential, KeptKind, SealedTokens, forget_credential, kept_credentials},
+    tokens::{KeptCredential, KeptKind, SealedTokens, kept_credentials},
     upstream::{
         State, Status,
         meter::{Figures, SECONDS},

@@ -299,7 +299,7 @@ impl UpstreamSpec {
     }
 
     /// The client as the authorization server knows it, and scopes to ask for.
-    fn identity_of_client(&self) -> (ClientIdentity, Vec<String>) {
+    pub(crate) fn identity_of_client(&self) -> (ClientIdentity, Vec<String>) {
         match &self.tokens {
             Tokens::Client { id, secret, scopes } => {
                 let client = ClientIdentity {

@@ -1,6 +1,10 @@
 //! Tokens of upstreams: where they are kept, and that they are known for secrets; and what is kept of all clients.
 
-use oauth_client::{Credentials, Held, Pending, Registration, StoreError, TokenStore};
+use crate::{Gateway, store::with_causes};
+use oauth_client::{
+    Authorizer, ClientIdentity, Credentials, Held, Options, Pending, Registration, StoreError,
+    TokenStore,
+};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use vault::{Belongings, ClientSecrets, Name, Secret, VaultError};
@@ -99,15 +103,52 @@ fn kind_of(name: &str, value: &Secret) -> KeptKind {
     }
 }
 
-/// Forgets a credential, once nobody renews it any more, so that it does not come back. Returns false if there is none.
-///
-/// # Errors
-///
-/// [`VaultError`] if the file of the client cannot be changed, and errors of waiting for a renewal.
-pub async fn forget_credential(
+impl Gateway {
+    /// Forgets a credential, once nobody renews it any more, so that it does not come back, and has the authorization server
+    /// revoke its tokens afterwards. Returns false if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`VaultError`] if the file of the client cannot be changed, and errors of waiting for a renewal.
+    pub async fn forget(
+        &self,
+        secrets: &Arc<ClientSecrets>,
+        credential: &KeptCredential,
+    ) -> Result<bool, StoreError> {
+        let (is_forgotten, tokens) = forget(secrets, credential).await?;
+        if let Some(tokens) = tokens {
+            let spec = self.spec(&credential.upstream);
+            let client = spec.map(|it| it.identity_of_client().0);
+            tokio::spawn(revoke(client.unwrap_or_default(), tokens));
+        }
+        Ok(is_forgotten)
+    }
+}
+
+async fn revoke(client: ClientIdentity, tokens: Credentials) {
+    let options = Options {
+        client,
+        ..Options::default()
+    };
+    let revoked = match Authorizer::new(&tokens.server, options) {
+        Ok(authorizer) => authorizer.revoke(&tokens).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = revoked {
+        let (server, error) = (tokens.server, with_causes(&error));
+        tracing::warn!(
+            server,
+            error,
+            "forgotten tokens are good where they were given until they end"
+        );
+    }
+}
+
+/// True if there was such a credential, and the tokens that are forgotten with it.
+async fn forget(
     secrets: &Arc<ClientSecrets>,
     credential: &KeptCredential,
-) -> Result<bool, StoreError> {
+) -> Result<(bool, Option<Credentials>), StoreError> {
     let KeptCredential {
         upstream,
         client,
@@ -121,7 +162,14 @@ pub async fn forget_credential(
     };
     blocking(move || {
         let (upstream, client) = tokens.owner();
-        Ok(tokens.secrets.remove(&upstream, client, &name)?)
+        let own = tokens.secrets.of(&upstream, client)?;
+        let login = own.as_ref().and_then(|it| it.get(&name));
+        let login = login.filter(|_| name.starts_with(LOGIN));
+        let login = login.and_then(|it| serde_json::from_str::<Credentials>(it.reveal()).ok());
+        let read = login.map(|it| Ok::<_, StoreError>((tokens.read(&it.server)?, it.issuer)));
+        let read = read.transpose()?;
+        let login = read.and_then(|(all, issuer)| all.into_iter().find(|it| it.issuer == issuer));
+        Ok((tokens.secrets.remove(&upstream, client, &name)?, login))
     })
     .await
 }
@@ -531,12 +579,12 @@ mod tests {
         );
         // What is being renewed is not forgotten before that has ended.
         let held = ana.hold(server).await.unwrap();
-        let forgetting = tokio::time::timeout(waits, forget_credential(&secrets, of_ana));
+        let forgetting = tokio::time::timeout(waits, forget(&secrets, of_ana));
         assert!(forgetting.await.is_err());
         drop(held);
         for it in [shared, of_ana, of_bob] {
-            assert!(forget_credential(&secrets, it).await.unwrap());
-            assert!(!forget_credential(&secrets, it).await.unwrap());
+            assert!(forget(&secrets, it).await.unwrap().0);
+            assert!(!forget(&secrets, it).await.unwrap().0);
         }
         assert_eq!(told(), []);
         ana.save(&second).await.unwrap();

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod grants;
+mod revocation;
 mod sign_in;
 mod tokens;
 
@@ -233,19 +234,21 @@ impl Authorizer {
         Ok(!stored.iter().any(|it| it.tokens.is_some() && is_same(it)))
     }
 
-    /// Forgets the tokens and registrations of the server, here and in the store.
+    /// Forgets the tokens and registrations of the server, here and in the store, and has their authorization servers
+    /// revoke the tokens. Returns reasons why some of them may be good there until they end.
     ///
     /// # Errors
     ///
-    /// [`AuthorizationError::Store`].
-    pub async fn logout(&self) -> Result<(), AuthorizationError> {
+    /// [`AuthorizationError::Store`], in which case nothing is revoked.
+    pub async fn logout(&self) -> Result<Vec<AuthorizationError>, AuthorizationError> {
         let mut state = self.0.state.lock().await;
         // What another process is renewing would come back.
-        let _held = match self.0.stored().await?.is_empty() {
+        let held = match self.0.stored().await?.is_empty() {
             true => None,
             false => Some(self.0.hold().await?),
         };
-        for credentials in self.0.stored().await? {
+        let stored = self.0.stored().await?;
+        for credentials in &stored {
             let store = &self.0.options.store;
             let removed = store.remove(&credentials.server, &credentials.issuer).await;
             removed.map_err(|error| store_error(&*error))?;
@@ -255,7 +258,21 @@ impl Authorizer {
             ..State::default()
         };
         self.0.publish(&mut state);
-        Ok(())
+        drop((held, state));
+        let mut unrevoked = Vec::new();
+        for credentials in &stored {
+            unrevoked.extend(self.revoke(credentials).await.err());
+        }
+        Ok(unrevoked)
+    }
+
+    /// Has the authorization server revoke tokens (RFC 7009).
+    ///
+    /// # Errors
+    ///
+    /// [`AuthorizationError`], the reason why they may be good until they end.
+    pub async fn revoke(&self, credentials: &Credentials) -> Result<(), AuthorizationError> {
+        self.0.revoke(credentials).await
     }
 }
 

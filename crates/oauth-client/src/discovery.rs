@@ -35,6 +35,7 @@ pub(crate) struct AuthorizationServer {
     pub(crate) authorization_endpoint: Option<String>,
     pub(crate) token_endpoint: Option<String>,
     pub(crate) registration_endpoint: Option<String>,
+    pub(crate) revocation_endpoint: Option<String>,
     pub(crate) scopes_supported: Option<Vec<String>>,
     pub(crate) grant_types_supported: Option<Vec<String>>,
     pub(crate) code_challenge_methods_supported: Option<Vec<String>>,
@@ -164,8 +165,8 @@ pub(crate) async fn authorization_server(
             Document::Found(document) => match read::<AuthorizationServer>(&document) {
                 // RFC 8414, section 3.3: metadata of another issuer must not be used.
                 Ok(metadata) if metadata.issuer == issuer => return Ok(metadata),
-                Ok(metadata) => {
                 Ok(metadata) if metadata.issuer.is_empty() => ("it names no issuer".to_owned(), 3),
+                Ok(metadata) => {
                     wrong.get_or_insert_with(|| wrong_issuer(&place, &metadata, issuer));
                     continue;
                 }

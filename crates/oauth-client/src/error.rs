@@ -114,6 +114,16 @@ pub enum AuthorizationError {
         /// Error of the server, in words.
         why: String,
     },
+    /// The authorization server refuses a sign-in where a person would sign in.
+    #[error("`{issuer}` refuses the sign-in: {why}")]
+    Denied {
+        /// The authorization server.
+        issuer: String,
+        /// The error's code, as RFC 6749 has it.
+        code: String,
+        /// Error of the server, in words.
+        why: String,
+    },
     /// An endpoint refuses to give a token, or gives none that can be used.
     #[error("`{address}` gives no token: {why}")]
     Token {
@@ -121,6 +131,14 @@ pub enum AuthorizationError {
         address: String,
         /// The error's code, as RFC 6749 has it; empty for a token that cannot be used.
         code: String,
+        /// Error of the server, in words.
+        why: String,
+    },
+    /// Tokens are not revoked where they were given.
+    #[error("`{address}` does not revoke the tokens: {why}")]
+    Revocation {
+        /// The authorization server, or its endpoint.
+        address: String,
         /// Error of the server, in words.
         why: String,
     },
@@ -134,14 +152,6 @@ pub enum AuthorizationError {
     Login(String),
     /// The server refuses a token that was fresh.
     #[error("the server refuses the token that it was just given: {0}")]
-    /// Tokens are not revoked where they were given.
-    #[error("`{address}` does not revoke the tokens: {why}")]
-    Revocation {
-        /// The authorization server, or its endpoint.
-        address: String,
-        /// Error of the server, in words.
-        why: String,
-    },
     Rejected(String),
     /// The server wants scopes that were asked for and not granted, or wants more again and again.
     #[error("the server wants the scope `{0}`, which was asked for and did not help")]
@@ -176,21 +186,11 @@ impl AuthorizationError {
             Self::OutOfOrder { .. } | Self::Metadata { .. } | Self::Held(_) | Self::Store(_) => {
                 true
             }
+            Self::Denied { code, .. } => is_passing(code),
             _ => false,
         }
     }
 
-    /// Time after which whoever is out of order wants to be asked again, if that is known.
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::OutOfOrder { retry_after, .. } => *retry_after,
-            _ => None,
-            Self::Denied { code, .. } => is_passing(code),
-        }
-    }
-
-    /// The same with another time after which to ask again.
     /// What somebody has to set right before the same can succeed. `None` where it may pass, and where a sign-in helps.
     #[must_use]
     pub fn cure(&self) -> Option<String> {
@@ -243,6 +243,16 @@ impl AuthorizationError {
         }
     }
 
+    /// Time after which whoever is out of order wants to be asked again, if that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::OutOfOrder { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// The same with another time after which to ask again.
     pub(crate) fn after(self, rest: Duration) -> Self {
         match self {
             Self::OutOfOrder { address, why, .. } => Self::OutOfOrder {
@@ -260,16 +270,6 @@ impl AuthorizationError {
     }
 }
 
-/// Text of a server as far as it can be shown in a message: printable ASCII, and not too much.
-pub(crate) fn said(text: &str) -> String {
-    let plain = |it: char| if (' '..='~').contains(&it) { it } else { '?' };
-    text.chars().take(MAX_TEXT).map(plain).collect()
-}
-
-/// `error` and its causes.
-pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
 /// True for an error of an authorization server that says nothing about what was asked.
 pub(crate) fn is_passing(code: &str) -> bool {
     matches!(
@@ -298,6 +298,16 @@ fn cure_of(code: &str) -> Option<&'static str> {
     })
 }
 
+/// Text of a server as far as it can be shown in a message: printable ASCII, and not too much.
+pub(crate) fn said(text: &str) -> String {
+    let plain = |it: char| if (' '..='~').contains(&it) { it } else { '?' };
+    text.chars().take(MAX_TEXT).map(plain).collect()
+}
+
+/// `error` and its causes.
+pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
     while let Some(error) = cause {
         let _ = fmt::Write::write_fmt(&mut text, format_args!(": {error}"));
         cause = error.source();

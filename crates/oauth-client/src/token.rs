@@ -218,6 +218,32 @@ fn assertion(
     key.sign(json!({"typ": "JWT"}), &claims).ok_or(failed)
 }
 
+/// Has a token revoked (RFC 7009). Returns false if tokens of its kind cannot be.
+pub(crate) async fn revoke(
+    web: &Web,
+    endpoint: &Address,
+    audience: &str,
+    client: &ClientAt,
+    fields: &[(&str, &str)],
+) -> Result<bool, AuthorizationError> {
+    let (response, secrets) = ask_once(web, endpoint, audience, client, fields, None).await?;
+    if response.status().is_success() {
+        return Ok(true);
+    }
+    if error_of(&response).as_deref() == Some("unsupported_token_type") {
+        return Ok(false);
+    }
+    let refusal = serde_json::from_slice::<Refusal>(response.body()).ok();
+    let sent = fields.iter().map(|(_, value)| *value);
+    let sent: Vec<_> = sent.chain(secrets.iter().map(String::as_str)).collect();
+    let why =
+        refusal.and_then(|it| Some(explain(&it.error?, it.error_description.as_deref(), &sent)));
+    Err(AuthorizationError::Revocation {
+        address: endpoint.without_query(),
+        why: why.unwrap_or_else(|| format!("the answer is {}", response.status())),
+    })
+}
+
 #[derive(Deserialize)]
 pub(crate) struct Refusal {
     pub(crate) error: Option<String>,

@@ -391,6 +391,75 @@ async fn a_client_that_is_configured_wrongly_takes_no_login_away() {
 }
 
 #[tokio::test]
+async fn a_sign_out_revokes_the_tokens_where_they_were_given() {
+    let (issuer, server) = world().await;
+    let revocation = format!("{}/revoke", issuer.site.url);
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryStore::default());
+    let authorizer = server.authorizer(Options {
+        store: Arc::clone(&store),
+        ..headless()
+    });
+    let told = async || {
+        server.call(&authorizer).await.unwrap();
+        let mut unrevoked = authorizer.logout().await.unwrap();
+        assert!(store.load(&server.url()).await.unwrap().is_empty());
+        assert!(unrevoked.len() <= 1, "{unrevoked:?}");
+        unrevoked.pop().map(|it| it.to_string())
+    };
+    issuer.set(|it| it.metadata = json!({"revocation_endpoint": revocation}));
+    assert_eq!(told().await, None);
+    let asked = issuer.site.asked("/revoke");
+    let kinds = asked.iter().map(|it| {
+        let fields = it.fields();
+        assert!(fields["client_id"].starts_with("client-"), "{fields:?}");
+        let kind = fields["token_type_hint"].clone();
+        let beginning = kind.strip_suffix("token").unwrap().replace('_', "-");
+        assert!(fields["token"].starts_with(&beginning), "{fields:?}");
+        kind
+    });
+    let kinds: Vec<_> = kinds.collect();
+    assert_eq!(kinds, ["refresh_token", "access_token"]);
+    assert!(issuer.books.lock().unwrap().tokens.is_empty());
+    // Nobody has signed in.
+    assert!(authorizer.logout().await.unwrap().is_empty());
+    assert_eq!(issuer.site.asked("/revoke").len(), 2);
+
+    // One that keeps access tokens is told of the other.
+    let answer = |status: u16, code: &str| Some((status, json!({"error": code}).to_string()));
+    issuer.set(|it| it.revocation_answer = ("access_token", answer(400, "unsupported_token_type")));
+    assert_eq!(told().await, None);
+    // Whatever goes wrong there, nobody is signed in here, and it is told.
+    for (given, expected) in [
+        (
+            answer(400, "unsupported_token_type"),
+            "revokes no tokens of this kind",
+        ),
+        (
+            answer(401, "invalid_client"),
+            "does not revoke the tokens: invalid_client",
+        ),
+        (answer(503, ""), "does not revoke the tokens"),
+        (Some((404, "<html>".to_owned())), "the answer is 404"),
+    ] {
+        issuer.set(|it| it.revocation_answer = ("refresh_token", given));
+        let why = told().await.unwrap();
+        assert!(why.contains(expected), "{why}");
+        assert!(!why.contains("refresh-"), "{why}");
+    }
+    for (metadata, expected) in [
+        (json!({}), "revokes no tokens"),
+        (
+            json!({"revocation_endpoint": "http://as.example/revoke"}),
+            "it is not https",
+        ),
+    ] {
+        issuer.set(|it| it.metadata = metadata);
+        let why = told().await.unwrap();
+        assert!(why.contains(expected), "{why}");
+    }
+}
+
+#[tokio::test]
 async fn an_access_token_is_used_to_its_end_without_a_refresh_token() {
     let (issuer, server) = world().await;
     let authorizer = signed_in(&issuer, &server, 3_550).await;

@@ -806,6 +806,10 @@ async fn credentials_are_told_and_forgotten_on_the_desk() {
         let done = ask("bob", forget(upstream, it["client"].clone(), &by(it))).await;
         assert_eq!(done.status, 200, "{}", done.text());
     }
+    wait_until("its tokens are revoked", GENEROUS, || {
+        world.given("revocation").len() == 2
+    })
+    .await;
     becomes(&mut bob, "mcp_sign_whoami", "login sign --client bob").await;
     let gone = find("sign", "bob").await;
     assert_eq!(

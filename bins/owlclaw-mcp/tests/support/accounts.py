@@ -198,7 +198,8 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/.well-known/oauth-authorization-server":
             self.said(200, {
                 "issuer": base, "authorization_endpoint": base + "/authorize", "token_endpoint": base + "/token",
-                "registration_endpoint": base + "/register", "response_types_supported": ["code"],
+                "registration_endpoint": base + "/register", "revocation_endpoint": base + "/revoke",
+                "response_types_supported": ["code"],
                 "grant_types_supported": ["authorization_code", "refresh_token"],
                 "code_challenge_methods_supported": ["S256"], "token_endpoint_auth_methods_supported": ["none"]})
         elif path == "/authorize":
@@ -228,6 +229,14 @@ class Handler(BaseHTTPRequestHandler):
                 answer = grant(fields)
                 time.sleep(float(read("late", "0")))
                 self.said(*answer)
+            return
+        if self.path == "/revoke":
+            fields = dict(urllib.parse.parse_qsl(body.decode()))
+            with lock:
+                for tokens in (access, refresh):
+                    tokens.pop(fields["token"], None)
+            note("given", ["revocation", fields["client_id"], fields["token_type_hint"]])
+            self.plain(200)
             return
         message = json.loads(body)
         if self.path == "/register":

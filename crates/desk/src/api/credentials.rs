@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use gateway::{Asked, KeptCredential, State, Status, forget_credential, kept_credentials};
+use gateway::{Asked, KeptCredential, State, Status, kept_credentials};
 use ledger::system_now_us;
 use operator::look::{CredentialRow, shown};
 use schemars::JsonSchema;
@@ -271,7 +271,7 @@ pub(crate) async fn forget(call: Call<'_>) -> Result<Reply, Problem> {
         .record_more(who, "credential_forget", &subject, &more)
         .await?;
     let secrets = Arc::new(server.config().vault_place().clients());
-    let forgotten = forget_credential(&secrets, &found).await;
+    let forgotten = server.gateway().forget(&secrets, &found).await;
     match forgotten.map_err(|error| Problem::unavailable(&*error))? {
         true => server.note_forgotten(client.as_deref(), &upstream),
         false => return Err(absent()),

@@ -211,6 +211,8 @@ pub(crate) struct Books {
     pub(crate) token_answer: Option<(u16, String)>,
     /// `Retry-After` of that answer.
     pub(crate) retry_after: Option<u32>,
+    /// Answer to the revocation of tokens of this kind instead of its own.
+    pub(crate) revocation_answer: (&'static str, Option<(u16, String)>),
     pub(crate) nonce: Option<String>,
     pub(crate) is_unbound: bool,
     codes: HashMap<String, BTreeMap<String, String>>,
@@ -277,6 +279,17 @@ impl Books {
             }
             "/authorize" => self.authorize(url, asked),
             "/token" => self.token(asked),
+            "/revoke" => {
+                let fields = asked.fields();
+                if let (kind, Some((status, body))) = &self.revocation_answer
+                    && fields["token_type_hint"] == *kind
+                {
+                    return Answer::new(*status, body.clone());
+                }
+                self.tokens.remove(&fields["token"]);
+                self.refresh.remove(&fields["token"]);
+                Answer::new(200, "")
+            }
             _ => Answer::new(404, ""),
         }
     }

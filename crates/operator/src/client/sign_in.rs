@@ -14,7 +14,7 @@ use super::contact::{authorities, secret, text};
 use super::quoted;
 use crate::output::{Stop, print};
 use crate::request::Identity;
-use crate::terminal::tell;
+use crate::terminal::{remark, tell};
 use config::printable;
 use server::Failure;
 
@@ -57,7 +57,8 @@ pub(super) fn login(
         authorities,
         ..options(identity).map_err(Stop::Failed)?
     };
-    with_authorizer(url, options, async |authorizer| authorizer.login().await)?;
+    let authorizer = Authorizer::new(url, options).map_err(|error| failed(url, &error))?;
+    asked(url, &authorizer, async |it| it.login().await)?;
     print(&format!(
         "signed in at {}; the tokens are kept in {}",
         printable(url),
@@ -79,20 +80,12 @@ pub(super) fn logout(url: &str, identity: &Identity) -> Result<ExitCode, Stop> {
         store: Arc::new(FileStore::at(directory(identity).map_err(Stop::Failed)?)),
         ..options(identity).map_err(Stop::Failed)?
     };
-    with_authorizer(url, options, async |authorizer| authorizer.logout().await)?;
+    let authorizer = Authorizer::new(url, options).map_err(|error| failed(url, &error))?;
+    signed_out(url, &authorizer)?;
     print(&format!(
         "no tokens are kept for {} any more",
         printable(url)
     ))
-}
-
-fn with_authorizer(
-    url: &str,
-    options: Options,
-    work: impl AsyncFnOnce(&Authorizer) -> Result<(), AuthorizationError>,
-) -> Result<(), Stop> {
-    let authorizer = Authorizer::new(url, options).map_err(|error| failed(url, &error))?;
-    asked(url, &authorizer, work)
 }
 
 pub(crate) fn failed(url: &str, error: &AuthorizationError) -> Stop {
@@ -114,11 +107,11 @@ pub(crate) fn signed_out(url: &str, authorizer: &Authorizer) -> Result<(), Stop>
 }
 
 /// Has an authorizer do something, until it is done or the user gives it up.
-pub(crate) fn asked(
+pub(crate) fn asked<T>(
     url: &str,
     authorizer: &Authorizer,
-    work: impl AsyncFnOnce(&Authorizer) -> Result<(), AuthorizationError>,
-) -> Result<(), Stop> {
+    work: impl AsyncFnOnce(&Authorizer) -> Result<T, AuthorizationError>,
+) -> Result<T, Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -285,7 +285,7 @@ pub(super) fn logout(
     let authorizer = authorizer.map_err(|error| sign_in::failed(&url, &error))?;
     let authorizer = authorizer.ok_or_else(|| no_address(name))?;
     recorded(&config, name, client, "signed out by command")?;
-    sign_in::asked(&url, &authorizer, async |it| it.logout().await)?;
+    sign_in::signed_out(&url, &authorizer)?;
     print(&format!(
         "no tokens are kept for `{}` any more",
         printable(name)
