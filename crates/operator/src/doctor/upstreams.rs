@@ -1,5 +1,6 @@
 //! Checks of upstreams: each is connected, all at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Config, printable};
@@ -92,6 +93,7 @@ fn tried(config: &Config, specs: Vec<UpstreamSpec>) -> std::io::Result<Vec<Statu
     Ok(runtime.block_on(async {
         let options = GatewayOptions {
             names: NameTemplate::parse(&config.gateway.names).unwrap_or_default(),
+            clients: Some(Arc::new(config.vault_place().clients())),
             ..GatewayOptions::default()
         };
         let gateway = Gateway::new(options, specs);
