@@ -1,3 +1,5 @@
+mod logins;
+
 use crate::{
     Credentials, State, Status, UpstreamSpec, Uris,
     catalogue::{Catalogue, Digest, is_page},

@@ -26,7 +26,7 @@ use adapter_tools::{Askable, ToolCx, ToolError};
 use arc_swap::ArcSwapOption;
 use mcp_protocol::{RawJson, model::ResourceContents};
 use mcp_server::SourceTools;
-use oauth_client::{Authorizer, ExchangedTokens, Exchanger};
+use oauth_client::{AuthorizationError, Authorizer, ExchangedTokens, Exchanger};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -195,7 +195,7 @@ struct Record {
     refused: Vec<RefusedClient>,
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map(|it| it.as_secs()).unwrap_or_default()
 }
@@ -426,6 +426,15 @@ impl Upstream {
         }
     }
 
+    pub(crate) fn wants_login(&self) -> bool {
+        locked(&self.record).wants_login
+    }
+
+    /// True if it is switched off, or cannot be used as it is configured.
+    pub(crate) fn is_out_of_use(&self) -> bool {
+        self.shared.get().is_none()
+    }
+
     fn out_of_use(&self) -> Down {
         let why = self.spec.unresolved.as_deref();
         Down {
@@ -499,17 +508,21 @@ impl Upstream {
 
     /// Source of tokens for requests; somebody may have signed in since it was asked for the last time.
     pub(crate) async fn authorizer(&self) -> Result<Option<Authorizer>, mcp_client::Error> {
+        let authorizer = self.shared_authorizer().await;
+        authorizer.map_err(|error| mcp_client::Error::Address {
+            url: self.spec.place(),
+            reason: crate::store::with_causes(&error),
+        })
+    }
+
+    pub(crate) async fn shared_authorizer(&self) -> Result<Option<Authorizer>, AuthorizationError> {
         let mut authorizer = self.authorizer.lock().await;
         let is_superseded = match &*authorizer {
             Some(it) => it.is_superseded().await.unwrap_or_default(),
             None => true,
         };
-        if is_superseded || locked(&self.record).wants_login {
-            let made = self.spec.authorizer(self.secrets.as_ref()).await;
-            *authorizer = made.map_err(|error| mcp_client::Error::Address {
-                url: self.spec.place(),
-                reason: crate::store::with_causes(&error),
-            })?;
+        if is_superseded || self.wants_login() {
+            *authorizer = self.spec.authorizer(self.secrets.as_ref()).await?;
         }
         Ok(authorizer.clone())
     }
@@ -636,19 +649,6 @@ impl Upstream {
             ),
             _ => String::new(),
         };
-        if record.error.as_ref() != Some(&reason) {
-            tracing::warn!(
-                upstream = self.spec.name,
-                reason,
-                "an upstream cannot be reached"
-            );
-        }
-        record.last_error = Some((now(), reason.clone()));
-        record.error = Some(reason);
-        record.cure = None;
-        record.wants_login = wants_login;
-        self.state(&mut record);
-        drop(record);
         self.failed_so(reason, &cure, wants_login);
     }
 
@@ -663,6 +663,19 @@ impl Upstream {
         // Before it is cut: a part of a secret is not recognised.
         let reason = redaction::without_known(reason);
         let reason = shortened(&reason) + cure;
+        if record.error.as_ref() != Some(&reason) {
+            tracing::warn!(
+                upstream = self.spec.name,
+                reason,
+                "an upstream cannot be reached"
+            );
+        }
+        record.last_error = Some((now(), reason.clone()));
+        record.error = Some(reason);
+        record.cure = None;
+        record.wants_login = wants_login;
+        self.state(&mut record);
+        drop(record);
         self.heard.send_replace(true);
     }
 
@@ -1182,6 +1195,7 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
         Error::Unauthorized { .. } => {
             format!("set upstreams.{name}.headers.Authorization to a credential that is good")
         }
+        Error::AuthorizationMisconfigured { cure, .. } => cure.clone(),
         Error::AuthorizationUnavailable { .. } => {
             "see to its authorization server: the login is kept, and used again as soon as that answers".to_owned()
         }
@@ -1195,7 +1209,6 @@ fn cure(spec: &UpstreamSpec, error: &mcp_client::Error) -> String {
         ),
         Error::Http(_) | Error::Broken { .. } => format!("start the server at {place}, or correct upstreams.{name}.url"),
         Error::Status { .. } if place.starts_with("ws") => format!(
-        Error::AuthorizationMisconfigured { cure, .. } => cure.clone(),
             "correct upstreams.{name}.url: servers that speak WebSocket do it at /mcp/ws or /mcp, and some only where it is \
              switched on (here `http.websocket.enabled`); http instead of ws is what most speak"
         ),

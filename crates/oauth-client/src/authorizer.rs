@@ -86,6 +86,19 @@ enum Wanted {
         may_refresh: bool,
         more: Vec<String>,
     },
+    /// The one of the store was got longer ago than this.
+    Younger { than: Duration },
+}
+
+/// Login that a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptLogin {
+    /// Time when its access token was got, in seconds since 1970.
+    pub issued_at: u64,
+    /// Time when that ends, in seconds since 1970, if it is known.
+    pub ends_at: Option<u64>,
+    /// True if another can be got without a person.
+    pub is_renewable: bool,
 }
 
 impl Authorizer {
@@ -211,6 +224,30 @@ impl Authorizer {
             more: Vec::new(),
         };
         self.0.obtain(wanted).await.map(|_| ())
+    }
+
+    /// Renews the login of the store whatever requests there are, if its access token was got longer ago than `age`: a
+    /// refresh token that nobody uses ends. `None` if there is no login.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthorizationError`], the reason why it could not be renewed. It is kept. One whose refresh token is not taken any
+    /// more is no error: it [is not renewable](KeptLogin::is_renewable) afterwards.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn keep_login(&self, age: Duration) -> Result<Option<KeptLogin>, AuthorizationError> {
+        self.0.obtain(Wanted::Younger { than: age }).await?;
+        let state = self.0.state.lock().await;
+        let tokens = state.credentials.as_ref().and_then(|it| it.tokens.as_ref());
+        Ok(tokens.map(|it| KeptLogin {
+            issued_at: it.issued_at,
+            ends_at: it
+                .expires_in
+                .map(|seconds| it.issued_at.saturating_add(seconds)),
+            is_renewable: it.refresh_token.is_some(),
+        }))
     }
 
     /// True if another process that shares the store has signed out of the server, or signed in anew, since the token

@@ -66,7 +66,7 @@ mod token;
 mod web;
 
 pub use crate::{
-    authorizer::{Attempt, Authorizer, Verdict},
+    authorizer::{Attempt, Authorizer, KeptLogin, Verdict},
     challenge::Challenge,
     error::AuthorizationError,
     exchange::{

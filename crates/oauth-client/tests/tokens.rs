@@ -391,6 +391,70 @@ async fn a_client_that_is_configured_wrongly_takes_no_login_away() {
 }
 
 #[tokio::test]
+async fn a_login_is_kept_whatever_requests_there_are() {
+    let (issuer, server) = world().await;
+    let renewals = || {
+        let grants = issuer.grants();
+        grants.iter().filter(|it| *it == "refresh_token").count()
+    };
+    let day = Duration::from_secs(86_400);
+    let nobody = server.authorizer(Options::default());
+    assert_eq!(nobody.keep_login(day).await.unwrap(), None);
+
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryStore::default());
+    let options = || Options {
+        store: Arc::clone(&store),
+        ..headless()
+    };
+    issuer.set(|it| it.expires_in = Some(30 * 86_400));
+    server.call(&server.authorizer(options())).await.unwrap();
+    let kept = || {
+        server.authorizer(Options {
+            grant: Grant::Stored,
+            ..options()
+        })
+    };
+    // The token would be good for weeks.
+    age(&*store, &server.url(), 86_300).await;
+    let login = kept().keep_login(day).await.unwrap().unwrap();
+    assert!(login.is_renewable);
+    assert_eq!(renewals(), 0);
+    // Two processes that share the store.
+    age(&*store, &server.url(), 100).await;
+    let (one, two) = (kept(), kept());
+    let (of_one, of_two) = tokio::join!(one.keep_login(day), two.keep_login(day));
+    assert_eq!(of_one.unwrap(), of_two.unwrap());
+    assert_eq!(renewals(), 1);
+    // Requests use what was got, and nobody has asked the server itself.
+    let before = server.site.asked("/mcp").len();
+    assert_eq!(server.call(&one).await.unwrap(), 200);
+    assert_eq!(server.site.asked("/mcp").len(), before + 1);
+    assert_eq!(renewals(), 1);
+
+    // An outage takes nothing away.
+    age(&*store, &server.url(), 90_000).await;
+    let one = kept();
+    issuer.set(|it| it.is_down = true);
+    assert!(one.keep_login(day).await.unwrap_err().is_temporary());
+    issuer.set(|it| it.is_down = false);
+    let login = one.keep_login(day).await.unwrap().unwrap();
+    assert!(login.is_renewable);
+    assert_eq!(login.ends_at, Some(login.issued_at + 30 * 86_400));
+    assert_eq!(renewals(), 3);
+    // A refresh token that is not taken any more leaves the access token.
+    age(&*store, &server.url(), 90_000).await;
+    let one = kept();
+    issuer.set(|it| it.refuses_refresh = true);
+    for _ in 0..2 {
+        let login = one.keep_login(day).await.unwrap().unwrap();
+        assert!(!login.is_renewable && login.ends_at.is_some());
+    }
+    assert_eq!(renewals(), 4);
+    assert_eq!(server.call(&one).await.unwrap(), 200);
+    assert_eq!(issuer.site.asked("/authorize").len(), 1);
+}
+
+#[tokio::test]
 async fn a_sign_out_revokes_the_tokens_where_they_were_given() {
     let (issuer, server) = world().await;
     let revocation = format!("{}/revoke", issuer.site.url);

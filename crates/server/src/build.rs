@@ -265,6 +265,10 @@ impl Server {
             None => None,
         };
         let noting = CommandNotes::begin(&config, &mcp);
+        if config.gateway.renew_logins_hours != 0 {
+            let hours = Duration::from_secs(config.gateway.renew_logins_hours * 3_600);
+            sources.gateway().keep_logins(hours);
+        }
         let in_force = Arc::new(Mutex::new(config.clone()));
         Ok(Self {
             in_code,

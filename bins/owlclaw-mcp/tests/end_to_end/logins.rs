@@ -11,6 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{
     Answer, GENEROUS, HttpClient, HttpRequest, HttpServer, Port, Postgres, failure_of, free_port,
+    wait_until,
 };
 use tokio::{process::Child, task::JoinSet, time::sleep};
 
@@ -30,8 +31,13 @@ struct World {
 
 impl World {
     async fn new(settings: Value) -> Self {
+        Self::with(|_| settings).await
+    }
+
+    /// One with settings for an upstream at a port.
+    async fn with(settings: impl FnOnce(u16) -> Value) -> Self {
         let port = free_port();
-        let site = site(port, settings);
+        let site = site(port, settings(port));
         assert_eq!(run(site.command(&["vault", "init"])).await.code, Some(0));
         let accounts = accounts(&site, port).await;
         site.write("browser", "all");
@@ -275,36 +281,57 @@ fn clocks(site: &Site) -> PathBuf {
     library
 }
 
+/// Time that passes for processes and for the authorization server.
+struct Clock {
+    passed: u64,
+    file: PathBuf,
+    library: PathBuf,
+}
+
+impl Clock {
+    fn new(site: &Site) -> Self {
+        site.write("clock", [0; 8]);
+        Self {
+            passed: 0,
+            file: site.path("clock"),
+            library: clocks(site),
+        }
+    }
+
+    fn pass(&mut self, site: &Site, hours: u64) {
+        self.passed += hours * HOUR;
+        put(site, "ahead", &self.passed.to_string());
+        // In place: the processes look into this file.
+        let mut file = File::options().write(true).open(&self.file).unwrap();
+        file.write_all(&self.passed.to_ne_bytes()).unwrap();
+    }
+
+    fn variables(&self) -> [(&'static str, &OsStr); 2] {
+        [
+            ("LD_PRELOAD", self.library.as_os_str()),
+            ("AHEAD_FILE", self.file.as_os_str()),
+        ]
+    }
+}
+
 /// One process sees six weeks pass, by its wall clock and its monotonic clock, and so does the authorization server. From Monday
 /// to Friday an access token ends before each call; nobody calls at weekends. Each refresh token is taken once and forgotten
 /// after three days, and once a week the authorization server is out of order for as long as two access tokens last.
 async fn six_weeks(hours: u64) {
-    let world = World::new(json!({})).await;
+    let renewed = json!({"gateway": {"renew_logins_hours": 0}});
+    let world = World::new(renewed).await;
     put(&world.site, "lifetime", &(hours * HOUR).to_string());
     put(&world.site, "patience", &(3 * 24 * HOUR).to_string());
     world.sign_in().await;
-    world.site.write("clock", [0; 8]);
-    let (library, clock) = (clocks(&world.site), world.site.path("clock"));
-    let mut passed = 0;
-    let mut pass = |hours: u64| {
-        passed += hours * HOUR;
-        put(&world.site, "ahead", &passed.to_string());
-        // In place: the process looks into this file.
-        let mut file = File::options().write(true).open(&clock).unwrap();
-        file.write_all(&passed.to_ne_bytes()).unwrap();
-    };
-    let variables = [
-        ("LD_PRELOAD", library.as_os_str()),
-        ("AHEAD_FILE", clock.as_os_str()),
-    ];
-    let mut server = start(&world.site, &variables).await;
+    let mut clock = Clock::new(&world.site);
+    let mut server = start(&world.site, &clock.variables()).await;
     let mut client = server.client();
     until(&mut client, "done", is_done).await;
     let (mut rotations, steps) = (0, 5 * 24 / hours);
     let out = steps / 2..steps / 2 + 2;
     for week in 0..6 {
         for step in 0..steps {
-            pass(hours);
+            clock.pass(&world.site, hours);
             if step == out.start {
                 world.out(&json!({"/token": [503, {}, ""]}));
             } else if step == out.end {
@@ -319,9 +346,9 @@ async fn six_weeks(hours: u64) {
             assert!(is_done(response), "week {week}, step {step}: {response}");
             rotations += 1;
         }
-        pass(2 * 24);
+        clock.pass(&world.site, 2 * 24);
     }
-    assert_eq!(passed, 6 * 7 * 24 * HOUR);
+    assert_eq!(clock.passed, 6 * 7 * 24 * HOUR);
     let last = ask(&mut client).await;
     assert!(is_done(last.response()), "{last:?}");
     assert_eq!(states(&server).await, ["ready"]);
@@ -329,7 +356,7 @@ async fn six_weeks(hours: u64) {
     // And so does the next process.
     server.process().signal("TERM").await;
     server.wait_exit(GENEROUS).await;
-    let server = start(&world.site, &variables).await;
+    let server = start(&world.site, &clock.variables()).await;
     until(&mut server.client(), "done", is_done).await;
     world.has_kept_its_login();
 }
@@ -345,4 +372,208 @@ async fn a_process_stays_signed_in_for_six_weeks() {
 #[ignore = "takes minutes: cargo test -p owlclaw-mcp --test end_to_end -- --ignored six_weeks_of_hours"]
 async fn a_process_stays_signed_in_for_six_weeks_of_hours() {
     six_weeks(1).await;
+}
+
+/// Nobody calls for two weeks, and each refresh token is forgotten after three days. Two servers share the login, whose access
+/// token ends within hours.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_login_survives_holidays() {
+    let world = World::new(json!({})).await;
+    put(&world.site, "lifetime", &(8 * HOUR).to_string());
+    put(&world.site, "patience", &(3 * 24 * HOUR).to_string());
+    world.sign_in().await;
+    let mut clock = Clock::new(&world.site);
+    // Its lists are known afterwards, so that nothing but a call leads to a connection.
+    let mut server = start(&world.site, &[]).await;
+    until(&mut server.client(), "done", is_done).await;
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+    let path = |name: &str| world.site.path(name).to_str().unwrap().to_owned();
+    let vault = json!({"path": path("vault"), "key_file": path("vault.key")});
+    let gateway = json!({"directory": path("upstreams")});
+    let there = site(world.port, json!({"vault": vault, "gateway": gateway}));
+    let servers = [
+        start(&world.site, &clock.variables()).await,
+        start(&there, &clock.variables()).await,
+    ];
+    let renewals = || world.given("refresh_token").len();
+    for day in 1..=14 {
+        let before = renewals();
+        if day == 5 {
+            world.out(&json!({"/token": [503, {}, ""]}));
+            clock.pass(&world.site, 24);
+            let outages = || world.given("outage").len();
+            wait_until("it is tried", GENEROUS, || 2 <= outages()).await;
+            assert_eq!(renewals(), before);
+            world.out(&json!({}));
+        }
+        clock.pass(&world.site, 24);
+        wait_until("it is renewed", GENEROUS, || before < renewals()).await;
+        // The other has seen it before more time passes.
+        sleep(Duration::from_millis(500)).await;
+    }
+    // One of the two has renewed each time.
+    assert_eq!(renewals(), 14);
+    for server in &servers {
+        assert_eq!(states(server).await, ["known"]);
+        let answer = ask(&mut server.client()).await;
+        assert!(is_done(answer.response()), "{answer:?}");
+    }
+    world.has_kept_its_login();
+
+    // One that the authorization server does not take any more is told of before anybody calls.
+    put(&world.site, "revoked", "all");
+    clock.pass(&world.site, 24);
+    for server in &servers {
+        while states(server).await != ["login_needed"] {
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    put(&world.site, "revoked", "");
+    world.sign_in().await;
+    clock.pass(&world.site, 1);
+    for server in &servers {
+        while states(server).await == ["login_needed"] {
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// The same for logins of clients, of which one is revoked.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn logins_of_clients_survive_holidays() {
+    let world = World::with(|port| {
+        let url = format!("http://127.0.0.1:{port}/mcp");
+        json!({
+            "identity": {"api_keys": {"file": "keys.json"}},
+            "upstreams": {"up": {"url": url, "credentials": "per-client"}},
+        })
+    })
+    .await;
+    put(&world.site, "lifetime", &(8 * HOUR).to_string());
+    put(&world.site, "patience", &(3 * 24 * HOUR).to_string());
+    for client in ["ana", "bob"] {
+        put(&world.site, "browser", client);
+        let words = ["up", "--client", client];
+        signed_in(&world.site, &words, "is signed in at `up`").await;
+    }
+    let create = ["keys", "create", "--principal", "ana"];
+    assert_eq!(run(world.site.command(&create)).await.code, Some(0));
+    let mut clock = Clock::new(&world.site);
+    let server = start(&world.site, &clock.variables()).await;
+    let renewed = |client: &str| {
+        let renewals = world.given("refresh_token");
+        let renewals = renewals.iter().filter(|it| it[1] == client);
+        renewals.filter(|it| it[2] != "invalid_grant").count()
+    };
+    for day in 1..=4 {
+        clock.pass(&world.site, 24);
+        wait_until("both are renewed", GENEROUS, || {
+            [renewed("ana"), renewed("bob")] == [day, day]
+        })
+        .await;
+    }
+    put(&world.site, "revoked", "bob");
+    clock.pass(&world.site, 24);
+    wait_until("the other is", GENEROUS, || renewed("ana") == 5).await;
+    let begun = Instant::now();
+    while !server.stderr().contains("its login has ended") {
+        assert!(begun.elapsed() < GENEROUS, "{}", server.stderr());
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(renewed("bob"), 4);
+}
+
+/// Metadata that are of another issuer than the server names: no time cures that, and no sign-in.
+#[tokio::test]
+async fn a_wrong_issuer_is_told_with_both_names_and_what_cures_it() {
+    let approvals = json!({"approvals": {"http_token": "the-operators-own-token-0123456789"}});
+    let http = json!({"port": free_port()});
+    let settings = json!({"transport": "http", "http": http, "governance": approvals});
+    let world = World::new(settings).await;
+    put(&world.site, "lifetime", "2");
+    world.sign_in().await;
+    let server = start(&world.site, &[]).await;
+    let mut client = server.client();
+    until(&mut client, "done", is_done).await;
+    // It is looked at with the login that is kept.
+    let doctor = async || {
+        let mut command = world.site.command(&["doctor", "--no-import"]);
+        command.env("HOME", world.site.path(""));
+        run(command).await.output
+    };
+    let told = doctor().await;
+    assert!(told.contains("2 tools are offered"), "{told}");
+    let here = format!("http://127.0.0.1:{}", world.port);
+    let other = "https://login.example.com/realms/shop";
+    let metadata = json!({"issuer": other, "token_endpoint": format!("{here}/token")}).to_string();
+    world.out(&json!({"/.well-known/oauth-authorization-server": [200, {}, metadata]}));
+    put(&world.site, "revoked", "all");
+    let failed = until(&mut client, "failed", has_failed).await;
+    let failure = failure_of(failed.response());
+    assert_eq!(failure["data"]["retryable"], false, "{failure}");
+    let told = text(failed.result());
+    assert!(
+        told.contains("until what its tokens come from is set right"),
+        "{told}"
+    );
+    assert_eq!(states(&server).await, ["degraded"]);
+    let is_whole = |told: &str| {
+        let issuers = format!("is of the issuer `{other}` and not of `{here}`");
+        assert!(told.contains(&issuers), "{told}");
+        let cure = format!(
+            "has to name `{other}` as its authorization server, or that has to call itself `{here}`"
+        );
+        assert!(told.contains(&cure), "{told}");
+        assert!(!told.contains("sign in with"), "{told}");
+    };
+    let health = HttpClient::new(server.address());
+    is_whole(health.exchange(&HttpRequest::get("/health")).await.text());
+    for words in [
+        &["upstream", "why", "up"][..],
+        &["doctor", "--no-import"],
+        &["upstream", "login", "up", "--no-browser"],
+    ] {
+        let mut command = world.site.command(words);
+        command.env("HOME", world.site.path(""));
+        let said = run(command).await;
+        is_whole(&(said.output + &said.messages));
+    }
+}
+
+#[tokio::test]
+async fn a_sign_out_is_told_to_the_authorization_server() {
+    let world = World::new(json!({})).await;
+    world.sign_in().await;
+    let logout = async || {
+        let mut command = world.site.command(&["upstream", "logout", "up"]);
+        command.env("HOME", world.site.path(""));
+        let said = run(command).await;
+        assert_eq!(said.code, Some(0), "{}", said.messages);
+        said.messages
+    };
+    let revoked = || -> Vec<_> {
+        let revoked = world.given("revocation").into_iter();
+        revoked
+            .map(|it| it[2].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert!(!logout().await.contains("warning"));
+    assert_eq!(revoked(), ["refresh_token", "access_token"]);
+    assert!(!logout().await.contains("warning"));
+    assert_eq!(revoked().len(), 2);
+    // Here the tokens are gone whatever becomes of it.
+    world.sign_in().await;
+    world.out(&json!({"/revoke": [503, {}, ""]}));
+    let told = logout().await;
+    assert!(
+        told.contains("tokens are good where they were given until they end")
+            && told.contains("503"),
+        "{told}"
+    );
+    let list = ["upstream", "credential", "list"];
+    let listed = run(world.site.command(&list)).await.output;
+    assert!(listed.contains("no client has a credential"), "{listed}");
 }

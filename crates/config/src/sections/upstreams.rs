@@ -357,6 +357,10 @@ pub struct Gateway {
     /// Seconds that the start of the server waits for the lists of upstreams of which none are stored.
     #[schemars(range(max = 600))]
     pub first_start_seconds: u64,
+    /// Hours after which a login at an upstream is renewed although nobody has used it, less up to a fifth of that: many
+    /// authorization servers forget a refresh token that they are not shown for days. 0 renews for calls alone.
+    #[schemars(range(max = 720))]
+    pub renew_logins_hours: u64,
     /// Read the first of these files that exists besides `upstreams_files`: the one that the variable
     /// `OWLCLAW_MCP_CONFIG` names, `mcp.json` beside the configuration file, `~/.owlclaw/mcp.json`.
     pub find_hosts_file: bool,
@@ -376,6 +380,7 @@ impl Default for Gateway {
             names: "mcp_{server}_{tool}".to_owned(),
             describe_origin: true,
             first_start_seconds: 5,
+            renew_logins_hours: 24,
             find_hosts_file: false,
             directory: None,
             public_url: None,

@@ -13,7 +13,9 @@ use crate::{
 };
 use adapter_tools::Askable;
 use mcp_client::{Authorize, Dial, Error};
-use oauth_client::{Authorizer, ExchangeOptions, ExchangedTokens, Exchanger, Secret};
+use oauth_client::{
+    AuthorizationError, Authorizer, ExchangeOptions, ExchangedTokens, Exchanger, Secret,
+};
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -183,6 +185,24 @@ impl Upstream {
         }
         known.insert(Arc::clone(client), made.clone());
         Ok(made)
+    }
+
+    /// Source of the tokens of all clients, or of one, without anything being connected.
+    pub(crate) async fn kept_authorizer(
+        &self,
+        client: Option<&Arc<str>>,
+    ) -> Result<Option<Authorizer>, AuthorizationError> {
+        let Some(client) = client else {
+            return self.shared_authorizer().await;
+        };
+        let Some(secrets) = &self.secrets else {
+            return Ok(None);
+        };
+        let known = self.own_authorizers.lock().await.get(client).cloned();
+        match known {
+            Some(known) if !known.is_superseded().await? => Ok(Some(known)),
+            _ => self.spec.authorizer_of(secrets, client).await,
+        }
     }
 
     /// Tokens that are got in exchange for that of a caller, one source for all of its connections.

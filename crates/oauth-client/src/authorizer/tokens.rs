@@ -58,6 +58,7 @@ impl Inner {
             let has_it = match &wanted {
                 Wanted::Ready => inner.known().is_some_and(|known| usable(known.as_deref())),
                 Wanted::Instead { serial, .. } => inner.serial() != *serial,
+                Wanted::Younger { .. } => false,
             };
             if has_it {
                 return Ok(None);
@@ -73,6 +74,7 @@ impl Inner {
             }
             let obtained = match wanted {
                 Wanted::Ready => inner.prepare(&mut state).await,
+                Wanted::Younger { than } => inner.keep_young(&mut state, than).await,
                 Wanted::Instead {
                     challenge,
                     may_refresh,
@@ -166,6 +168,21 @@ impl Inner {
         }
         self.publish(state);
         Ok(())
+    }
+
+    /// Renews what has a refresh token and was got longer ago than `age`.
+    async fn keep_young(
+        &self,
+        state: &mut State,
+        age: Duration,
+    ) -> Result<Option<Obtained>, AuthorizationError> {
+        self.take_stored(state).await?;
+        let tokens = state.credentials.as_ref().and_then(|it| it.tokens.as_ref());
+        let is_due = tokens.is_some_and(|it| it.issued_at.saturating_add(age.as_secs()) <= now());
+        match is_due {
+            true => self.renew(state).await,
+            false => Ok(None),
+        }
     }
 
     /// Reads the store, and renews a token that ends.
