@@ -9,6 +9,8 @@ use crate::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
+const NO_ISSUER: &str = "it names no issuer";
+
 /// The metadata of a protected resource, as far as it matters here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resource {
@@ -165,7 +167,7 @@ pub(crate) async fn authorization_server(
             Document::Found(document) => match read::<AuthorizationServer>(&document) {
                 // RFC 8414, section 3.3: metadata of another issuer must not be used.
                 Ok(metadata) if metadata.issuer == issuer => return Ok(metadata),
-                Ok(metadata) if metadata.issuer.is_empty() => ("it names no issuer".to_owned(), 3),
+                Ok(metadata) if metadata.issuer.is_empty() => (NO_ISSUER.to_owned(), 3),
                 Ok(metadata) => {
                     wrong.get_or_insert_with(|| wrong_issuer(&place, &metadata, issuer));
                     continue;
@@ -217,7 +219,13 @@ pub(crate) async fn old_authorization_server(
                 if metadata.issuer.trim_end_matches('/') == origin {
                     return Ok(metadata);
                 }
-                return Err(wrong_issuer(&place, &metadata, &origin));
+                return Err(match metadata.issuer.as_str() {
+                    "" => AuthorizationError::Metadata {
+                        address: place,
+                        why: NO_ISSUER.to_owned(),
+                    },
+                    _ => wrong_issuer(&place, &metadata, &origin),
+                });
             }
             Document::Absent(_) => {}
             Document::Out(error) => return Err(error),
