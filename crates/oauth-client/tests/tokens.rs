@@ -455,6 +455,46 @@ async fn a_login_is_kept_whatever_requests_there_are() {
 }
 
 #[tokio::test]
+async fn a_login_that_was_signed_out_elsewhere_does_not_come_back_by_its_registration() {
+    let (issuer, server) = world().await;
+    for seconds in [3_550, 4_000, 0] {
+        issuer.set(|it| it.expires_in = Some(3_600));
+        let store: Arc<dyn TokenStore> = Arc::new(MemoryStore::default());
+        let options = Options {
+            store: Arc::clone(&store),
+            ..headless()
+        };
+        server
+            .call(&server.authorizer(options.clone()))
+            .await
+            .unwrap();
+        age(&*store, &server.url(), seconds).await;
+        let authorizer = server.authorizer(Options {
+            grant: Grant::Stored,
+            ..options
+        });
+        // It has read the login when another process signs out, and leaves what is registered for others.
+        issuer.set(|it| it.is_down = true);
+        let _ = authorizer.keep_login(Duration::ZERO).await;
+        issuer.set(|it| it.is_down = false);
+        for mut credentials in store.load(&server.url()).await.unwrap() {
+            credentials.tokens = None;
+            store.save(&credentials).await.unwrap();
+        }
+        if seconds == 0 {
+            issuer.set(|it| it.tokens.clear());
+        }
+        let renewals = issuer.grants().len();
+        let gone = server.call(&authorizer).await.unwrap_err();
+        assert!(matches!(gone, AuthorizationError::LoginNeeded(_)), "{gone}");
+        assert_eq!(authorizer.keep_login(Duration::ZERO).await.unwrap(), None);
+        assert_eq!(issuer.grants().len(), renewals, "{seconds}");
+        let stored = store.load(&server.url()).await.unwrap();
+        assert!(stored.iter().all(|it| it.tokens.is_none()), "{seconds}");
+    }
+}
+
+#[tokio::test]
 async fn a_sign_out_revokes_the_tokens_where_they_were_given() {
     let (issuer, server) = world().await;
     let revocation = format!("{}/revoke", issuer.site.url);

@@ -136,7 +136,9 @@ impl Inner {
     /// renewal.
     pub(super) fn heed(&self, state: &mut State, stored: &[Credentials]) {
         let is_gone = |mine: &Credentials| {
-            mine.tokens.is_some() && !stored.iter().any(|it| it.issuer == mine.issuer)
+            // A registration may be left of it.
+            let has_login = |it: &Credentials| it.issuer == mine.issuer && it.tokens.is_some();
+            mine.tokens.is_some() && !stored.iter().any(has_login)
         };
         if self.is_personal() && state.credentials.as_ref().is_some_and(is_gone) {
             state.credentials = None;
@@ -340,9 +342,9 @@ impl Inner {
         // From here to the saving nobody else uses the refresh token.
         let held = self.hold().await?;
         let stored = self.stored().await?;
-        let has_issuer = |it: &Credentials| it.issuer == mine.issuer;
-        match stored.iter().find(|it| has_issuer(it)).cloned() {
-            Some(stored) if stored.tokens.is_some() && is_newer(&stored, mine) => {
+        let has_login = |it: &Credentials| it.issuer == mine.issuer && it.tokens.is_some();
+        match stored.into_iter().find(has_login) {
+            Some(stored) if is_newer(&stored, mine) => {
                 self.adopt(state, stored);
                 self.publish(state);
                 if self.known().is_some_and(|known| usable(known.as_deref())) {
