@@ -50,7 +50,7 @@ impl SkillMemory {
     ///
     /// [`MemoryError`].
     pub fn read(path: PathBuf) -> Result<Self, MemoryError> {
-        let text = match fs::read_to_string(&path) {
+        let text = match regular_file::read_text(&path, u64::MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(source) => return Err(MemoryError::Read { path, source }),

@@ -8,7 +8,7 @@ pub(crate) mod overrides;
 pub(crate) mod shape;
 pub(crate) mod variables;
 
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use crate::problem::{Origin, Position, Problem};
@@ -32,10 +32,13 @@ pub(crate) fn text(
             snippet: None,
         })
     };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path);
-    match file.and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)) {
-        Ok(_) => {}
+    let read = match path == Path::new("/dev/null") {
+        // The usual way to say that there is nothing.
+        true => Ok(Vec::new()),
+        false => regular_file::read(path, MAX_FILE_BYTES),
+    };
+    let bytes = match read {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => return None,
         Err(error) => {
             let message = format!("the configuration file cannot be read: {error}");
@@ -54,12 +57,7 @@ pub(crate) fn text(
             problems.push(Problem::error(origin(), message).hint_if(hint));
             return None;
         }
-    }
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        let message = format!("the configuration file is longer than {MAX_FILE_BYTES} bytes");
-        problems.push(Problem::error(origin(), message));
-        return None;
-    }
+    };
     match String::from_utf8(bytes) {
         Ok(text) => Some(text),
         Err(error) => {

@@ -62,7 +62,8 @@ fn ticket(config: &Config, command: &DeskCommand, place: &Place) -> Result<Strin
     // The server's own certificate may be one that nobody else vouches for.
     let own = tls.cert_file.as_deref().filter(|_| tls.enabled);
     let authorities = match command.ca.as_deref().or(own) {
-        Some(path) => fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?,
+        Some(path) => regular_file::read(path, regular_file::MAX_BYTES)
+            .map_err(|error| format!("{}: {error}", path.display()))?,
         None => Vec::new(),
     };
     let client = Client::new(ClientOptions {

@@ -73,7 +73,7 @@ impl Place {
     /// [`PlaceError`]: none is served, or its file cannot be read.
     pub fn find(config: &Config) -> Result<Self, PlaceError> {
         let path = Self::path(config);
-        let text = match fs::read(&path) {
+        let text = match regular_file::read(&path, regular_file::MAX_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(PlaceError::Missing(path));

@@ -738,7 +738,7 @@ fn read(path: &Path) -> Result<(File, Option<Seen>), PinError> {
         path: path.to_owned(),
         source,
     };
-    let file = match std::fs::File::open(path) {
+    let file = match regular_file::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok((File::default(), None));

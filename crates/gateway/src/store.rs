@@ -32,7 +32,7 @@ impl Store {
 
     /// Content of a file; `None` if there is no such file.
     pub(crate) fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(self.0.join(name)) {
+        let file = match regular_file::open(&self.0.join(name)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),

@@ -324,17 +324,12 @@ pub(crate) fn read(path: &Path) -> Result<Vec<KeyRecord>, KeyFileError> {
         path: path.to_owned(),
         why,
     };
-    // A pipe in the file's place would be waited for without end.
-    let metadata = match fs::metadata(path) {
+    let file = match regular_file::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(KeyFileError::Missing(path.to_owned()));
         }
-        metadata => metadata.map_err(failed)?,
+        opened => opened.map_err(failed)?,
     };
-    if !metadata.is_file() {
-        return Err(wrong("it is not a file".to_owned()));
-    }
-    let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
     if mode & FORBIDDEN_MODE != 0 {
         let path = path.to_owned();

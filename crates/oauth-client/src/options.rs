@@ -158,7 +158,10 @@ impl Assertion {
         let text = match self {
             Self::Fixed(secret) => return Ok(secret.clone()),
             Self::File(path) => {
-                let read = tokio::fs::read_to_string(path).await;
+                let place = path.clone();
+                let read = move || regular_file::read_text(&place, regular_file::MAX_BYTES);
+                let read = tokio::task::spawn_blocking(read).await;
+                let read = read.map_err(std::io::Error::other).flatten();
                 read.map_err(|error| format!("{}: {error}", path.display()))?
             }
             Self::Environment(name) => std::env::var(name)

@@ -365,10 +365,7 @@ fn read(path: &Path) -> Result<Credentials, StoreError> {
             );
         }
     }
-    if MAX_FILE_BYTES < about.len() {
-        return Err(format!("{} is too long to be one of ours", path.display()).into());
-    }
-    let text = std::fs::read(path).map_err(|error| at(path, &error))?;
+    let text = regular_file::read(path, MAX_FILE_BYTES).map_err(|error| at(path, &error))?;
     // The parser's own message may repeat what is in the file.
     serde_json::from_slice(&text).map_err(|_| {
         let path = path.display();

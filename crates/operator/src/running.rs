@@ -81,7 +81,7 @@ fn exchange(
     // The server's own certificate may be one that nobody else vouches for.
     let own = tls.cert_file.as_deref().filter(|_| tls.enabled);
     let authorities = match place.ca.or(own) {
-        Some(path) => std::fs::read(path).map_err(|error| {
+        Some(path) => regular_file::read(path, regular_file::MAX_BYTES).map_err(|error| {
             refused(format!("`{}` cannot be read: {error}", path.display()).into())
         })?,
         None => Vec::new(),

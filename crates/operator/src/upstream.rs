@@ -117,7 +117,7 @@ pub fn upstream(command: UpstreamCommand) -> Result<ExitCode, Stop> {
 /// True for an archive of zip, as bundles are.
 fn is_bundle(path: &Path) -> bool {
     let mut beginning = [0; 2];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut beginning));
+    let read = regular_file::open(path).and_then(|mut file| file.read_exact(&mut beginning));
     read.is_ok() && beginning == *b"PK"
 }
 
@@ -347,7 +347,7 @@ fn explain(loaded: &Loaded, name: &str, told: &mut Value) {
 
 /// The line of a host's file in which an entry begins, as far as the text shows it.
 fn line_of(file: &std::path::Path, name: &str) -> Option<usize> {
-    let text = std::fs::read_to_string(file).ok()?;
+    let text = regular_file::read_text(file, regular_file::MAX_BYTES).ok()?;
     let key = Value::from(name).to_string();
     let is_key = |line: &str| {
         line.find(&key)

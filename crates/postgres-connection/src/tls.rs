@@ -87,7 +87,7 @@ fn authorities(path: Option<&Path>) -> Result<RootCertStore, AddressError> {
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, AddressError> {
-    fs::read(path).map_err(|source| AddressError::File {
+    regular_file::read(path, regular_file::MAX_BYTES).map_err(|source| AddressError::File {
         key,
         path: path.to_owned(),
         source,

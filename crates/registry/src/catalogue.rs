@@ -132,12 +132,8 @@ impl Catalogue {
             path: path.to_owned(),
             why,
         };
-        let length = fs::metadata(path).map_err(self.io(path))?.len();
         // Twice, since it is indented here.
-        if usize::try_from(length).is_ok_and(|it| it > 4 * MAX_BYTES) {
-            return Err(unfit("it is too long".to_owned()));
-        }
-        let text = fs::read_to_string(path).map_err(self.io(path))?;
+        let text = regular_file::read_text(path, 4 * MAX_BYTES as u64).map_err(self.io(path))?;
         let kept: Value = serde_json::from_str(&text).map_err(|error| unfit(error.to_string()))?;
         let time = |name: &str| {
             let time = kept[name]

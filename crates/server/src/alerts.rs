@@ -79,7 +79,7 @@ fn options(
     let secret = webhook.secret.reveal(environment);
     let headers = webhook.headers(environment);
     let authorities = match &webhook.ca_file {
-        Some(path) => std::fs::read(path)
+        Some(path) => regular_file::read(path, regular_file::MAX_BYTES)
             .map_err(|error| format!(".ca_file: {} cannot be read: {error}", path.display()))?,
         None => Vec::new(),
     };

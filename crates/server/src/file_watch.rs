@@ -229,7 +229,7 @@ fn print(path: &Path) -> Option<u64> {
 
 /// A part at a time, since this is done every few seconds.
 fn hash_content(path: &Path, hasher: &mut DefaultHasher) -> io::Result<()> {
-    let mut file = fs::File::open(path)?.take(MAX_BYTES);
+    let mut file = regular_file::open(path)?.take(MAX_BYTES);
     let mut part = vec![0; PART_BYTES];
     loop {
         let filled = match file.read(&mut part) {

@@ -302,7 +302,7 @@ impl Service {
     ) -> Result<Self, String> {
         let (url, headers) = setting.service(environment)?;
         let authorities = match &setting.ca_file {
-            Some(path) => std::fs::read(path)
+            Some(path) => regular_file::read(path, regular_file::MAX_BYTES)
                 .map_err(|error| format!(".ca_file: {} cannot be read: {error}", path.display()))?,
             None => Vec::new(),
         };

@@ -64,7 +64,7 @@ pub(super) fn redactor(
 /// The reason why a start would refuse the key.
 pub fn has_redaction_key(ledger: &Path) -> Result<bool, crate::Failure> {
     let path = key_path(ledger);
-    match fs::read_to_string(&path) {
+    match regular_file::read_text(&path, regular_file::MAX_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(source) => Err(RedactionError::KeyFile { path, source }.into()),
         Ok(text) if parse(&text).is_some() => Ok(true),
@@ -84,13 +84,13 @@ fn key(path: &Path) -> Result<[u8; 32], RedactionError> {
         path: path.to_owned(),
         source,
     };
-    let text = match fs::read_to_string(path) {
+    let text = match regular_file::read_text(path, regular_file::MAX_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let mut key = [0; 32];
             getrandom::fill(&mut key).map_err(RedactionError::Randomness)?;
             make(path, &key).map_err(failed)?;
             // Another process may have been first: what is there now is the key.
-            fs::read_to_string(path).map_err(failed)?
+            regular_file::read_text(path, regular_file::MAX_BYTES).map_err(failed)?
         }
         read => read.map_err(failed)?,
     };

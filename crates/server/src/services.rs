@@ -1,8 +1,6 @@
 //! HTTP services as tools: those that skills bind, and those that OpenAPI documents describe.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -310,28 +308,5 @@ fn selection(operations: &config::Operations) -> Selection {
 }
 
 fn read(path: &Path, max_bytes: usize) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let most = max_bytes as u64 + 1;
-    // A pipe that nobody writes to would be waited for without end.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err("it is not a file".into());
-    }
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    match bytes.len() <= max_bytes {
-        true => Ok(bytes),
-        false => Err(format!("it has more than {max_bytes} bytes").into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_files_are_read() {
-        for path in ["/dev/null", "/"] {
-            let error = read(Path::new(path), 10).unwrap_err();
-            assert_eq!(error.to_string(), "it is not a file", "{path}");
-        }
-    }
+    Ok(regular_file::read(path, max_bytes as u64)?)
 }

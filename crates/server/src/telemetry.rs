@@ -29,7 +29,7 @@ pub(super) fn start(
         ))
     })?;
     let authorities = match &otlp.ca_file {
-        Some(path) => std::fs::read(path).map_err(|error| {
+        Some(path) => regular_file::read(path, regular_file::MAX_BYTES).map_err(|error| {
             let path = path.display();
             Failure::from(format!(
                 "telemetry.otlp.ca_file: {path} cannot be read: {error}"

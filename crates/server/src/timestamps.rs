@@ -1,7 +1,7 @@
 //! Time-stamps of checkpoints by an authority (RFC 3161): asked for as each checkpoint comes, kept in a file beside the
 //! ledger, and verified offline.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -128,7 +128,7 @@ fn authorities(config: &Config) -> Result<Option<Authorities>, Failure> {
             path.display()
         ))
     };
-    let text = std::fs::read(path).map_err(|error| failed(&error))?;
+    let text = regular_file::read(path, regular_file::MAX_BYTES).map_err(|error| failed(&error))?;
     let read = Authorities::from_pem(&text);
     read.map(Some).map_err(|error| failed(&error))
 }
@@ -157,7 +157,7 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
 
 /// Lines of a file; `None` for one that is no time-stamp.
 fn lines(path: &Path) -> io::Result<impl Iterator<Item = io::Result<Option<Stamped>>>> {
-    let mut file = BufReader::new(File::open(path)?);
+    let mut file = BufReader::new(regular_file::open(path)?);
     Ok(std::iter::from_fn(move || {
         let mut line = Vec::new();
         match (&mut file).take(MAX_LINE).read_until(b'\n', &mut line) {

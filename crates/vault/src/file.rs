@@ -19,14 +19,11 @@ pub(crate) fn private_content(path: &Path) -> Result<Option<Zeroizing<String>>, 
         what: "read",
         source,
     };
-    let file = match File::open(path) {
+    let file = match regular_file::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(failed)?,
     };
     let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(failed(io::Error::other("it is no file")));
-    }
     let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         let path = path.to_owned();

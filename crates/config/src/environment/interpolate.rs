@@ -2,8 +2,6 @@
 //! `${cmd:PROGRAM ARGUMENT}`.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -292,22 +290,15 @@ fn content(path: &Path) -> Result<String, InterpolateError> {
     if !path.is_absolute() {
         return Err(InterpolateError::Malformed);
     }
-    let mut text = String::new();
-    let read = |file: File| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    let length = File::open(path)
-        .and_then(read)
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => unreadable("it is not UTF-8".to_owned()),
-            _ => unreadable(error.to_string()),
-        })?;
-    if length as u64 > MAX_FILE_BYTES {
-        return Err(unreadable(format!(
-            "it has more than {MAX_FILE_BYTES} bytes"
-        )));
-    }
+    let mut text = regular_file::read_text(path, MAX_FILE_BYTES)
+        .map_err(|error| unreadable(error.to_string()))?;
     let end = text.trim_end_matches(['\r', '\n']).len();
     text.truncate(end);
-    Ok(text)
+    match text.trim().is_empty() {
+        // Nobody's secret, but that of a program that has not written it.
+        true => Err(unreadable("it is empty".to_owned())),
+        false => Ok(text),
+    }
 }
 
 /// Part of a text that credentials of a client stand in.
@@ -374,6 +365,19 @@ pub(crate) fn with_absolute_files(text: &str, base: &Path) -> Option<String> {
         }
     }
     Some(result)
+}
+
+/// References to secrets of the vault in a text, whether they can be resolved or not.
+pub fn vault_references(text: &str) -> impl Iterator<Item = Reference> {
+    let places = text.match_indices("${vault:");
+    let named = places.filter_map(|(at, _)| {
+        let (name, _) = text[at + 2..].split_once('}')?;
+        (!text[..at].ends_with('$')).then(|| Reference {
+            reference: name.to_owned(),
+            source: ReferenceSource::Vault,
+        })
+    });
+    named
 }
 
 fn is_credential(name: &str) -> bool {
@@ -491,7 +495,7 @@ mod tests {
             ("absent", "No such file"),
             ("latin", "not UTF-8"),
             ("long", "more than 65536 bytes"),
-            (".", "Is a directory"),
+            (".", "it is a directory"),
         ] {
             let said = read(&format!("${{file:{name}}}")).unwrap_err().to_string();
             assert!(said.contains(expected), "{said}");

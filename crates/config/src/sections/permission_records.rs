@@ -446,11 +446,8 @@ pub(crate) fn take(
             continue;
         }
         let place = path.display();
-        let read = match std::fs::metadata(path) {
-            Ok(facts) if MAX_BYTES < facts.len() => Err("it is too long for a record".to_owned()),
-            _ => std::fs::read(path).map_err(|error| error.to_string()),
-        };
-        let record = read.and_then(|it| {
+        let read = regular_file::read(path, MAX_BYTES);
+        let record = read.map_err(|error| error.to_string()).and_then(|it| {
             // The error says line and column.
             serde_json::from_slice::<Record>(&it).map_err(|error| error.to_string())
         });

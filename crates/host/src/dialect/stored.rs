@@ -100,12 +100,9 @@ impl<S: McpService> Host<S> {
             path: path.clone(),
             why,
         };
-        let content = match fs::metadata(path) {
+        let content = match regular_file::read(path, MAX_BYTES) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Ok(facts) if MAX_BYTES < facts.len() => {
-                return Err(failed("it is too long to be a state file".to_owned()));
-            }
-            _ => fs::read(path).map_err(|error| failed(error.to_string()))?,
+            read => read.map_err(|error| failed(error.to_string()))?,
         };
         let state: State = serde_json::from_slice(&content)
             .map_err(|error| failed(format!("it is no state file: {error}")))?;

@@ -233,12 +233,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> KeyError {
 }
 
 fn read(path: &Path) -> Result<String, KeyError> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    fs::File::open(path)
-        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
-        .map_err(failed(path))?;
-    Ok(text)
+    regular_file::read_text(path, MAX_FILE_BYTES).map_err(failed(path))
 }
 
 fn write(path: &Path, text: &str, secret: bool) -> Result<(), KeyError> {

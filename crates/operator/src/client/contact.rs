@@ -421,18 +421,14 @@ pub(super) fn secret(
 pub(super) fn text(path: &Path) -> Result<String, Failure> {
     let place = path.display();
     let unfit = |why: &dyn std::fmt::Display| format!("`{place}` cannot be read: {why}");
-    let about = std::fs::metadata(path).map_err(|error| unfit(&error))?;
-    if MAX_FILE_BYTES < about.len() {
-        return Err(unfit(&"it is too long").into());
-    }
-    Ok(std::fs::read_to_string(path).map_err(|error| unfit(&error))?)
+    Ok(regular_file::read_text(path, MAX_FILE_BYTES).map_err(|error| unfit(&error))?)
 }
 
 pub(crate) fn authorities(ca: Option<&Path>) -> Result<Vec<u8>, Failure> {
     let Some(path) = ca else {
         return Ok(Vec::new());
     };
-    let read = std::fs::read(path);
+    let read = regular_file::read(path, regular_file::MAX_BYTES);
     Ok(read.map_err(|error| format!("`{}` cannot be read: {error}", path.display()))?)
 }
 

@@ -100,17 +100,8 @@ impl Source {
     pub(super) fn read(&self) -> Result<Found, Stop> {
         let about = |why: String| failed(format!("{}: {why}", printable(&self.to_string())));
         let file = match self {
-            Self::File(path) => {
-                let length = std::fs::metadata(path).map(|it| it.len());
-                match length {
-                    Ok(length) if length > registry::bundle::MAX_BYTES => {
-                        return Err(about("it is too long for a bundle".to_owned()));
-                    }
-                    Ok(_) => std::fs::read(path),
-                    Err(error) => Err(error),
-                }
-                .map_err(|error| about(format!("it cannot be read: {error}")))?
-            }
+            Self::File(path) => regular_file::read(path, registry::bundle::MAX_BYTES)
+                .map_err(|error| about(format!("it cannot be read: {error}")))?,
             // The operator has named it: it may be anywhere.
             Self::Address(url) => {
                 get(url, Reach::Any, registry::bundle::MAX_BYTES, LATER).map_err(about)?

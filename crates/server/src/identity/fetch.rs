@@ -1,7 +1,6 @@
 //! Fetches of issuers' public keys, and questions about tokens.
 
 use std::error::Error;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -46,7 +45,7 @@ impl Fetch {
 fn client(authorities: Option<&Path>) -> Result<Client, Failure> {
     let authorities = match authorities {
         None => Vec::new(),
-        Some(path) => std::fs::read(path)
+        Some(path) => regular_file::read(path, regular_file::MAX_BYTES)
             .map_err(|error| format!("identity.ca_file {}: {error}", path.display()))?,
     };
     let options = ClientOptions {
@@ -135,16 +134,6 @@ impl FetchKeys for Fetch {
 
 /// A disk may hang, and others must not hang with it.
 async fn read(path: PathBuf) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
-    let read = move || {
-        if !std::fs::metadata(&path)?.is_file() {
-            return Err(std::io::Error::other("it is not a file"));
-        }
-        let mut bytes = Vec::new();
-        let limit = MAX_BYTES as u64 + 1;
-        std::fs::File::open(&path)?
-            .take(limit)
-            .read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
+    let read = move || regular_file::read(&path, MAX_BYTES as u64);
     Ok(tokio::task::spawn_blocking(read).await??)
 }

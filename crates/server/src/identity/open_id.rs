@@ -128,7 +128,7 @@ impl BrowserSignIns {
             };
             let authorities = match &identity.ca_file {
                 None => Vec::new(),
-                Some(file) => std::fs::read(file)
+                Some(file) => regular_file::read(file, regular_file::MAX_BYTES)
                     .map_err(|error| format!("identity.ca_file {}: {error}", file.display()))?,
             };
             let scopes = jwt.required_scopes.iter().chain(&sign_in.scopes);

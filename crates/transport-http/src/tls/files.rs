@@ -10,7 +10,6 @@ use rustls::{
 };
 use std::{
     fmt,
-    fs::File,
     hash::{DefaultHasher, Hash, Hasher},
     io::Read,
     path::{Path, PathBuf},
@@ -208,11 +207,7 @@ fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
         source,
     };
     let mut bytes = Vec::new();
-    // A pipe would be waited for without end.
-    if !std::fs::metadata(file).map_err(failed)?.is_file() {
-        return Err(failed(std::io::Error::other("it is not a regular file")));
-    }
-    let opened = File::open(file).map_err(failed)?;
+    let opened = regular_file::open(file).map_err(failed)?;
     opened
         .take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)

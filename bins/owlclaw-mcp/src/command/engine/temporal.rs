@@ -1,6 +1,5 @@
 //! Temporal as the engine.
 
-use std::fs;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -52,7 +51,8 @@ pub(super) fn of(config: &Config) -> Result<Option<Temporal>, Failure> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()).into())
+    regular_file::read(path, regular_file::MAX_BYTES)
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()).into())
 }
 
 /// Carries out calls until a signal comes.
