@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::select_all;
 use mcp_server::{Component, ComponentState};
@@ -20,6 +21,8 @@ use config::{Change, Config, Loaded, Origin, Problem, Rejected, Severity, Source
 pub(super) const COMPONENT: &str = "rules";
 /// Stands in the place of a path where the configuration is given in code.
 const IN_CODE: &str = "(in code)";
+/// A reading that takes longer is told of: a file system may hang, and rules that are not in force guard nothing.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// The configuration that a running server goes by, and where it comes from.
 #[derive(Debug)]
@@ -202,6 +205,10 @@ impl Rules {
             Some(seen) => seen.reading(compare),
             None => compare(),
         });
+        let looked = telling(looked, SLOW, |message| {
+            tracing::error!(file = %self.path().display(), "{message}");
+            self.set(Some(message), Vec::new());
+        });
         let looked = looked.await;
         looked.unwrap_or_else(|error| {
             let message = format!("the configuration cannot be read: {error}");
@@ -327,6 +334,24 @@ fn watched(config: &Config) -> Vec<FileWatch> {
     files.map(FileWatch::start).collect()
 }
 
+/// The outcome of a reading; that one takes long is told while it does.
+async fn telling<T>(
+    reading: impl Future<Output = T>,
+    usual: Duration,
+    tell: impl FnOnce(String),
+) -> T {
+    let mut reading = std::pin::pin!(reading);
+    if let Ok(read) = tokio::time::timeout(usual, &mut reading).await {
+        return read;
+    }
+    tell(format!(
+        "the configuration is being read for more than {} s, and a change of it is not in force: see to the file systems \
+         of its files, and to the programs that it names",
+        usual.as_secs()
+    ));
+    reading.await
+}
+
 fn compare(source: &Source, running: Loaded) -> Found {
     let loaded = match source.reload(&running) {
         Ok(loaded) => loaded,
@@ -353,5 +378,25 @@ pub(super) fn summary(problems: &[Problem]) -> String {
         0 => first,
         1 => format!("{first} (and another mistake)"),
         more => format!("{first} (and {more} more mistakes)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reading_that_takes_long_is_told_while_it_does() {
+        let told = std::cell::Cell::new(false);
+        let tell = |_| told.set(true);
+        let usual = Duration::from_millis(100);
+        telling(std::future::ready(()), usual, tell).await;
+        assert!(!told.get());
+        let long = async {
+            while !told.get() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        telling(long, usual, tell).await;
     }
 }

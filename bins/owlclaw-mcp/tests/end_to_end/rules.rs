@@ -485,3 +485,31 @@ async fn every_call_is_judged_by_exactly_one_version_of_the_rules() {
     // And each of them has judged.
     assert!(CHANGES / 2 < files.len() as u64, "{}", files.len());
 }
+
+/// A pipe that nobody writes to keeps no rules from being in force, and whoever puts it there is told of.
+#[tokio::test]
+async fn a_pipe_in_the_place_of_a_sessions_file_freezes_nothing() {
+    let site = site(&["echo"]);
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    let session = site.path("mcp-server.local.yaml");
+    let made = std::process::Command::new("mkfifo").arg(&session).status();
+    assert!(made.unwrap().success());
+    let rules_of = health_becomes(&server, false).await;
+    assert!(
+        rules_of["detail"].to_string().contains("it is a pipe"),
+        "{rules_of}"
+    );
+    fs::remove_file(&session).unwrap();
+    health_becomes(&server, true).await;
+    swap(&site, &rules(&["append"], 1));
+    becomes(&mut client, "echo", Unknown).await;
+    // A session's file that is made while the server runs is noticed.
+    fs::write(&session, "mcp_server: {governance: {}}").unwrap();
+    let rules_of = health_becomes(&server, false).await;
+    assert!(
+        rules_of["detail"].to_string().contains("session"),
+        "{rules_of}"
+    );
+}
