@@ -34,7 +34,9 @@ pub use self::check::family::pattern_meets_template;
 pub use self::check::needs::Needs;
 pub use self::check::unmatched::{OnOffer, RuleAbout, UnmatchedFilter, upstream_key};
 pub use self::environment::Environment;
-pub use self::environment::interpolate::{Reference, ReferenceSource, TemplatePart};
+pub use self::environment::interpolate::{
+    Reference, ReferenceSource, TemplatePart, vault_references,
+};
 pub use self::environment::vault_place::{KeySource, VaultPlace};
 pub use self::live::{Change, Changes, Source};
 pub use self::nearest::{nearest, nearest_of};
@@ -112,7 +114,8 @@ pub struct Loaded {
     ranks: BTreeMap<String, Rank>,
     /// The references in force, by the keys whose values they stand in.
     references: Vec<(String, Reference)>,
-    /// The other files that were read: that of the system a domain inherits from, and that of a session.
+    /// The other files of the configuration: that of the system a domain inherits from, and that of a session, which need
+    /// not be there.
     pub others: Vec<PathBuf>,
 }
 
@@ -239,11 +242,15 @@ fn load_as(
     ));
     let mut loaded = merge(needs, files, &place, problems)?;
     loaded.file = file;
-    loaded.others = sources
+    let session = reading::layers::session_of(&path);
+    let others: BTreeSet<_> = sources
         .iter()
         .map(|it| environment::absolute(directory, &it.text.name))
+        // It may come to be.
+        .chain(session)
         .filter(|it| Some(it) != loaded.file.as_ref())
         .collect();
+    loaded.others = others.into_iter().collect();
     Ok(loaded)
 }
 

@@ -567,3 +567,129 @@ fn each_value_says_which_layer_and_line_set_it_and_what_it_overrides() {
     assert!(below.iter().all(|it| it.key.starts_with("upstreams.time.")));
     assert!(loaded.settings_of("upstreams.tim").is_empty());
 }
+
+#[test]
+fn the_order_of_members_of_a_server_of_the_document_decides_nothing() {
+    let told = |members: &str| {
+        let text = format!("schema: mcp-config-v5\nservers:\n  t: {{command: x, {members}}}\n");
+        let site = Site::new(&[("a.yaml", &text)]);
+        site.told("a.yaml").join("\n")
+    };
+    for (one, other, expected) in [
+        (
+            "tools: [echo]",
+            r#"allow: ["*"]"#,
+            "`servers.t.tools` and `servers.t.allow` both say which tools may be used",
+        ),
+        (
+            "config: {Z: Rome}",
+            "override: {Z: Tokyo}",
+            ".Z` are the same variable",
+        ),
+        (
+            "env: {Z: Rome}",
+            "config: {Z: Tokyo}",
+            ".Z` are the same variable",
+        ),
+    ] {
+        for members in [format!("{one}, {other}"), format!("{other}, {one}")] {
+            let told = told(&members);
+            assert!(told.contains(expected), "{members}: {told}");
+        }
+    }
+    let above = Site::new(&[(
+        "a.yaml",
+        "schema: mcp-config-v5\nservers: {t: {command: x}}\noverride: {Z: a}\n",
+    )]);
+    let rejected = above.load("a.yaml", &Environment::default()).unwrap_err();
+    assert_eq!(
+        rejected.problems[0].hint.as_deref(),
+        Some("it belongs to one server: `servers.NAME.override`")
+    );
+}
+
+#[test]
+fn an_empty_list_of_the_document_leaves_nothing() {
+    for members in ["tools: []", "permissions: {allowed_paths: []}"] {
+        let text = format!("schema: mcp-config-v5\nservers:\n  t: {{command: x, {members}}}\n");
+        let site = Site::new(&[("a.yaml", &text)]);
+        let loaded = site.load("a.yaml", &Environment::default()).unwrap();
+        let told: Vec<_> = loaded
+            .warnings
+            .iter()
+            .map(|it| it.message.as_str())
+            .collect();
+        assert!(
+            told.iter()
+                .any(|it| it.contains("the upstream `t` is held")),
+            "{members}: {told:?}"
+        );
+    }
+}
+
+/// Makes a pipe that nobody writes into.
+fn pipe(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success());
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+    let text = "mcp_server:\n  app: ${file:secret}\n";
+    for (main, in_place, expected) in [
+        (
+            "pipe.yaml",
+            "pipe.yaml",
+            "the configuration file cannot be read: it is a pipe",
+        ),
+        (
+            "a.yaml",
+            "a.local.yaml",
+            "the configuration file cannot be read: it is a pipe",
+        ),
+        ("a.yaml", "secret", "which cannot be read: it is a pipe"),
+        (
+            "b.yaml",
+            "system.yaml",
+            "the configuration file cannot be read: it is a pipe",
+        ),
+    ] {
+        let site = Site::new(&[("a.yaml", text), ("b.yaml", "inherit: system.yaml\n")]);
+        pipe(&site.0.path().join(in_place));
+        let told = site.told(main).join("\n");
+        assert!(told.contains(expected), "{in_place}: {told}");
+    }
+}
+
+#[test]
+fn a_file_with_nothing_in_it_is_no_secret() {
+    let site = Site::new(&[
+        ("a.yaml", "mcp_server:\n  app: ${file:secret}\n"),
+        ("secret", " \n"),
+    ]);
+    let told = site.told("a.yaml").join("\n");
+    assert!(
+        told.contains("secret`, which cannot be read: it is empty"),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_place_of_a_sessions_file_is_known_before_there_is_one() {
+    let site = Site::new(&[("a.yaml", "mcp_server: {}\n")]);
+    let loaded = site.load("a.yaml", &Environment::default()).unwrap();
+    assert_eq!(loaded.others, [site.0.path().join("a.local.yaml")]);
+}
+
+#[test]
+fn references_to_the_vault_are_known_where_a_value_cannot_be_resolved() {
+    let text =
+        "mcp_server:\n  upstreams:\n    t: {command: x, env: {A: \"${vault:PG_PASS}${unset}\"}}\n";
+    let site = Site::new(&[("a.yaml", text)]);
+    let loaded = site.load("a.yaml", &Environment::default()).unwrap();
+    let told: Vec<_> = loaded
+        .references()
+        .map(|(key, it)| format!("{key} {}", it.reference))
+        .collect();
+    assert_eq!(told, ["upstreams.t.env.A vault:PG_PASS"]);
+}

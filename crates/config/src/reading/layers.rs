@@ -104,7 +104,7 @@ const OF_DOMAINS: [&str; 2] = ["enabled", "env"];
 /// beside it.
 pub(crate) fn sources(main: Text, path: &Path, problems: &mut Vec<Problem>) -> Vec<Source> {
     let base = |path: &Path| path.parent().unwrap_or(Path::new("/")).to_owned();
-    let session = path.with_extension(LOCAL);
+    let session = session_of(path);
     let read = |path: &Path, problems: &mut Vec<Problem>| {
         let text = crate::reading::text(path, path, true, problems)?;
         Some(Text {
@@ -117,7 +117,14 @@ pub(crate) fn sources(main: Text, path: &Path, problems: &mut Vec<Problem>) -> V
     if let Some((system, at)) = inherited(&main) {
         rank = Rank::Domain;
         let system = place_of_system(path, &system);
-        match read(&system, problems) {
+        let known = problems.len();
+        let text = read(&system, problems);
+        // It is this file that is wrong, and no other is to be made.
+        for problem in &mut problems[known..] {
+            let hint = format!("`{INHERIT}` in {} names it: correct that", path.display());
+            problem.hint = Some(hint);
+        }
+        match text {
             Some(text) if inherits(&text) => {
                 let message = format!(
                     "`{INHERIT}` leads to {}, which inherits itself: a system inherits from nothing",
@@ -139,22 +146,31 @@ pub(crate) fn sources(main: Text, path: &Path, problems: &mut Vec<Problem>) -> V
         base: base(path),
     });
     // A link that leads nowhere is a file that cannot be read.
-    if session != path && session.symlink_metadata().is_ok() {
-        found.extend(read(&session, problems).map(|text| Source {
+    if let Some(session) = session
+        .as_deref()
+        .filter(|it| it.symlink_metadata().is_ok())
+    {
+        found.extend(read(session, problems).map(|text| Source {
             text,
             rank: Rank::Session,
             base: base(path),
         }));
     }
-    for near in near_sessions(path, &session) {
+    let usual = path.with_extension(LOCAL);
+    for near in near_sessions(path, &usual) {
         let message = format!(
             "{} is not read: the file of a session is {}",
             near.display(),
-            session.display()
+            usual.display()
         );
         problems.push(Problem::warning(Origin::Default, message).hint("rename it, or remove it"));
     }
     found
+}
+
+/// Place of the session's file beside the one at `path`, whether it is there or not; a session has none of its own.
+pub(crate) fn session_of(path: &Path) -> Option<PathBuf> {
+    Some(path.with_extension(LOCAL)).filter(|it| it != path)
 }
 
 /// Files beside the one at `path` that somebody may take for the file of its session.
@@ -329,14 +345,17 @@ pub(crate) fn normalize(
             _ => false,
         };
         if !is_known {
-            problems.push(Problem::error(
+            let hint = matches!(key.name.as_str(), "override" | "config" | "enabled")
+                .then(|| format!("it belongs to one server: `{SERVERS}.NAME.{}`", key.name));
+            let problem = Problem::error(
                 document.origin(key.at),
                 format!(
                     "`{}` is unknown in a file of the form `{SCHEMA}: {SCHEMA_5}`; keys are `version`, `{SCHEMA}`, \
                      `{INHERIT}` and `{SERVERS}`",
                     key.name
                 ),
-            ));
+            );
+            problems.push(problem.hint_if(hint));
         }
     }
     let Some((key, mut node)) = upstreams else {
@@ -344,7 +363,15 @@ pub(crate) fn normalize(
     };
     if let Value::Mapping(servers) = &mut node.value {
         for (name, server) in servers {
-            for Unusable { at, why, cure } in of_003(name, server) {
+            let (unusable_here, twice) = of_003(name, server);
+            for (at, message) in twice {
+                problems.push(
+                    Problem::error(document.origin(at), message)
+                        .key(format!("servers.{}", name.name))
+                        .hint("keep one of the two"),
+                );
+            }
+            for Unusable { at, why, cure } in unusable_here {
                 let name = &name.name;
                 let message = format!("{why}; the upstream `{name}` is held");
                 problems.push(Problem::warning(document.origin(at), message).hint(cure));
@@ -372,15 +399,30 @@ struct Unusable {
     cure: &'static str,
 }
 
-/// Brings an entry of `servers` into the form of an upstream; the reasons if it cannot be used.
-fn of_003(name: &Key, server: &mut Node) -> Vec<Unusable> {
-    let mut unusable = Vec::new();
+/// Brings an entry of `servers` into the form of an upstream; the reasons if it cannot be used, and the places of what is
+/// said twice. The order of its members decides nothing.
+fn of_003(name: &Key, server: &mut Node) -> (Vec<Unusable>, Vec<(Place, String)>) {
+    let (mut unusable, mut twice) = (Vec::new(), Vec::new());
     let Value::Mapping(entries) = &mut server.value else {
         // Told where the document is read.
-        return unusable;
+        return (unusable, twice);
     };
-    let mut kept = Vec::new();
+    let mut kept: Vec<(Key, Node)> = Vec::new();
     let mut settings: Vec<(Key, Node)> = Vec::new();
+    // Where parameters stand, by their names: they all become variables.
+    let mut said: BTreeMap<String, &str> = BTreeMap::new();
+    let mut say = |section: &'static str, members: &[(Key, Node)], twice: &mut Vec<_>| {
+        for (key, _) in members {
+            if let Some(other) = said.insert(key.name.clone(), section) {
+                let (server, key, at) = (&name.name, &key.name, key.at);
+                let message = format!(
+                    "`servers.{server}.{other}.{key}` and `servers.{server}.{section}.{key}` are the same variable"
+                );
+                twice.push((at, message));
+            }
+        }
+    };
+    let has_allow = entries.iter().any(|(key, _)| key.name == "allow");
     for (mut key, mut node) in std::mem::take(entries) {
         match (key.name.as_str(), &mut node.value) {
             ("type", Value::Scalar(kind)) if kind == "external" => {}
@@ -395,6 +437,22 @@ fn of_003(name: &Key, server: &mut Node) -> Vec<Unusable> {
             ("module" | "class", _) => {}
             ("transport", Value::Scalar(kind)) if kind == "stdio" => {}
             ("transport", Value::Scalar(kind)) if kind == "websocket" => {}
+            ("tools", _) if has_allow => {
+                let name = &name.name;
+                let message = format!(
+                    "`servers.{name}.tools` and `servers.{name}.allow` both say which tools may be used"
+                );
+                twice.push((key.at, message));
+            }
+            // As in files of hosts; an `allow` that is empty leaves all.
+            ("tools", Value::Sequence(tools)) if tools.is_empty() => unusable.push(Unusable {
+                at: key.at,
+                why: format!(
+                    "`servers.{}.tools` is empty, so that no tool may be used",
+                    name.name
+                ),
+                cure: "name the tools, or set `enabled: false`",
+            }),
             ("tools", _) => {
                 key.name = "allow".to_owned();
                 kept.push((key, node));
@@ -411,7 +469,18 @@ fn of_003(name: &Key, server: &mut Node) -> Vec<Unusable> {
                     });
                 }
             }
-            ("config" | "override", Value::Mapping(members)) => settings.append(members),
+            ("config", Value::Mapping(members)) => {
+                say("config", members, &mut twice);
+                settings.append(members);
+            }
+            ("override", Value::Mapping(members)) => {
+                say("override", members, &mut twice);
+                settings.append(members);
+            }
+            ("env", Value::Mapping(members)) => {
+                say("env", members, &mut twice);
+                kept.push((key, node));
+            }
             _ => kept.push((key, node)),
         }
     }
@@ -434,7 +503,7 @@ fn of_003(name: &Key, server: &mut Node) -> Vec<Unusable> {
         }
     }
     *entries = kept;
-    unusable
+    (unusable, twice)
 }
 
 /// Restriction that `permissions` of document 003 state, if there is one.
@@ -443,16 +512,16 @@ fn restricts(permissions: &Node) -> Option<&'static str> {
         return Some("something");
     };
     let is_true = |node: &Node| matches!(&node.value, Value::Scalar(text) if text == "true");
+    let is_empty = |node: &Node| matches!(&node.value, Value::Sequence(paths) if paths.is_empty());
     entries
         .iter()
         .find_map(|(key, node)| match key.name.as_str() {
             "read" | "write" if is_true(node) => None,
             "read" => Some("reading"),
             "write" => Some("writing"),
-            "allowed_paths" | "denied_paths" => match &node.value {
-                Value::Sequence(paths) if paths.is_empty() => None,
-                _ => Some("paths"),
-            },
+            "denied_paths" if is_empty(node) => None,
+            // An empty list of those that are allowed leaves none.
+            "allowed_paths" | "denied_paths" => Some("paths"),
             _ => Some("something that is not known"),
         })
 }
