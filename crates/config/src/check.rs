@@ -80,6 +80,12 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let hint = "raise `workers.max_count`, or leave it out";
         problems.push(error("workers.max_count", message).hint(hint));
     }
+    let command = "vault.key_command";
+    if config.vault.key_command.is_empty() && origins.contains_key(command) {
+        let message = format!("`{command}` names no program");
+        let hint = "write the program and its arguments, or leave the key out";
+        problems.push(error(command, message).hint(hint));
+    }
     if let [first, .., last] = config.vault.sources()[..] {
         let message = format!("`vault.{first}` and `vault.{last}` are two sources of one key");
         problems.push(error(&format!("vault.{last}"), message).hint("keep one of the two"));

@@ -800,7 +800,7 @@ fn a_named_file_must_exist_and_be_text() {
         ),
         (
             ".",
-            "the configuration file cannot be read: Is a directory (os error 21)",
+            "the configuration file cannot be read: it is a directory, and no regular file: put a file in its place",
         ),
         (
             "latin.yaml",
@@ -808,7 +808,7 @@ fn a_named_file_must_exist_and_be_text() {
         ),
         (
             "long.yaml",
-            "the configuration file is longer than 1048576 bytes",
+            "the configuration file cannot be read: it has more than 1048576 bytes",
         ),
     ];
     for (name, expected) in rows {
@@ -1483,4 +1483,40 @@ fn what_is_for_roles_that_nobody_has_or_for_nobody_is_told() {
         assert!(is_told, "{line}: {found:?}");
     }
     check_line_is_fine("tools: {search_view: {clients: [a]}}");
+}
+
+#[test]
+fn a_reference_in_a_name_is_no_name() {
+    let hint = "write the name itself: references stand in values alone";
+    for (line, path) in [
+        (
+            r#"governance: {clients: {"${AGENT}": {}}}"#,
+            "governance.clients",
+        ),
+        (
+            r#"governance: {roles: {"${AGENT}": {}}}"#,
+            "governance.roles",
+        ),
+        (r#"upstreams: {"${AGENT}": {command: x}}"#, "upstreams"),
+        (
+            r#"governance: {tools: {"${AGENT}": {}}}"#,
+            "governance.tools",
+        ),
+    ] {
+        let column = line.find('"').expect("it has a name") + 3;
+        check_line(
+            line,
+            &format!(
+                "mcp-server.yaml:2:{column}: `{path}.\"${{AGENT}}\"` is a name, and a reference in one refers to nothing | {hint}"
+            ),
+        );
+    }
+}
+
+#[test]
+fn a_program_that_prints_a_key_has_a_name() {
+    check_line(
+        "vault: {key_command: []}",
+        "mcp-server.yaml:2:24: `vault.key_command` names no program | write the program and its arguments, or leave the key out",
+    );
 }

@@ -7,7 +7,8 @@ use figment::value::{Dict, Value as Setting};
 
 use crate::Environment;
 use crate::environment::interpolate::{
-    Reference, ReferenceSource, first_credential, interpolate, with_absolute_files,
+    Reference, ReferenceSource, first_credential, interpolate, vault_references,
+    with_absolute_files,
 };
 use crate::environment::known_secrets_of;
 use crate::layer::{Layer, Origins, child, join};
@@ -189,6 +190,12 @@ impl<'a> Walk<'a> {
                 let hint = "patterns go into the lists `allow`, `deny` and `hide`";
                 self.problems.push(problem(message).hint(hint));
             }
+            if key.name.contains("${") {
+                let message =
+                    format!("`{name}` is a name, and a reference in one refers to nothing");
+                let hint = "write the name itself: references stand in values alone";
+                self.problems.push(problem(message).hint(hint));
+            }
             if let Some(value) = self.value(shape, node, &name) {
                 values.insert(key.name.clone(), value);
             }
@@ -311,24 +318,28 @@ impl<'a> Walk<'a> {
         let plain = takes_credentials(path).then(|| without_credentials(text));
         let replaced = match interpolate(plain.as_deref().unwrap_or(text), self.environment) {
             Ok(replaced) => replaced,
-            Err(error) => match upstream_of(path).filter(|_| is_secret) {
-                // One upstream is no reason to stop the others.
-                Some(upstream) => {
-                    let upstream = upstream.to_owned();
-                    self.hold(
-                        node,
-                        path,
-                        upstream,
-                        format!("`{path}` {error}"),
-                        error.hint(),
-                    );
-                    return Some(text.clone().into());
+            Err(error) => {
+                let named = vault_references(text).map(|it| (path.to_owned(), it));
+                self.references.extend(named);
+                match upstream_of(path).filter(|_| is_secret) {
+                    // One upstream is no reason to stop the others.
+                    Some(upstream) => {
+                        let upstream = upstream.to_owned();
+                        self.hold(
+                            node,
+                            path,
+                            upstream,
+                            format!("`{path}` {error}"),
+                            error.hint(),
+                        );
+                        return Some(text.clone().into());
+                    }
+                    None => {
+                        self.misfit(node, path, format!("`{path}` {error}"), error.hint());
+                        return None;
+                    }
                 }
-                None => {
-                    self.misfit(node, path, format!("`{path}` {error}"), error.hint());
-                    return None;
-                }
-            },
+            }
         };
         for (reference, value) in replaced.iter().flat_map(|it| &it.uses) {
             if is_secret {
