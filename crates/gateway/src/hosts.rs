@@ -133,13 +133,9 @@ impl HostFile {
             left_out: Vec::new(),
             is_broken: true,
         };
-        let text = match std::fs::metadata(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Self::default(),
-            Ok(found) if MAX_FILE_BYTES < found.len() => return told("it is too long".to_owned()),
-            _ => std::fs::read_to_string(path),
-        };
-        let text = match text {
+        let text = match regular_file::read_text(path, MAX_FILE_BYTES) {
             Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Self::default(),
             Err(error) => return told(error.to_string()),
         };
         let mut file = Self::parse(&text, variable);
@@ -151,6 +147,20 @@ impl HostFile {
 
     /// Reads the text of a file: JSON, in which comments and commas at the end may stand, as editors have it.
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
+        Self::parse_as(text, &variable, &variable)
+    }
+
+    /// The same with values of their own for `$NAME`: as hosts have it, that is one only where `bare` has a value, and a text
+    /// otherwise, such as a part of a password.
+    pub fn parse_as(
+        text: &str,
+        variable: impl Fn(&str) -> Option<String>,
+        bare: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        let variables = Variables {
+            braced: &variable,
+            bare: &bare,
+        };
         let mut file = Self::default();
         let root: Value = match serde_json::from_str(&plain(text)) {
             Ok(Unique(root)) => root,
@@ -195,7 +205,7 @@ impl HostFile {
         let legal: Vec<_> = servers.keys().map(|it| legal_name(it)).collect();
         for (name, entry) in servers {
             let read = offered_name(name, &legal).and_then(|offered| {
-                let spec = spec(name, entry, &variable, &mut file.warnings)?;
+                let spec = spec(name, entry, &variables, &mut file.warnings)?;
                 Ok((offered, spec))
             });
             match read {
@@ -303,10 +313,16 @@ impl<'de> Deserialize<'de> for Unique {
     }
 }
 
+/// Values of variables, by the way in which they are referred to.
+struct Variables<'a> {
+    braced: &'a dyn Fn(&str) -> Option<String>,
+    bare: &'a dyn Fn(&str) -> Option<String>,
+}
+
 fn spec(
     name: &str,
     entry: &Value,
-    variable: &dyn Fn(&str) -> Option<String>,
+    variables: &Variables<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<UpstreamSpec, String> {
     let Value::Object(entry) = entry else {
@@ -315,7 +331,7 @@ fn spec(
     if name.trim().is_empty() {
         return Err("it has no name".to_owned());
     }
-    let expanded = |text: &str| expand(text, variable);
+    let expanded = |text: &str| expand(text, variables);
     let text = |key: &str| -> Result<Option<String>, String> {
         match entry.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -428,6 +444,13 @@ fn spec(
         Some(_) => return Err("`timeout` is no number of seconds from 1 to 86400".to_owned()),
     }
     spec.allow = patterns(entry, &ALLOWING)?;
+    let is_given = |key: &&&str| entry.get(**key).is_some_and(|it| !it.is_null());
+    let mut allowing = ALLOWING.iter().filter(is_given);
+    if let (Some(one), Some(other)) = (allowing.next(), allowing.next()) {
+        return Err(format!(
+            "`{one}` and `{other}` both say which tools may be used: keep one of the two"
+        ));
+    }
     if let Some(key) = ALLOWING
         .iter()
         .find(|it| entry.get(**it).is_some_and(is_empty))
@@ -524,7 +547,7 @@ fn looks_secret(name: &str) -> bool {
 }
 
 /// `text` with `${NAME}`, `${env:NAME}` and `${NAME:-default}` replaced, and `$NAME` where it is set.
-fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+fn expand(text: &str, variables: &Variables<'_>) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -537,13 +560,13 @@ fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Strin
                 None => (inside, None),
             };
             let name = name.strip_prefix("env:").unwrap_or(name);
-            let value = variable(name).or_else(|| default.map(str::to_owned));
+            let value = (variables.braced)(name).or_else(|| default.map(str::to_owned));
             out.push_str(&value.ok_or_else(|| format!("`${{{name}}}` is not set"))?);
             rest = after;
         } else {
             let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_';
             let end = rest.find(|it| !is_part(it)).unwrap_or(rest.len());
-            match variable(&rest[..end]).filter(|_| 0 < end) {
+            match (variables.bare)(&rest[..end]).filter(|_| 0 < end) {
                 Some(value) => out.push_str(&value),
                 None => {
                     out.push('$');
@@ -773,6 +796,30 @@ mod tests {
         let twice = parsed(r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}"#);
         assert!(twice.specs.is_empty());
         assert!(twice.warnings[0].contains("twice"), "{:?}", twice.warnings);
+    }
+
+    #[test]
+    fn two_lists_of_tools_that_may_be_used_hold_a_server() {
+        let file = parsed(
+            r#"{"mcpServers": {"a": {"command": "x", "includeTools": ["echo"], "allowedTools": ["*"]}}}"#,
+        );
+        assert_eq!(file.left_out, ["a"]);
+        assert!(file.warnings[0].contains("`includeTools` and `allowedTools`"));
+    }
+
+    #[test]
+    fn a_dollar_in_a_value_is_a_variable_only_where_one_is_set() {
+        let text = r#"{"mcpServers": {"a": {"command": "x", "env": {
+            "A": "Xk9$money42", "B": "${SET}$SET", "C": "pg pass$"}}}}"#;
+        let braced = |name: &str| Some(format!("<{name}>"));
+        let file = HostFile::parse_as(text, braced, |name| {
+            Some(name).filter(|it| *it == "SET").and_then(braced)
+        });
+        let Reach::Child { environment, .. } = &file.specs[0].reach else {
+            panic!("it is a program");
+        };
+        let values: Vec<_> = environment.iter().map(|(_, it)| it.as_str()).collect();
+        assert_eq!(values, ["Xk9$money42", "<SET><SET>", "pg pass$"]);
     }
 
     #[test]

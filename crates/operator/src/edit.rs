@@ -17,7 +17,7 @@ use server::Failure;
 use crate::on_record::RecordedVault;
 use crate::output::{Stop, print, print_json};
 use crate::request::{Add, Manner, ReportFormat, Settings};
-use crate::rewrite::rewrite;
+use crate::rewrite::{Lock, rewrite};
 use crate::secrets::{self, Secrets, remarks};
 use crate::vault::Kept;
 
@@ -29,6 +29,8 @@ pub(crate) struct File {
     path: PathBuf,
     text: String,
     is_new: bool,
+    /// From before the text is read until another one is in its place.
+    lock: Lock,
 }
 
 fn failed(error: impl Into<Failure>) -> Stop {
@@ -41,18 +43,23 @@ impl File {
         let name = named.unwrap_or_else(|| PathBuf::from(config::DEFAULT_FILE));
         let shown = name.display().to_string();
         let absolute = std::path::absolute(&name).map_err(failed)?;
-        match std::fs::read_to_string(&absolute) {
+        // A link stays one: the file that it leads to is replaced.
+        let path = absolute.canonicalize().unwrap_or_else(|_| absolute.clone());
+        let lock = Lock::of(&shown, &path).map_err(failed)?;
+        match regular_file::read_text(&absolute, regular_file::MAX_BYTES) {
             Ok(text) => Ok(Self {
                 name: shown,
-                path: absolute.canonicalize().map_err(failed)?,
+                path,
                 text,
                 is_new: false,
+                lock,
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self {
                 name: shown,
-                path: absolute,
+                path,
                 text: String::new(),
                 is_new: true,
+                lock,
             }),
             Err(error) => Err(failed(format!("{shown} cannot be read: {error}"))),
         }
@@ -129,7 +136,7 @@ impl File {
 
     /// Puts `text` in the place of the file, whole or not at all.
     fn write(&self, text: &str) -> Result<(), Stop> {
-        rewrite(&self.name, &self.path, &self.text, text).map_err(failed)
+        rewrite(&self.lock, &self.name, &self.path, &self.text, text).map_err(failed)
     }
 }
 
@@ -200,16 +207,20 @@ pub(crate) fn import(
     manner: Manner,
 ) -> Result<ExitCode, Stop> {
     let file = File::of(settings.clone())?;
-    let text = std::fs::read_to_string(path)
+    let text = regular_file::read_text(path, regular_file::MAX_BYTES)
         .map_err(|error| failed(format!("{} cannot be read: {error}", path.display())))?;
     // References stay references, in our form.
-    let found = HostFile::parse(&text, |name| {
+    let referred = |name: &str| {
         let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
         match name.strip_prefix("input:") {
             Some(input) => Some(format!("${{{}}}", secrets::as_variable(input))),
             None if name.is_empty() || !name.chars().all(is_name) => None,
             None => Some(format!("${{{name}}}")),
         }
+    };
+    let environment = Environment::of_process();
+    let found = HostFile::parse_as(&text, referred, |name| {
+        environment.value_of(name).and_then(|_| referred(name))
     });
     let mut told: Vec<String> = found
         .warnings
@@ -219,7 +230,7 @@ pub(crate) fn import(
         .collect();
     let mut entries = Vec::new();
     let before = file
-        .read(&file.text, &Environment::of_process())
+        .read(&file.text, &environment)
         .map_err(Stop::Rejected)?;
     let place = uses_vault.then(|| before.vault_place());
     let mut secrets = match &place {
@@ -697,6 +708,33 @@ mod tests {
                 written.contains("good:") && !written.contains("bad:"),
                 "{written}"
             );
+        }
+    }
+
+    #[test]
+    fn of_commands_at_once_none_undoes_what_another_has_done() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("mcp-server.yaml"), "mcp_server:\n  app: x\n").unwrap();
+        let imported = |name: &str| {
+            let host = format!(r#"{{"mcpServers": {{"{name}": {{"command": "x"}}}}}}"#);
+            std::fs::write(path(name), host).unwrap();
+            let settings = Settings::of_file(Some(path("mcp-server.yaml")));
+            let manner = Manner {
+                dry_run: false,
+                format: ReportFormat::Text,
+            };
+            import(settings, &path(name), &[], false, manner).is_ok()
+        };
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let done = std::thread::scope(|scope| {
+            let threads = names.map(|name| scope.spawn(move || imported(name)));
+            threads.map(|it| it.join().unwrap())
+        });
+        assert_eq!(done, [true; 8]);
+        let written = std::fs::read_to_string(path("mcp-server.yaml")).unwrap();
+        for name in names {
+            assert!(written.contains(&format!("    {name}:\n")), "{written}");
         }
     }
 

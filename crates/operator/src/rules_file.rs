@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::edit::section::{Section, section, with_section};
-use crate::rewrite::rewrite;
+use crate::rewrite::{Lock, rewrite};
 
 /// Section of the rules.
 const SECTION: &str = "governance";
@@ -28,7 +28,7 @@ impl RulesFile {
         let shown = path.display();
         let unreadable = |error| format!("{shown} cannot be read: {error}");
         let path = path.canonicalize().map_err(unreadable)?;
-        let whole = std::fs::read_to_string(&path).map_err(unreadable)?;
+        let whole = regular_file::read_text(&path, regular_file::MAX_BYTES).map_err(unreadable)?;
         let section = section(&whole, SECTION).map_err(|why| format!("{shown}: {why}"))?;
         if has_secret(&section.text) || redaction::without_known(&section.text) != section.text {
             return Err(format!(
@@ -100,7 +100,8 @@ impl RulesFile {
     /// The reason why it is not written: among others, the file is not as `before` was read.
     pub fn replace(&self, before: &Self) -> Result<(), String> {
         let name = self.path.display().to_string();
-        rewrite(&name, &self.path, &before.whole, &self.whole)
+        let lock = Lock::of(&name, &self.path)?;
+        rewrite(&lock, &name, &self.path, &before.whole, &self.whole)
     }
 }
 

@@ -321,6 +321,10 @@ async fn a_dry_run_of_an_import_into_the_vault_shows_what_the_import_writes() {
             r#"{"command": "npx", "args": ["--api-key", "hunter2-of-first"]}"#,
         ),
         (
+            "dollar",
+            r#"{"command": "npx", "env": {"API_TOKEN": "$hunter2secret99", "DB_PASS": "hunter2$x"}}"#,
+        ),
+        (
             "second",
             r#"{"url": "https://h/mcp?api_key=hunter2-of-second", "headers": {"Authorization": "Bearer hunter3"}}"#,
         ),

@@ -14,7 +14,7 @@ use super::{failed, keep, open, shown};
 use crate::on_record::RecordedVault;
 use crate::output::{Stop, print, print_json};
 use crate::request::ReportFormat;
-use crate::rewrite::rewrite;
+use crate::rewrite::{Lock, rewrite};
 use crate::secrets::Secrets;
 use crate::secrets::remarks;
 
@@ -32,7 +32,8 @@ pub(super) fn import(
     let name = path.display().to_string();
     let unreadable = |error: std::io::Error| failed(format!("{name} cannot be read: {error}"));
     let path = path.canonicalize().map_err(unreadable)?;
-    let text = std::fs::read_to_string(&path).map_err(unreadable)?;
+    let lock = Lock::of(&name, &path).map_err(failed)?;
+    let text = regular_file::read_text(&path, regular_file::MAX_BYTES).map_err(unreadable)?;
     let mut secrets = Secrets::into_vault(&open(&place)?);
     let mut told = Vec::new();
     let changes = match strings(&text) {
@@ -45,7 +46,7 @@ pub(super) fn import(
     let is_written = writes && !changes.is_empty();
     if is_written {
         let kept = keep(vault, &secrets)?;
-        let written = rewrite(&name, &path, &text, &changed(&text, changes));
+        let written = rewrite(&lock, &name, &path, &text, &changed(&text, changes));
         let written = written.map_err(|why| {
             failed(format!(
                 "{why}; the secrets are in the file still, and not in the vault"
