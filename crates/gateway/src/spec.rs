@@ -1,6 +1,9 @@
 use crate::{
-    ChangeKind, Credentials, PinKind, SealedTokens, credentials::Filled, names::digits,
-    pins::Terms, tokens::Known,
+    ChangeKind, Credentials, PinKind, SealedTokens,
+    credentials::Filled,
+    names::digits,
+    pins::Terms,
+    tokens::{Known, Unless},
 };
 use adapter_tools::RiskClass;
 use http::HeaderMap;
@@ -251,14 +254,15 @@ impl UpstreamSpec {
         let Tokens::Kept(directory) = &self.tokens else {
             return self.client_authorizer();
         };
-        if let Some(secrets) = secrets {
-            let sealed = SealedTokens::new(Arc::clone(secrets), &self.name, None);
-            let found = self.stored(Arc::new(sealed)).await?;
-            if found.is_some() {
-                return Ok(found);
-            }
+        let files = FileStore::at(directory);
+        let Some(secrets) = secrets else {
+            return self.stored(Arc::new(files)).await;
+        };
+        let sealed = SealedTokens::new(Arc::clone(secrets), &self.name, None);
+        match self.stored(Arc::new(sealed.clone())).await? {
+            Some(found) => Ok(Some(found)),
+            None => self.stored(Arc::new(Unless { sealed, files })).await,
         }
-        self.stored(Arc::new(FileStore::at(directory))).await
     }
 
     /// Source of the tokens of one client that has signed in; `None` if it has not.

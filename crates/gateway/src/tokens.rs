@@ -2,8 +2,8 @@
 
 use crate::{Gateway, store::with_causes};
 use oauth_client::{
-    Authorizer, ClientIdentity, Credentials, Held, Options, Pending, Registration, StoreError,
-    TokenStore,
+    Authorizer, ClientIdentity, Credentials, FileStore, Held, Options, Pending, Registration,
+    StoreError, TokenStore,
 };
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
@@ -216,6 +216,42 @@ impl TokenStore for Known {
         issuer: &'a str,
     ) -> Pending<'a, Result<(), StoreError>> {
         self.0.remove(server, issuer)
+    }
+}
+
+/// Tokens in files that are there only as long as there are no sealed ones: who signs in for the upstream takes the place of
+/// who has signed in for its address.
+#[derive(Debug)]
+pub(crate) struct Unless {
+    pub(crate) sealed: SealedTokens,
+    pub(crate) files: FileStore,
+}
+
+impl TokenStore for Unless {
+    fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>> {
+        Box::pin(async move {
+            let sealed = self.sealed.load(server).await?;
+            match sealed.iter().any(|it| it.tokens.is_some()) {
+                true => Ok(Vec::new()),
+                false => self.files.load(server).await,
+            }
+        })
+    }
+
+    fn hold<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Held, StoreError>> {
+        self.files.hold(server)
+    }
+
+    fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
+        self.files.save(credentials)
+    }
+
+    fn remove<'a>(
+        &'a self,
+        server: &'a str,
+        issuer: &'a str,
+    ) -> Pending<'a, Result<(), StoreError>> {
+        self.files.remove(server, issuer)
     }
 }
 
@@ -487,6 +523,34 @@ mod tests {
             saved_at: 1,
             ..Credentials::default()
         }
+    }
+
+    #[tokio::test]
+    async fn a_sign_in_for_the_upstream_takes_the_place_of_one_for_its_address() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vault");
+        let key = Key::generate().unwrap();
+        Vault::create(&path, &key).unwrap();
+        let secrets = Arc::new(ClientSecrets::beside(&path, move || Ok(key.clone())));
+        let server = "http://s/mcp";
+        let unless = Unless {
+            sealed: SealedTokens::new(secrets, "up", None),
+            files: FileStore::at(directory.path().join("files")),
+        };
+        unless
+            .save(&some("http://i", "of-the-address"))
+            .await
+            .unwrap();
+        let has_tokens = async || {
+            let kept = unless.load(server).await.unwrap();
+            kept.iter().any(|it| it.tokens.is_some())
+        };
+        assert!(has_tokens().await);
+        let mine = some("http://i", "of-the-upstream");
+        unless.sealed.save(&mine).await.unwrap();
+        assert!(!has_tokens().await, "they are superseded");
+        unless.sealed.remove(server, "http://i").await.unwrap();
+        assert!(has_tokens().await);
     }
 
     #[tokio::test]

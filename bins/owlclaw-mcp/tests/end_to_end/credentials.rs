@@ -414,6 +414,15 @@ async fn clients_sign_in_themselves_and_stay_signed_in_until_the_grant_is_taken_
     world.site.write("revoked", "");
     world.sign_in("ana", "ana.again").await;
     becomes(&mut ana, TOOL, "ana.again").await;
+    let misspelt = ["upstream", "logout", "sign", "--client", "anna"];
+    let said = run(world.site.command(&misspelt)).await;
+    assert_eq!(said.code, Some(1), "{}", said.output);
+    assert!(
+        said.messages
+            .contains("client `anna` is not signed in at `sign`; signed in are `ana`"),
+        "{}",
+        said.messages
+    );
     let words = ["upstream", "logout", "sign", "--client", "ana"];
     let said = run(world.site.command(&words)).await;
     assert_eq!(said.code, Some(0), "{}", said.messages);

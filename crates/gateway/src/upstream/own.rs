@@ -313,14 +313,14 @@ impl Upstream {
         let Some(names) = self.bindings().map(Bindings::names) else {
             return format!("`owlclaw-mcp upstream login {name} --client {client}`");
         };
-        let which = match names.len() {
-            0 | 1 => String::new(),
+        let command = format!("owlclaw-mcp upstream credential set {name} --client {client}");
+        match names.len() {
+            0 | 1 => format!("`{command}`"),
             _ => {
-                let names: Vec<_> = names.into_iter().collect();
-                format!(" --name {}", names.join("|"))
+                let all = names.iter().map(|it| format!("`{command} --name {it}`"));
+                all.collect::<Vec<_>>().join(" and ")
             }
-        };
-        format!("`owlclaw-mcp upstream credential set {name} --client {client}{which}`")
+        }
     }
 
     /// Reads the lists on the connection of a client that has credentials.

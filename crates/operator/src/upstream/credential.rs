@@ -1,5 +1,7 @@
 //! `upstream credential …`, `upstream login` and `logout`: credentials of single clients, and tokens. No command prints one.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use config::{Config, Needs, UpstreamCredentials, VaultPlace, printable};
 use gateway::{
     Credentials, KeptCredential, KeptKind, SealedTokens, Tokens, UpstreamSpec, kept_credentials,
 };
+use oauth_client::{FileStore, TokenStore as _};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -275,6 +278,10 @@ pub(super) fn logout(
 ) -> Result<ExitCode, Stop> {
     let (config, spec, tokens) = place_of_tokens(settings, name, client)?;
     let url = spec.place();
+    let files = match (&spec.tokens, client) {
+        (Tokens::Kept(directory), None) => Some(directory.clone()),
+        _ => None,
+    };
     // Nobody is asked anything.
     let way = Way {
         port: None,
@@ -284,12 +291,46 @@ pub(super) fn logout(
     let authorizer = spec.sign_in(tokens, way.login(), Vec::new());
     let authorizer = authorizer.map_err(|error| sign_in::failed(&url, &error))?;
     let authorizer = authorizer.ok_or_else(|| no_address(name))?;
+    let kept = kept_credentials(&config.vault_place().clients()).map_err(failed)?;
+    let signed_in = kept.iter().filter(|it| it.upstream == name);
+    let signed_in = signed_in.filter(|it| !matches!(it.kind, KeptKind::Secret));
+    let others: Vec<_> = signed_in.map(|it| it.client.as_deref()).collect();
+    let of_command = files.is_some_and(|it| has_tokens(&it, authorizer.server()));
+    let of_command = match of_command {
+        true => format!(
+            "; calls use the tokens of `client login`, until `owlclaw-mcp client logout --url {url}`"
+        ),
+        false => String::new(),
+    };
+    if !others.contains(&client) {
+        let names: BTreeSet<_> = others.into_iter().flatten().collect();
+        let names: Vec<_> = names.into_iter().collect();
+        let who = match (client, names.as_slice()) {
+            (None, _) => format!("nobody is signed in at `{name}` by `upstream login`{of_command}"),
+            (Some(client), []) => {
+                format!("client `{client}` is not signed in at `{name}`, and no other is")
+            }
+            (Some(client), names) => format!(
+                "client `{client}` is not signed in at `{name}`; signed in are `{}`",
+                names.join("`, `")
+            ),
+        };
+        return Err(failed(printable(&format!("nothing is changed: {who}"))));
+    }
     recorded(&config, name, client, "signed out by command")?;
     sign_in::signed_out(&url, &authorizer)?;
-    print(&format!(
-        "no tokens are kept for `{}` any more",
-        printable(name)
-    ))
+    print(&printable(&format!(
+        "no tokens of `upstream login` are kept for `{name}`{} any more{of_command}",
+        client.map_or_else(String::new, |it| format!(" and client `{it}`"))
+    )))
+}
+
+/// True if `client login` has kept tokens for the server at this address. What cannot be read is told of where it is used.
+fn has_tokens(directory: &Path, server: &str) -> bool {
+    let store = FileStore::at(directory);
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let kept = runtime.map(|it| it.block_on(store.load(server)));
+    matches!(kept, Ok(Ok(kept)) if kept.iter().any(|it| it.tokens.is_some()))
 }
 
 /// Reason why a value cannot be used.
