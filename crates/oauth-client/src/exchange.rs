@@ -196,10 +196,14 @@ impl Inner {
             code: String::new(),
             why: why.to_owned(),
         };
-        if given.access_token == *subject {
-            let why = "it gives back the token of the caller, which is not passed on";
-            return Err(unusable(&self.endpoint, why));
-        }
+        let is_others = |address: &Address, given: &Given| match given.access_token == *subject {
+            false => Ok(()),
+            true => {
+                let why = "it gives back the token of the caller, which is not passed on";
+                Err(unusable(address, why))
+            }
+        };
+        is_others(&self.endpoint, &given)?;
         let kind = given.issued_token_type.as_deref();
         let (Some(recipient), Some(endpoint)) = (&options.recipient, &self.recipient) else {
             return match kind {
@@ -223,6 +227,7 @@ impl Inner {
         let issuer = &recipient.issuer;
         let given = token::ask(&self.web, endpoint, issuer, &client, &fields, None).await?;
         (self.tell)(given.access_token.reveal());
+        is_others(endpoint, &given)?;
         Ok(given)
     }
 }

@@ -5,8 +5,9 @@
 mod support;
 
 use oauth_client::{
-    Assertion, AuthorizationError, Authorizer, ClientIdentity, Dpop, FileStore, Grant,
-    IdentityProvider, MemoryStore, Options, Secret, TokenStore,
+    Assertion, AuthorizationError, Authorizer, ClientIdentity, Dpop, ExchangeOptions, Exchanger,
+    FileStore, Grant, IdentityProvider, MemoryStore, Options, Recipient, Secret, SubjectKind,
+    TokenStore,
 };
 use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -939,6 +940,53 @@ async fn a_company_vouches_for_its_user() {
     let grant = issuer.site.asked("/token")[0].fields();
     assert_eq!(grant["assertion"], "the.jag.x");
     assert!(!grant.values().any(|it| it.contains("the.id.token")));
+}
+
+#[tokio::test]
+async fn a_callers_token_that_the_second_server_gives_back_is_not_passed_on() {
+    let company = Site::start(|_, _| {
+        let jag = "urn:ietf:params:oauth:token-type:id-jag";
+        let given =
+            json!({"access_token": "the.jag.x", "issued_token_type": jag, "token_type": "N_A"});
+        Answer::json(200, &given)
+    });
+    let company = company.await;
+    let repeats = Site::start(|_, _| {
+        let given = json!({"access_token": "the.callers.token", "token_type": "Bearer"});
+        Answer::json(200, &given)
+    });
+    let repeats = repeats.await;
+    let options = ExchangeOptions {
+        server: "http://127.0.0.1:1/mcp".to_owned(),
+        token_endpoint: format!("{}/token", company.url),
+        client_id: "gateway".to_owned(),
+        client_secret: "hush".into(),
+        audience: None,
+        resource: None,
+        scopes: Vec::new(),
+        subject: SubjectKind::default(),
+        recipient: Some(Recipient {
+            issuer: repeats.url.clone(),
+            token_endpoint: format!("{}/token", repeats.url),
+            client_id: "gateway".to_owned(),
+            client_secret: "hush".into(),
+        }),
+    };
+    let exchanger = Exchanger::new(options, &[], |_| {}).unwrap();
+    let tokens = exchanger.tokens("the.callers.token".into());
+    let mut headers = http::HeaderMap::new();
+    let refused = tokens
+        .attempt()
+        .authorize("http://127.0.0.1:1/mcp", &mut headers)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("gives back the token of the caller"),
+        "{refused}"
+    );
+    assert!(refused.contains(&repeats.url), "{refused}");
+    assert!(headers.is_empty());
 }
 
 #[tokio::test]
