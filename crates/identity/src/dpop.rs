@@ -50,8 +50,13 @@ pub struct Presented<'a> {
 /// by itself.
 pub struct Proofs {
     seen: Mutex<Seen>,
-    /// Key of the nonces that proofs must have.
-    nonces: Option<hmac::Key>,
+    /// Key of the nonces.
+    key: hmac::Key,
+    /// True if each proof must have a nonce.
+    nonces: bool,
+    /// Time from which on used proofs are remembered. One that was made before may have been used at the process before
+    /// this one, and must have a nonce.
+    since: SystemTime,
 }
 
 /// Two generations of proofs that were used: when the younger one is as old as a proof can be, the older is forgotten.
@@ -65,7 +70,7 @@ struct Seen {
 impl fmt::Debug for Proofs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proofs")
-            .field("nonces", &self.nonces.is_some())
+            .field("nonces", &self.nonces)
             .finish_non_exhaustive()
     }
 }
@@ -84,13 +89,13 @@ fn unproved<T>(why: &'static str) -> Result<T, Rejection> {
 }
 
 impl Proofs {
-    /// Checks without a proof so far. With `nonces`, proofs must have one of this server's.
+    /// Checks without a proof so far, as of the time `since`. With `nonces`, proofs must have one of this server's, and not
+    /// only those that were made before.
     ///
     /// # Errors
     ///
     /// Without randomness.
-    pub fn new(nonces: bool) -> Result<Self, ring::error::Unspecified> {
-        let key = || hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+    pub fn new(nonces: bool, since: SystemTime) -> Result<Self, ring::error::Unspecified> {
         Ok(Self {
             seen: Mutex::new(Seen {
                 young: HashSet::new(),
@@ -98,15 +103,16 @@ impl Proofs {
                 of_key: HashMap::new(),
                 turned: UNIX_EPOCH,
             }),
-            nonces: nonces.then(key).transpose()?,
+            key: hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?,
+            nonces,
+            since,
         })
     }
 
-    /// The nonce for the next proof; `None` if none is asked for.
+    /// The nonce for the next proof.
     #[must_use]
-    pub fn nonce(&self, now: SystemTime) -> Option<String> {
-        let key = self.nonces.as_ref()?;
-        Some(nonce(key, slice(now)))
+    pub fn nonce(&self, now: SystemTime) -> String {
+        nonce(&self.key, slice(now))
     }
 
     /// Checks a proof of the key whose thumbprint (RFC 7638) a token has (section 4.3), and uses it up.
@@ -201,13 +207,13 @@ impl Proofs {
         if !is_fresh {
             return unproved("the proof is too old, or not good yet");
         }
-        if let Some(key) = &self.nonces {
+        if self.nonces || made < self.since {
             let given = text("nonce").unwrap_or_default();
             let slice = slice(now);
             let given = URL_SAFE_NO_PAD.decode(given).unwrap_or_default();
             let is_ours = [slice, slice.saturating_sub(1)]
                 .into_iter()
-                .any(|it| hmac::verify(key, &it.to_be_bytes(), &given).is_ok());
+                .any(|it| hmac::verify(&self.key, &it.to_be_bytes(), &given).is_ok());
             if !is_ours {
                 return Err(Rejection::NeedsNonce);
             }
@@ -324,7 +330,7 @@ mod tests {
 
     #[test]
     fn proofs_are_remembered_within_bounds_and_as_long_as_they_could_be_used() {
-        let proofs = Proofs::new(false).unwrap();
+        let proofs = Proofs::new(false, UNIX_EPOCH).unwrap();
         let start = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let used = |id: &str, seconds| proofs.once("key", id, start + Duration::from_secs(seconds));
         assert!(used("a", 0).is_ok());

@@ -4,7 +4,7 @@ use crate::forge::{ISSUER, NOW, Pair, RESOURCE, Source, claims, issuers, now, op
 use identity::{Presented, Proofs, Rejection};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 const TOKEN: &str = "a.b.c";
 
@@ -64,7 +64,7 @@ fn changed(value: &Value, changes: Value) -> Value {
 
 #[test]
 fn a_proof_of_each_kind_of_key_is_good_once() {
-    let proofs = Proofs::new(false).unwrap();
+    let proofs = Proofs::new(false, UNIX_EPOCH).unwrap();
     let pairs = [
         (Pair::p256(), "ES256"),
         (Pair::p384(), "ES384"),
@@ -86,7 +86,7 @@ fn a_proof_of_each_kind_of_key_is_good_once() {
 fn a_proof_is_for_one_request_with_one_token_by_one_key_now() {
     let (pair, other) = (Pair::p256(), Pair::p256());
     let (good, key) = (proof_claims("x"), thumbprint(&pair));
-    let proofs = Proofs::new(false).unwrap();
+    let proofs = Proofs::new(false, UNIX_EPOCH).unwrap();
     let refused = |header: Value, claims: Value| {
         let proof = pair.token(&header, &claims);
         match proofs.check(&presented(&proof), &key, now()) {
@@ -179,7 +179,10 @@ fn a_proof_is_for_one_request_with_one_token_by_one_key_now() {
 
 #[test]
 fn a_nonce_is_this_servers_and_lasts_for_minutes() {
-    let (proofs, other) = (Proofs::new(true).unwrap(), Proofs::new(true).unwrap());
+    let (proofs, other) = (
+        Proofs::new(true, UNIX_EPOCH).unwrap(),
+        Proofs::new(true, UNIX_EPOCH).unwrap(),
+    );
     let (pair, mut count) = (Pair::p256(), 0);
     let mut check = |nonce: Option<String>, seconds: u64| {
         count += 1;
@@ -191,15 +194,14 @@ fn a_nonce_is_this_servers_and_lasts_for_minutes() {
         let proof = pair.token(&header(&pair, "ES256"), &claims);
         proofs.check(&presented(&proof), &thumbprint(&pair), at)
     };
-    let nonce = proofs.nonce(now());
-    assert!(nonce.is_some());
+    let nonce = Some(proofs.nonce(now()));
     assert_eq!(check(nonce.clone(), 0), Ok(()));
     assert_eq!(check(nonce.clone(), 299), Ok(()));
     for (nonce, seconds) in [
         (None, 0),
         (Some(String::new()), 0),
         (Some("AAAA".to_owned()), 0),
-        (other.nonce(now()), 0),
+        (Some(other.nonce(now())), 0),
         (nonce, 600),
     ] {
         assert_eq!(
@@ -208,7 +210,21 @@ fn a_nonce_is_this_servers_and_lasts_for_minutes() {
             "after {seconds} s"
         );
     }
-    assert_eq!(Proofs::new(false).unwrap().nonce(now()), None);
+}
+
+#[test]
+fn a_proof_from_before_the_start_needs_a_nonce() {
+    // The process before this one may have taken it.
+    let proofs = Proofs::new(false, now()).unwrap();
+    let pair = Pair::p256();
+    let check = |id: &str, made: u64, nonce: Option<String>| {
+        let claims = changed(&proof_claims(id), json!({"iat": made, "nonce": nonce}));
+        let proof = pair.token(&header(&pair, "ES256"), &claims);
+        proofs.check(&presented(&proof), &thumbprint(&pair), now())
+    };
+    assert_eq!(check("a", NOW - 1, None), Err(Rejection::NeedsNonce));
+    assert_eq!(check("a", NOW - 1, Some(proofs.nonce(now()))), Ok(()));
+    assert_eq!(check("b", NOW, None), Ok(()));
 }
 
 #[tokio::test]

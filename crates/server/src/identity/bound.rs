@@ -25,7 +25,7 @@ impl BoundTokens {
     ///
     /// Without randomness.
     pub(super) fn open(identity: &Identity) -> Result<Self, Failure> {
-        let proofs = || Proofs::new(identity.dpop.nonces);
+        let proofs = || Proofs::new(identity.dpop.nonces, SystemTime::now());
         let proofs = identity.takes_tokens().then(proofs).transpose();
         Ok(Self {
             proofs: proofs.map_err(|_| "the system has no randomness")?,
@@ -34,9 +34,10 @@ impl BoundTokens {
         })
     }
 
-    /// The nonce for the next proof, if one is asked for.
+    /// The nonce for the next proof, if proofs are taken.
     pub(super) fn nonce(&self) -> Option<String> {
-        self.proofs.as_ref()?.nonce(SystemTime::now())
+        let proofs = self.proofs.as_ref()?;
+        Some(proofs.nonce(SystemTime::now()))
     }
 
     /// Checks that the sender of a token has the key that it is bound to (RFC 9449 §7.1). A proof is good once, so that this is
