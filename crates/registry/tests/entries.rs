@@ -623,6 +623,20 @@ fn variables_that_steer_a_runtime_are_refused() {
         "MCP_SERVER_HTTP_PORT",
         "SSH_ASKPASS",
         "SUDO_ASKPASS",
+        "ODBCSYSINI",
+        "ODBCINI",
+        "PSModulePath",
+        "MYSQL_HOME",
+        "ORACLE_HOME",
+        "TNS_ADMIN",
+        "PGSERVICEFILE",
+        "PGSYSCONFDIR",
+        "PGSSLKEY",
+        "WGETRC",
+        "MALLOC_CONF",
+        "ELECTRON_RUN_AS_NODE",
+        "HGRCPATH",
+        "RSYNC_RSH",
     ] {
         let told = refusal(&entry(name));
         assert!(told.contains("decides which code is run"), "{name}: {told}");
@@ -633,6 +647,10 @@ fn variables_that_steer_a_runtime_are_refused() {
         "PYTHONUNBUFFERED",
         "NODE_ENV",
         "PERSONAL_TOKEN",
+        "PGHOST",
+        "PGPASSWORD",
+        "MYSQL_HOST",
+        "ORACLE_SID",
     ] {
         assert_eq!(refusal(&entry(name)), "", "{name}");
     }
