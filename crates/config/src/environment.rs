@@ -180,11 +180,11 @@ impl Environment {
         self
     }
 
-    /// The home directory of the user, if it is known.
+    /// The home directory of the user, if it is known. A relative one would be another in each directory.
     #[must_use]
     pub fn home(&self) -> Option<std::path::PathBuf> {
-        let home = self.get("HOME").filter(|it| !it.is_empty());
-        home.map(std::path::PathBuf::from)
+        let home = self.get("HOME").map(std::path::PathBuf::from);
+        home.filter(|it| it.is_absolute())
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {

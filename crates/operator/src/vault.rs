@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use config::{KeySource, Loaded, Needs, VaultPlace};
+use config::{KeySource, Loaded, Needs, Reference, VaultPlace};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::json;
 use server::Failure;
@@ -42,7 +42,16 @@ fn failed(error: impl Into<Failure>) -> Stop {
 /// When the configuration cannot be used, the vault cannot be opened, or standard output cannot be written.
 pub fn vault(command: VaultCommand) -> Result<ExitCode, Stop> {
     match command {
-        VaultCommand::Init { settings } => init(&place(settings)?.1),
+        VaultCommand::Init { settings } => {
+            let (loaded, place) = place(settings)?;
+            let config = &loaded.config;
+            if config.vault.path.is_none() && config.environment.home().is_none() {
+                return Err(failed(
+                    "HOME is no absolute path, so that there is no usual place for the vault: set HOME, or `vault.path`",
+                ));
+            }
+            init(&place)
+        }
         VaultCommand::Set {
             settings,
             name,
@@ -57,10 +66,24 @@ pub fn vault(command: VaultCommand) -> Result<ExitCode, Stop> {
             new_key_file,
         } => rotate(&RecordedVault::of(settings)?, new_key_file.as_deref()),
         VaultCommand::Remove { settings, name } => {
+            // The address of the ledger may refer to what is not there: then nothing is known of references.
+            let references = place(settings.clone())
+                .map_or_else(|_| Vec::new(), |(loaded, _)| all_references(&loaded));
             let vault = RecordedVault::of(settings)?;
             may_remove(&vault.place, &name).map_err(failed)?;
             vault.will("secret_remove", [name.as_str()])?;
             remove_secret(&vault.place, &name).map_err(failed)?;
+            let reference = format!("vault:{name}");
+            let used = references
+                .iter()
+                .filter(|(_, it)| it.reference == reference);
+            let used: Vec<_> = used.map(|(key, _)| key.as_str()).collect();
+            if !used.is_empty() {
+                remark(&format!(
+                    "warning: it is referred to still, by {}",
+                    used.join(", ")
+                ));
+            }
             print(&format!("`{name}` is removed from {}", shown(&vault.place)))
         }
         VaultCommand::Import {
@@ -268,8 +291,18 @@ fn typed(name: &str) -> io::Result<Secret> {
     Ok(Secret::new(line))
 }
 
+/// The references of the configuration and of the files of hosts that it names.
+fn all_references(loaded: &Loaded) -> Vec<(String, Reference)> {
+    let own = loaded.references();
+    let own = own.map(|(key, it)| (key.to_owned(), it.clone()));
+    own.chain(server::references_of_hosts(&loaded.config))
+        .collect()
+}
+
 fn list(loaded: &Loaded, place: &VaultPlace, format: ReportFormat) -> Result<ExitCode, Stop> {
-    let rows = secret_rows(&open(place)?, loaded.references());
+    let references = all_references(loaded);
+    let references = references.iter().map(|(key, it)| (key.as_str(), it));
+    let rows = secret_rows(&open(place)?, references);
     match format {
         ReportFormat::Json => print_json(&json!({ "vault": place.path, "secrets": rows })),
         ReportFormat::Text if rows.is_empty() => print(&format!("{} is empty", shown(place))),

@@ -121,8 +121,8 @@ pub use store::{
 pub use task_store::{Overseen, Run, TaskId, TaskRecord, TaskState};
 pub use timestamps::{Stamps, verify_timestamps};
 pub use upstreams::{
-    Declared, DeclaredUpstream, declared_upstreams, host_file_problems, unmatched_upstream_rules,
-    upstreams_directory, upstreams_stored,
+    Declared, DeclaredUpstream, declared_upstreams, host_file_problems, references_of_hosts,
+    unmatched_upstream_rules, upstreams_directory, upstreams_stored,
 };
 pub use witness::beside as witness_beside;
 pub use work::{RunningWorker, WorkerQueue};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use adapter_tools::RiskClass;
 use config::{
-    Config, Environment, Loaded, OnOffer, Problem, TemplatePart, UnmatchedFilter,
+    Config, Environment, Loaded, OnOffer, Problem, Reference, TemplatePart, UnmatchedFilter,
     UpstreamCredentials,
 };
 use gateway::{
@@ -108,6 +108,18 @@ pub(super) fn host_files(config: &Config) -> Vec<PathBuf> {
         files.extend(gateway::hosts::find(None, Some(base), variable));
     }
     files
+}
+
+/// References to secrets of the vault in files of hosts, with the files. A file that cannot be read has none, and is told
+/// of elsewhere.
+pub fn references_of_hosts(config: &Config) -> Vec<(String, Reference)> {
+    let mut found = Vec::new();
+    for path in host_files(config) {
+        let text = regular_file::read_text(&path, regular_file::MAX_BYTES).unwrap_or_default();
+        let place = format!("upstreams_files ({})", path.display());
+        found.extend(config::vault_references(&text).map(|it| (place.clone(), it)));
+    }
+    found
 }
 
 /// The configured upstreams, with those of the files of hosts.
@@ -402,9 +414,15 @@ fn is_own(text: &str, environment: &Environment) -> bool {
 
 /// Secret in a file, which is known for one from then on.
 fn secret_of(key: &str, path: &Path) -> Result<Secret, String> {
-    let secret = std::fs::read_to_string(path)
+    let secret = regular_file::read_text(path, regular_file::MAX_BYTES)
         .map_err(|error| format!("{key}: {}: {error}", path.display()))?;
     let secret = secret.trim_end();
+    if secret.is_empty() {
+        return Err(format!(
+            "{key}: {}: it is empty; put the secret into it",
+            path.display()
+        ));
+    }
     redaction::know([secret]);
     Ok(Secret::new(secret.to_owned()))
 }

@@ -76,13 +76,14 @@ impl Belongings {
 }
 
 impl ClientSecrets {
-    /// Secrets beside the vault at `vault`, whose key comes from `source` when it is first needed.
+    /// Secrets beside the vault at `vault`, or beside the one that a link there leads to, whose key comes from `source` when it is first needed.
     pub fn beside(
         vault: impl Into<PathBuf>,
         source: impl Fn() -> Result<Key, VaultError> + Send + Sync + 'static,
     ) -> Self {
+        let vault = vault.into();
         Self {
-            vault: vault.into(),
+            vault: vault.canonicalize().unwrap_or(vault),
             source: Box::new(source),
             key: Mutex::default(),
         }

@@ -101,7 +101,7 @@ impl Key {
     pub fn of_command(words: &[String]) -> Result<Self, VaultError> {
         let text = output_of(words, Duration::from_secs(10)).map_err(|why| VaultError::Key {
             place: format!("from `{}`", words.first().map_or("", String::as_str)),
-            why,
+            why: format!("{why}; run `vault.key_command` by hand to see what is wrong"),
         })?;
         Self::parse(&text, "from `vault.key_command`")
     }

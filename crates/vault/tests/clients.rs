@@ -165,3 +165,18 @@ fn without_a_vault_there_are_none_and_none_can_be_set() {
     assert!(matches!(refused, Err(VaultError::Missing(_))));
     assert!(!secrets.directory().exists());
 }
+
+#[test]
+fn a_link_to_a_vault_leads_to_the_secrets_of_its_clients() {
+    let place = place();
+    let link = place.vault.with_file_name("link");
+    std::os::unix::fs::symlink(&place.vault, &link).unwrap();
+    let (vault, key_file) = (link.clone(), place.key_file.clone());
+    let by_link = ClientSecrets::beside(&link, move || Key::read_for(&vault, &key_file));
+    set(&by_link, "crm", "ana", "hunter2");
+    assert_eq!(
+        token(&secrets(&place), "crm", "ana").as_deref(),
+        Some("hunter2")
+    );
+    assert_eq!(by_link.directory(), secrets(&place).directory());
+}

@@ -40,7 +40,9 @@ impl VaultPlace {
                     Some(value) => Key::parse(value.reveal(), &place),
                     None => Err(VaultError::Key {
                         place,
-                        why: "it is not set".to_owned(),
+                        why:
+                            "it is not set; set it to the key, or name another source below `vault`"
+                                .to_owned(),
                     }),
                 }
             }

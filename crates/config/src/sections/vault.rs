@@ -57,10 +57,10 @@ impl Vault {
 
     /// The vault, and the source of its key.
     pub(crate) fn place(&self, environment: &Environment, base: &Path) -> VaultPlace {
-        let home = environment.get("HOME").filter(|it| !it.is_empty());
+        let home = environment.home();
         let path = match (&self.path, home) {
             (Some(path), _) => path.clone(),
-            (None, Some(home)) => Path::new(home).join(".owlclaw").join(FILE),
+            (None, Some(home)) => home.join(".owlclaw").join(FILE),
             (None, None) => base.join(FILE),
         };
         let value = |name: &str| {

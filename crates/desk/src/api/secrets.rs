@@ -78,12 +78,14 @@ async fn with_vault<T: Send + 'static>(
 pub(crate) async fn list(call: Call<'_>) -> Result<Reply, Problem> {
     let place = place(&call);
     let vault = place.path.display().to_string();
-    let references = call.desk.server.references();
+    let mut references = call.desk.server.references();
+    let config = call.desk.server.config().clone();
     let read = move || -> Result<_, SecretProblem> {
         if !place.path.exists() {
             return Ok(None);
         }
         let vault = place.open()?;
+        references.extend(server::references_of_hosts(&config));
         let references = references.iter().map(|(key, it)| (key.as_str(), it));
         Ok(Some(secret_rows(&vault, references)))
     };
