@@ -53,6 +53,15 @@ fn of_place(place: &str) -> String {
     as_variable(&parts.collect::<Vec<_>>().join("_"))
 }
 
+/// True if something in a text is given a value that is no reference: `name=value`, as queries, fragments and lines of
+/// shells have it, or an option in such a line.
+fn assigns(text: &str) -> bool {
+    let values = text.split('=').skip(1);
+    let mut values = values.map(|it| it.trim_start_matches(['"', '\'']));
+    let is_value = |it: &str| !it.is_empty() && !it.starts_with(['&', '#', ';', ' ']);
+    text.contains(" -") || values.any(|it| is_value(it) && !it.starts_with("${"))
+}
+
 /// The variables that a text refers to.
 fn references(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split("${").skip(1);
@@ -181,16 +190,17 @@ impl Secrets {
         let stays = |it: &SecretPart| it.is_default || value[it.place.clone()].contains("${");
         let (staying, parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(stays);
         let is_plain = parts.is_empty() && !value.is_empty() && !value.contains("${");
-        if is_plain || !staying.is_empty() {
-            self.kept.push(place.to_owned());
-        }
-        with_parts(value, &parts, |part| {
+        let written = with_parts(value, &parts, |part| {
             let (preferred, place) = match part.name.as_str() {
                 "" => (preferred.to_owned(), place.to_owned()),
                 name => (format!("{preferred}_{name}"), format!("{place} ({name})")),
             };
             self.referred(&value[part.place.clone()], &preferred, place)
-        })
+        });
+        if is_plain || !staying.is_empty() || (!parts.is_empty() && assigns(&written)) {
+            self.kept.push(place.to_owned());
+        }
+        written
     }
 
     /// A reference to a secret of the vault, or to a variable.
@@ -265,9 +275,10 @@ impl Secrets {
             written.push(self.written(argument, parts, &preferred, &place));
             match named {
                 // Words that no option names are shown with the command; `-y` has no value.
-                Some(name) if kept < self.kept.len() && name != "y" => {
+                Some(name) if kept < self.kept.len() && name != "y" && !name.contains('/') => {
                     self.kept[kept] = format!("{place} ({name})");
                 }
+                _ if written.last().is_some_and(|it| assigns(it)) => {}
                 _ => self.kept.truncate(kept),
             }
             option = Some(argument.as_str()).filter(|it| it.starts_with('-') && !it.contains('='));
@@ -280,10 +291,10 @@ impl Secrets {
         let place = format!("upstreams.{upstream}.url");
         let kept = self.kept.len();
         let written = self.written(url, secret_parts("", url), upstream, &place);
-        // Of an address, the query may have more.
+        // Of an address, the query and the fragment may have more.
         self.kept.truncate(kept);
-        let query = written.split_once('?').map_or("", |(_, query)| query);
-        for pair in query.split('&') {
+        let (_, rest) = written.split_once(['?', '#']).unwrap_or_default();
+        for pair in rest.split(['&', '?', '#']) {
             if let Some((name, value)) = pair.split_once('=')
                 && !value.is_empty()
                 && !value.contains("${")
@@ -415,5 +426,33 @@ mod tests {
         let references: Vec<_> = secrets.all().filter(|it| !it.was_written_out).collect();
         assert_eq!(references.len(), 1);
         assert_eq!(references[0].variable, "MINE");
+    }
+
+    #[test]
+    fn all_that_stays_in_plain_text_is_told() {
+        let mut secrets = Secrets::default();
+        let words = [
+            "-c",
+            "export API_KEY=hunter2; x --token 'hunter3'",
+            "https://h/?token=hunter2&u=hunter3",
+            "https://h/#tok=hunter2",
+            "run",
+            "--token=hunter2",
+        ];
+        let written = secrets.arguments("s", &words.map(str::to_owned));
+        secrets.url("u", "https://h/mcp?api_key=hunter2#tok=hunter3");
+        let told = secrets.kept().join(", ");
+        for place in ["s.args[1] (c)", "s.args[2]", "s.args[3]", "u.url (tok)"] {
+            let has_secret = place.ends_with("url (tok)") || {
+                let at: usize = place[7..8].parse().unwrap();
+                written[at].contains("hunter")
+            };
+            let is_told = told.contains(&format!("upstreams.{place}"));
+            assert_eq!(is_told, has_secret, "{place}: {told}: {written:?}");
+        }
+        assert!(
+            !told.contains("args[4]") && !told.contains("args[5]"),
+            "{told}"
+        );
     }
 }
