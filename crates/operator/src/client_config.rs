@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::client::check_url;
 use crate::output::Stop;
 use crate::request::{ClientConfig, ClientName};
-use config::{Config, Loaded, Transport};
+use config::{Config, KeySource, Loaded, Transport};
 
 /// Name of the variable with the key, for clients that start the server and for those that send it.
 const KEY: &str = "OWLCLAW_API_KEY";
@@ -62,7 +62,7 @@ pub fn client_config(
                            one (`owlclaw-mcp config init`), name it (--config), or name a server (--url)";
                 Stop::Failed(why.into())
             })?;
-            remarks.extend(needed_variables(file));
+            remarks.extend(needed_variables(file, &loaded.config));
             remarks.extend(whose_rules(asked, &loaded.config));
             started(asked, program, file)
         }
@@ -312,12 +312,16 @@ fn whose_rules(asked: &ClientConfig, config: &Config) -> Option<String> {
 const HANDED_ON: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 
 /// A hint at the variables of the configuration that clients do not hand on.
-fn needed_variables(file: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(file).ok()?;
+fn needed_variables(file: &Path, config: &Config) -> Option<String> {
+    let text = regular_file::read_text(file, regular_file::MAX_BYTES).ok()?;
     let lines = text
         .lines()
         .filter(|line| !line.trim_start().starts_with('#'));
-    let names = lines.flat_map(referred_to);
+    let key = match config.vault_place().key {
+        KeySource::Variable(name, _) if config.environment.vault_used().is_some() => Some(name),
+        _ => None,
+    };
+    let names = lines.flat_map(referred_to).chain(key.as_deref());
     let names: BTreeSet<&str> = names.filter(|name| !HANDED_ON.contains(name)).collect();
     let names: Vec<&str> = names.into_iter().collect();
     (!names.is_empty()).then(|| {
