@@ -4,6 +4,7 @@ import http.client
 import itertools
 import json
 import ssl
+import string
 import threading
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 from urllib.parse import urlsplit
@@ -13,6 +14,8 @@ REVISION = "2025-11-25"
 MAX_ANSWER = 64 * 1024 * 1024
 # Most pages of a list.
 MAX_PAGES = 1000
+# Characters of a name of a header.
+_TOKEN = set(string.ascii_letters + string.digits + "!#$%&'*+-.^_`|~")
 
 
 class ToolFailed(Exception):
@@ -39,7 +42,8 @@ class MCPRegistry:
     """The servers behind a gateway, at its address. Opens a session when it is first needed.
 
     :param url: address of the endpoint, such as ``http://127.0.0.1:8080/mcp``
-    :param api_key: key of the agent, sent as ``Authorization: Bearer``; it is in no message and no error
+    :param api_key: key of the agent, sent as ``Authorization: Bearer``, without white space around it; it is in no message
+        and no error
     :param headers: further headers of each request
     :param timeout: seconds for each request
     :param context: TLS settings, where the system's do not do
@@ -60,9 +64,17 @@ class MCPRegistry:
             raise ValueError("credentials belong into api_key, and not into the address")
         self.url = url
         self._parts = parts
-        self._headers = dict(headers or {})
+        self._headers = {name: _header_value(name, value) for name, value in (headers or {}).items()}
         if api_key is not None:
-            self._headers["Authorization"] = "Bearer " + api_key
+            if any(name.lower() == "authorization" for name in self._headers):
+                raise ValueError("Authorization is given by api_key and by headers: keep one of the two")
+            key = _header_value("api_key", api_key)
+            scheme, _, rest = key.partition(" ")
+            if scheme.lower() == "bearer":
+                key = rest.strip()
+            if not key:
+                raise ValueError("api_key is empty")
+            self._headers["Authorization"] = "Bearer " + key
         self._timeout = timeout
         self._context = context
         self._ids = itertools.count(1)
@@ -141,6 +153,9 @@ class MCPRegistry:
                     result, session = self._post("initialize", hello, None)
                 except _Forgotten:
                     raise ConnectionFailed("there is no MCP server at " + self.url, was_sent=False) from None
+                except ToolFailed as error:
+                    # No tool was asked.
+                    raise ConnectionFailed(f"the server opens no session: {error}", was_sent=False) from None
                 if result.get("protocolVersion") is None:
                     raise ConnectionFailed("there is no MCP server at " + self.url)
                 notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -213,6 +228,19 @@ class MCPRegistry:
             return response.status, {name.lower(): value for name, value in response.getheaders()}, answer
         finally:
             connection.close()
+
+
+def _header_value(name: str, value: Any) -> str:
+    """A value as headers have it, without white space around it. It may be a secret, and no error repeats it."""
+    # Of the name, too: it may be the value, put in the wrong place.
+    if not isinstance(name, str) or not name or not set(name) <= _TOKEN:
+        raise ValueError("a name in headers is no name of a header")
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a str, found {type(value).__name__}")
+    value = value.strip()
+    if any(it not in "\t" and not " " <= it <= "~" for it in value):
+        raise ValueError(f"{name} has a character that no header can have, such as a line break inside of it")
+    return value
 
 
 def _messages(kind: str, body: bytes) -> Iterator[Dict[str, Any]]:

@@ -42,6 +42,17 @@ failing("denied", lambda: provider.call("mcp_one_die"))
 failing("fails", lambda: provider.call("mcp_one_fail"))
 failing("nobody", lambda: MCPRegistry("http://127.0.0.1:1/mcp").tools())
 failing("no server", lambda: MCPRegistry(url.replace("/mcp", "/health")).tools())
+for name, what in {
+    "line break": {"api_key": "hunter2\nhunter2"},
+    "empty": {"api_key": "Bearer \n"},
+    "header": {"headers": {"X-Key": "hunter2\r\n hunter2"}},
+    "name": {"headers": {"hunter2\n": "x"}},
+    "twice": {"api_key": "hunter2", "headers": {"authorization": "hunter2"}},
+}.items():
+    failing(name, lambda: MCPRegistry(url, **what))
+told["key"] = [
+    MCPRegistry(url, api_key=key)._headers["Authorization"] for key in ("k", " k\n", "Bearer k\n", "bearer  k")
+]
 # A session that is gone is opened anew.
 registry._session = "gone"
 told["again"] = echo.run({"text": "anew"})
@@ -81,7 +92,13 @@ async fn agents_in_python_get_tools_by_servers_and_each_call_is_on_record() {
     let schema = &told["anthropic"][0]["input_schema"];
     assert_eq!(schema["type"], "object");
     assert_eq!(told["openai"][0]["function"]["parameters"], *schema);
+    assert_eq!(
+        told["key"],
+        json!(["Bearer k", "Bearer k", "Bearer k", "Bearer k"]),
+        "{told:#}"
+    );
     let failures = &told["failures"];
+    assert!(!failures.to_string().contains("hunter2"), "{failures:#}");
     for (what, kind, words) in [
         ("unknown server", "UnknownServer", "`onne`"),
         ("unknown tool", "ToolFailed", "nothing"),
@@ -89,6 +106,11 @@ async fn agents_in_python_get_tools_by_servers_and_each_call_is_on_record() {
         ("fails", "ToolFailed", "it failed"),
         ("nobody", "ConnectionFailed", "cannot be reached"),
         ("no server", "ConnectionFailed", ""),
+        ("line break", "ValueError", "api_key"),
+        ("empty", "ValueError", "empty"),
+        ("header", "ValueError", "X-Key"),
+        ("name", "ValueError", "no name of a header"),
+        ("twice", "ValueError", "keep one of the two"),
     ] {
         let failure = &failures[what];
         assert_eq!(failure[0], kind, "{what}: {failures:#}");
