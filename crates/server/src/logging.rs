@@ -464,7 +464,7 @@ impl Queue {
     }
 }
 
-/// What the writing thread knows of the lines before.
+/// State of the writing thread from one line to the next.
 #[derive(Default)]
 struct Cleaning {
     open_key: OpenKey,
