@@ -52,7 +52,7 @@ impl Attempt for OneRequest {
     }
 }
 
-/// What is asked for may be too much for one caller, and not for the next.
+/// Kind of an error of an exchange: what is asked for may be too much for one caller, and not for the next.
 fn of_caller(error: AuthorizationError) -> Unauthorized {
     match (error.code(), Unauthorized::from(error.clone())) {
         (

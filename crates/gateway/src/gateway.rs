@@ -308,11 +308,6 @@ impl Gateway {
         self.0.upstreams().values().map(|it| it.status()).collect()
     }
 
-    /// An upstream as it is configured.
-    pub(crate) fn spec(&self, name: &str) -> Option<UpstreamSpec> {
-        Some(self.0.get(name)?.spec.clone())
-    }
-
     /// State of one upstream.
     #[must_use]
     pub fn status_of(&self, name: &str) -> Option<Status> {

@@ -1,10 +1,6 @@
 //! Tokens of upstreams: where they are kept, and that they are known for secrets; and what is kept of all clients.
 
-use crate::{Gateway, store::with_causes};
-use oauth_client::{
-    Authorizer, ClientIdentity, Credentials, FileStore, Held, Options, Pending, Registration,
-    StoreError, TokenStore,
-};
+use oauth_client::{Credentials, FileStore, Held, Pending, Registration, StoreError, TokenStore};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use vault::{Belongings, ClientSecrets, Name, Secret, VaultError};
@@ -103,49 +99,9 @@ fn kind_of(name: &str, value: &Secret) -> KeptKind {
     }
 }
 
-impl Gateway {
-    /// Forgets a credential, once nobody renews it any more, so that it does not come back, and has the authorization server
-    /// revoke its tokens afterwards. Returns false if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`VaultError`] if the file of the client cannot be changed, and errors of waiting for a renewal.
-    pub async fn forget(
-        &self,
-        secrets: &Arc<ClientSecrets>,
-        credential: &KeptCredential,
-    ) -> Result<bool, StoreError> {
-        let (is_forgotten, tokens) = forget(secrets, credential).await?;
-        if let Some(tokens) = tokens {
-            let spec = self.spec(&credential.upstream);
-            let client = spec.map(|it| it.identity_of_client().0);
-            tokio::spawn(revoke(client.unwrap_or_default(), tokens));
-        }
-        Ok(is_forgotten)
-    }
-}
-
-async fn revoke(client: ClientIdentity, tokens: Credentials) {
-    let options = Options {
-        client,
-        ..Options::default()
-    };
-    let revoked = match Authorizer::new(&tokens.server, options) {
-        Ok(authorizer) => authorizer.revoke(&tokens).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = revoked {
-        let (server, error) = (tokens.server, with_causes(&error));
-        tracing::warn!(
-            server,
-            error,
-            "forgotten tokens are good where they were given until they end"
-        );
-    }
-}
-
-/// True if there was such a credential, and the tokens that are forgotten with it.
-async fn forget(
+/// Forgets a credential, once nobody renews it any more, so that it does not come back. Returns true if there was one, and
+/// the tokens that are forgotten with it.
+pub(crate) async fn forget(
     secrets: &Arc<ClientSecrets>,
     credential: &KeptCredential,
 ) -> Result<(bool, Option<Credentials>), StoreError> {

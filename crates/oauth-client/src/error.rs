@@ -191,7 +191,7 @@ impl AuthorizationError {
         }
     }
 
-    /// What somebody has to set right before the same can succeed. `None` where it may pass, and where a sign-in helps.
+    /// Act of somebody before which the same cannot succeed. `None` where it may pass, and where a sign-in helps.
     #[must_use]
     pub fn cure(&self) -> Option<String> {
         let operator = |what: &str| Some(format!("whoever operates it has to {what}"));
@@ -278,7 +278,7 @@ pub(crate) fn is_passing(code: &str) -> bool {
     )
 }
 
-/// What has to be set right after an authorization server's error with this code; `None` if another sign-in may do.
+/// Act that sets right what has led to an authorization server's error with this code; `None` if another sign-in may do.
 fn cure_of(code: &str) -> Option<&'static str> {
     Some(match code {
         "invalid_client" => {

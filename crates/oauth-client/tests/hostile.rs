@@ -332,7 +332,7 @@ async fn answers_of_another_sign_in_or_server_are_refused() {
     }
 }
 
-/// What becomes of a failure: it passes, somebody has to sign in, or somebody has to set something right.
+/// Course of a failure: it passes, somebody has to sign in, or somebody has to set something right.
 fn becomes(error: &AuthorizationError) -> &'static str {
     match (error.is_temporary(), error.cure()) {
         (true, None) => "passes",

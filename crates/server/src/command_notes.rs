@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::file_watch::FileWatch;
-use super::operators::Act;
+use super::notes::Act;
 use super::store::{self, ServedMcpServer};
 use crate::Failure;
 use config::Config;

@@ -105,7 +105,8 @@ pub use listing::{ResourceFilter, ResourceRow, ToolRow, ViewRow, estimated_token
 pub use logging::{LevelHandle, Log, json_text};
 pub use mcp_server::CancelledTask;
 pub use mcp_service::Principal;
-pub use operators::{Act, Beside, ServedBeside};
+pub use notes::Act;
+pub use operators::{Beside, ServedBeside};
 pub use prompts::{prompt_options, prompt_problems};
 pub use quota_postgres::Comparison;
 pub use redaction::has_redaction_key;

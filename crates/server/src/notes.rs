@@ -10,6 +10,35 @@ use serde_json::{Value, json};
 
 use config::{Change, Config, Durability, Origin, Problem, Severity};
 
+/// Act of a person, for the ledger.
+#[derive(Debug, Clone, Copy)]
+pub struct Act<'a> {
+    /// Name of the person, as it was proved.
+    pub by: &'a str,
+    /// Act, in a word such as `upstream_recheck`.
+    pub what: &'a str,
+    /// Subject of the act; empty where that is plain.
+    pub subject: &'a str,
+    /// Proof of who the person is, and the address it came from.
+    pub proof: &'a str,
+    /// More about the act: an object, or null.
+    pub more: &'a Value,
+}
+
+impl Act<'_> {
+    pub(super) fn actor(&self) -> String {
+        format!("operator:{}", self.by)
+    }
+
+    pub(super) fn detail(&self) -> String {
+        let mut detail = serde_json::json!({ "what": self.what, "proof": self.proof });
+        for (name, value) in self.more.as_object().into_iter().flatten() {
+            detail[name] = value.clone();
+        }
+        detail.to_string()
+    }
+}
+
 /// Rules have taken the place of others.
 pub(super) struct PolicyChange<'a> {
     /// The versions before and after.

@@ -26,7 +26,7 @@ use super::explain::{Callee, Explained, judge};
 use super::identity::BrowserSignIns;
 use super::list::tool_row;
 use super::logging::without_secrets;
-use super::notes;
+use super::notes::{self, Act};
 use super::sharing::{NodeState, ServerNode, node_name};
 use crate::{Failure, ToolRow};
 use config::{Config, Reference};
@@ -45,35 +45,6 @@ pub trait Beside: fmt::Debug + Send + Sync {
 pub trait ServedBeside: Send {
     /// Ends it, in order.
     fn stop(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-}
-
-/// Act of a person, for the ledger.
-#[derive(Debug, Clone, Copy)]
-pub struct Act<'a> {
-    /// Name of the person, as it was proved.
-    pub by: &'a str,
-    /// Act, in a word such as `upstream_recheck`.
-    pub what: &'a str,
-    /// Subject of the act; empty where that is plain.
-    pub subject: &'a str,
-    /// Proof of who the person is, and the address it came from.
-    pub proof: &'a str,
-    /// More about the act: an object, or null.
-    pub more: &'a Value,
-}
-
-impl Act<'_> {
-    pub(super) fn actor(&self) -> String {
-        format!("operator:{}", self.by)
-    }
-
-    pub(super) fn detail(&self) -> String {
-        let mut detail = serde_json::json!({ "what": self.what, "proof": self.proof });
-        for (name, value) in self.more.as_object().into_iter().flatten() {
-            detail[name] = value.clone();
-        }
-        detail.to_string()
-    }
 }
 
 impl Server {

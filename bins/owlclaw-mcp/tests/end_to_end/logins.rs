@@ -374,7 +374,7 @@ async fn a_process_stays_signed_in_for_six_weeks_of_hours() {
     six_weeks(1).await;
 }
 
-/// Nobody calls for two weeks, and each refresh token is forgotten after three days. Two servers share the login, whose access
+/// Two weeks without calls; each refresh token is forgotten after three days. Two servers share the login, whose access
 /// token ends within hours.
 #[cfg(target_os = "linux")]
 #[tokio::test]

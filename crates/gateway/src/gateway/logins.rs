@@ -3,13 +3,15 @@
 
 use super::{Gateway, Inner};
 use crate::{
-    Credentials, Tokens,
+    Credentials, KeptCredential, Tokens,
     store::with_causes,
-    tokens::has_login,
+    tokens::{self, has_login},
     upstream::{Upstream, now},
 };
 use futures_util::future::join_all;
-use oauth_client::{AuthorizationError, KeptLogin};
+use oauth_client::{
+    AuthorizationError, Authorizer, ClientIdentity, KeptLogin, Options, StoreError,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     hash::{BuildHasher, RandomState},
@@ -17,6 +19,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::sleep;
+use vault::ClientSecrets;
 
 /// Pause between two looks at the clock. Where the machine sleeps, a timer does, too.
 const TICK: Duration = Duration::from_secs(30);
@@ -58,6 +61,45 @@ impl Gateway {
             known: HashMap::new(),
         };
         self.0.runtime.spawn(keeper.run());
+    }
+
+    /// Forgets a credential, once nobody renews it any more, so that it does not come back, and has the authorization server
+    /// revoke its tokens afterwards. Returns false if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`VaultError`](vault::VaultError) if the file of the client cannot be changed, and errors of waiting for a renewal.
+    pub async fn forget(
+        &self,
+        secrets: &Arc<ClientSecrets>,
+        credential: &KeptCredential,
+    ) -> Result<bool, StoreError> {
+        let (is_forgotten, login) = tokens::forget(secrets, credential).await?;
+        if let Some(login) = login {
+            let upstream = self.0.get(&credential.upstream);
+            let client = upstream.map(|it| it.spec.identity_of_client().0);
+            tokio::spawn(revoke(client.unwrap_or_default(), login));
+        }
+        Ok(is_forgotten)
+    }
+}
+
+async fn revoke(client: ClientIdentity, tokens: oauth_client::Credentials) {
+    let options = Options {
+        client,
+        ..Options::default()
+    };
+    let revoked = match Authorizer::new(&tokens.server, options) {
+        Ok(authorizer) => authorizer.revoke(&tokens).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = revoked {
+        let (server, error) = (tokens.server, with_causes(&error));
+        tracing::warn!(
+            server,
+            error,
+            "forgotten tokens are good where they were given until they end"
+        );
     }
 }
 
