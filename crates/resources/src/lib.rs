@@ -44,8 +44,10 @@ pub use crate::services::{
 };
 pub use crate::store::StoreError;
 
+use adapter_tools::Arguments;
 use mcp_protocol::model::ListResources;
 use mcp_server::{ResourceEntry, UNHEARD};
+use serde_json::Value;
 
 /// The spelling in which a rule over resources can match addresses of files, databases and services; `None` where it is
 /// so spelt, or is about none of them.
@@ -55,6 +57,17 @@ pub fn spelling_for_rules(pattern: &str) -> Option<String> {
     let scheme = schemes.into_iter().find(|it| pattern.starts_with(it))?;
     let spelt = addresses::spelt_for_rules(scheme, pattern);
     (spelt != pattern).then_some(spelt)
+}
+
+/// Arguments of a tool in which integers are written as such: `1.0` is the integer 1 for JSON Schema.
+fn with_integers(arguments: &Arguments) -> Value {
+    let members = arguments.as_object().iter().map(|(name, value)| {
+        let integer = value.as_f64().filter(|_| value.is_f64());
+        let integer = integer.and_then(|it| it.to_string().parse::<i64>().ok());
+        let value = integer.map_or_else(|| value.clone(), Value::from);
+        (name.clone(), value)
+    });
+    Value::Object(members.collect())
 }
 
 /// Indices of entries that a filter lets through: by category, and by an address or the beginning of one with `*`. None

@@ -252,7 +252,8 @@ async fn results_are_filtered_and_paged() {
         let said = it
             .ask(
                 &[""],
-                json!({"query": "refund", "limit": 1, "offset": offset}),
+                // For JSON Schema it is an integer.
+                json!({"query": "refund", "limit": 1.0, "offset": offset}),
             )
             .await
             .unwrap();

@@ -176,8 +176,7 @@ impl Executor for WriteTool {
         arguments: Arguments,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let asked = arguments.as_object().clone();
-            let asked: Asked = serde_json::from_value(Value::Object(asked))
+            let asked: Asked = serde_json::from_value(crate::with_integers(&arguments))
                 .map_err(|error| ToolError::failed(error.to_string()))?;
             let (writers, kind) = (Arc::clone(&self.writers), self.kind);
             // Carried out to its end, even if nobody waits for it any more: what is begun is on record.

@@ -88,8 +88,7 @@ impl Executor for SearchTool {
         arguments: Arguments,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let asked = Value::Object(arguments.as_object().clone());
-            let asked: Asked = serde_json::from_value(asked)
+            let asked: Asked = serde_json::from_value(crate::with_integers(&arguments))
                 .map_err(|error| ToolError::failed(error.to_string()))?;
             let indexer = Arc::clone(&self.0);
             let searching = tokio::task::spawn_blocking(move || search(&indexer, asked, &cx));
