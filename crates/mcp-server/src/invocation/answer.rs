@@ -395,7 +395,7 @@ fn read_told(code: i32, failure: &ReadFailure, uri: &str, version: ProtocolVersi
         ReadFailure::Held(_) => denied(code, &Denial::new(Reason::Held)),
         ReadFailure::Told(why) => told_by_handler(code, why),
         // The runner makes the failure of a tool of it.
-        ReadFailure::Handler(_) => internal(code),
+        ReadFailure::Handler(_) | ReadFailure::TimedOut(_) => internal(code),
         ReadFailure::Unreadable(_) => {
             let data = json!({ "details": "the resource cannot be read", "retryable": false });
             Told::new(code, "internal error", data)

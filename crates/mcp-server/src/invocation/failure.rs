@@ -247,6 +247,7 @@ impl InvocationError {
                 ReadFailure::NeedsInput(_) => row((INTERNAL, Error), Failed, NOT_RUN, (Ended::Asked, Warning, "needs_input", OTHER)),
                 ReadFailure::Held(_) => HELD,
                 ReadFailure::Handler(error) => meaning_of_tool(error),
+                ReadFailure::TimedOut(limit) => InvocationError::TimedOut(*limit).meaning(),
                 ReadFailure::Told(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Error, Warning, "handler", OTHER)),
                 ReadFailure::Unreadable(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Unavailable, Fault, "unreadable_resource", OTHER)),
             },
@@ -508,6 +509,7 @@ mod tests {
                 | ReadFailure::Held(_)
                 | ReadFailure::Told(_)
                 | ReadFailure::Handler(_)
+                | ReadFailure::TimedOut(_)
                 | ReadFailure::Unreadable(_),
             )
             | InvocationError::Prompt(

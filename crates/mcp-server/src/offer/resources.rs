@@ -10,7 +10,7 @@ use mcp_protocol::model::{
     ResourceContents, ResourceTemplate, ResultMeta,
 };
 use serde_json::json;
-use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
+use std::{collections::HashMap, fmt, ops::Range, sync::Arc, time::Duration};
 
 /// Template of the URIs of skills.
 pub(crate) const SKILL_TEMPLATE: &str = "skill://{+category}/{name}";
@@ -148,6 +148,9 @@ pub enum ReadFailure {
     /// The handler was late, too busy or lost, as it can be for a tool.
     #[error(transparent)]
     Handler(ToolError),
+    /// Reading took longer than this, which is less than a call may take.
+    #[error("reading took longer than {} s", .0.as_secs_f64())]
+    TimedOut(Duration),
     /// The resource cannot be read, which no client can help.
     #[error("the resource cannot be read")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -139,6 +139,7 @@ impl Service<Admitted<Invocation>> for Runner {
                     Err(ReadFailure::Held(why)) => Err(InvocationError::Denied(Denial::held(why))),
                     // As late as a tool is, and as busy.
                     Err(ReadFailure::Handler(error)) => Err(InvocationError::Tool(error)),
+                    Err(ReadFailure::TimedOut(limit)) => Err(InvocationError::TimedOut(limit)),
                     Err(failure) => Err(InvocationError::Read(failure)),
                 }
             }
