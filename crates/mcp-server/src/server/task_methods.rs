@@ -12,7 +12,11 @@ use crate::{
         running::{AnswersTooLarge, RunningTask, Stop},
     },
 };
-use futures_util::future::{Either, join_all, select};
+use futures_util::{
+    StreamExt as _,
+    future::{Either, select},
+    stream,
+};
 use governance::QuotaStore;
 use jsonrpc_core::{ErrorCode, RawJson};
 use ledger::{CallId, End, Kind, Outcome, Start};
@@ -31,6 +35,9 @@ use task_store::{TaskId, TaskRecord, TaskState as Stored};
 
 /// The most tasks on a page of `tasks/list`.
 const PAGE: usize = 50;
+
+/// The most resources of one subscription that are looked at together, so that others have their turns meanwhile.
+const AT_ONCE: usize = 8;
 
 /// The longest time `tasks/cancel` waits for a task to end.
 const MAX_CANCEL: Duration = Duration::from_secs(5);
@@ -315,7 +322,11 @@ impl<Q: QuotaStore> Server<Q> {
         let offer = self.offer.load_full();
         let resources = &mut wanted.resource_subscriptions;
         let can_listen = resources.iter().map(|uri| self.can_listen(cx, &offer, uri));
-        let mut can_listen = join_all(can_listen).await.into_iter();
+        let can_listen: Vec<_> = can_listen.collect();
+        let can_listen = stream::iter(can_listen)
+            .buffered(AT_ONCE)
+            .collect::<Vec<_>>();
+        let mut can_listen = can_listen.await.into_iter();
         resources.retain(|_| can_listen.next().unwrap_or_default());
         if wanted.task_ids.is_empty() {
             return Ok(ServerResult::Listening(Listening {
