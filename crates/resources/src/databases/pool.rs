@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -9,6 +10,10 @@ use std::{
 
 use futures_util::StreamExt as _;
 use postgres_connection::Address;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 use tokio::{
     sync::{Notify, Semaphore},
     task::JoinHandle,
@@ -17,7 +22,7 @@ use tokio_postgres::{Client, Row, Statement, error::SqlState};
 
 use crate::databases::{
     postgres::{Asked, GRACE, Rows, Text},
-    sqlite::{Bounds, Column, QueryError, Table, quoted},
+    sqlite::{Bounds, Column, QueryError, Table, quoted, same_name},
 };
 
 /// Statements that a connection keeps prepared.
@@ -257,6 +262,31 @@ impl Pool {
     }
 }
 
+/// Names of the members of an object, also those that it has twice.
+struct Members(Vec<String>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(object: D) -> Result<Self, D::Error> {
+        struct OfObject;
+        impl<'de> Visitor<'de> for OfObject {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut names = Vec::new();
+                while let Some((name, IgnoredAny)) = map.next_entry()? {
+                    names.push(name);
+                }
+                Ok(Members(names))
+            }
+        }
+        object.deserialize_map(OfObject)
+    }
+}
+
 #[derive(Default)]
 struct Collected {
     rows: Vec<String>,
@@ -278,6 +308,13 @@ impl Collected {
         self.bytes += text.len();
         if bounds.bytes < self.bytes {
             return Err(too_large);
+        }
+        // Rows of one result have the same columns.
+        if self.rows.is_empty()
+            && let Ok(Members(names)) = serde_json::from_str(&text)
+            && let Some(name) = same_name(names.iter().map(String::as_str))
+        {
+            return Err(QueryError::SameName(name.to_owned()));
         }
         self.rows.push(text);
         Ok(())

@@ -20,7 +20,7 @@ use crate::databases::{
     DatabaseOptions,
     parameters::numbered,
     pool::Pool,
-    sqlite::{Bounds, QueryError, Table, key_column, order, quoted, selected},
+    sqlite::{Bounds, QueryError, Table, key_column, of_one_name, order, quoted, same_name, selected},
 };
 
 /// Connections for readers.
@@ -127,8 +127,12 @@ pub(crate) fn query(
     Ok(Asked { sql, values })
 }
 
+fn bare(sql: &str) -> (String, Vec<String>) {
+    numbered(sql.trim().trim_end_matches(';'))
+}
+
 fn written(sql: &str, bounds: Bounds) -> (String, Vec<String>) {
-    let (sql, names) = numbered(sql.trim().trim_end_matches(';'));
+    let (sql, names) = bare(sql);
     (as_json(&sql, bounds), names)
 }
 
@@ -191,7 +195,10 @@ impl Postgres {
         };
         let mut queries = BTreeMap::new();
         for (name, query) in &options.queries {
-            queries.insert(name.clone(), written(&query.sql, bounds));
+            queries.insert(
+                name.clone(),
+                (query.sql.clone(), written(&query.sql, bounds)),
+            );
         }
         let readers = Arc::clone(&postgres.readers);
         let parameters = postgres.wait(async move {
@@ -203,7 +210,7 @@ impl Postgres {
                 )
             })?;
             let mut parameters = BTreeMap::new();
-            for (name, (sql, names)) in queries {
+            for (name, (own, (sql, names))) in queries {
                 let wrong = |why: String| format!("`queries.{name}.sql`: {why}");
                 let prepared = connection.prepared(&sql).await;
                 let prepared = prepared.map_err(|error| {
@@ -212,6 +219,11 @@ impl Postgres {
                 if prepared.params().len() != names.len() {
                     let why = "its parameters must have names, such as `:month`";
                     return Err(wrong(why.to_owned()));
+                }
+                let own = connection.prepared(&bare(&own).0).await;
+                let own = own.map_err(|error| wrong(with_causes(&error)))?;
+                if let Some(double) = same_name(own.columns().iter().map(|it| it.name())) {
+                    return Err(wrong(of_one_name(double)));
                 }
                 parameters.insert(name, names);
             }

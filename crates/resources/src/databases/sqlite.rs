@@ -32,6 +32,9 @@ pub(crate) enum QueryError {
     /// A query that took longer than it may.
     #[error("the query took longer than {0:?}")]
     TooLong(Duration),
+    /// Columns of one name, of which an object can have one only.
+    #[error("{}", of_one_name(.0))]
+    SameName(String),
     /// A query that was ended from within.
     #[error("the query was ended")]
     Ended,
@@ -275,6 +278,9 @@ pub(crate) fn parameters(connection: &Connection, sql: &str) -> Result<Vec<Strin
     if statement.column_count() == 0 {
         return Err("it has no result; write a SELECT".to_owned());
     }
+    if let Some(name) = same_name(statement.column_names()) {
+        return Err(of_one_name(name));
+    }
     let mut names = Vec::new();
     for number in 1..=statement.parameter_count() {
         let name = statement.parameter_name(number);
@@ -311,12 +317,25 @@ pub(crate) fn query(
     collect(&mut statement, &bound, bounds)
 }
 
+/// The first name that two columns have.
+pub(crate) fn same_name<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let mut seen = std::collections::HashSet::new();
+    names.into_iter().find(|it| !seen.insert(*it))
+}
+
+/// A mistake of a query, in words.
+pub(crate) fn of_one_name(name: &str) -> String {
+    format!(
+        "two of its columns are called `{name}`, of which one would be lost; give each a name of its own by AS"
+    )
+}
+
 fn collect(
     statement: &mut Statement<'_>,
     values: &[&dyn ToSql],
     bounds: Bounds,
 ) -> Result<Rows, QueryError> {
-    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+    let mut names: Vec<String> = Vec::new();
     let mut found = statement.query(params_from_iter(values))?;
     let mut rows = Rows {
         rows: Vec::new(),
@@ -327,6 +346,13 @@ fn collect(
         if bounds.rows <= rows.rows.len() {
             rows.has_more = true;
             break;
+        }
+        // Not before: with the first step it is prepared anew, if the schema has changed.
+        if names.is_empty() {
+            names.extend(row.as_ref().column_names().map(str::to_owned));
+            if let Some(name) = same_name(names.iter().map(String::as_str)) {
+                return Err(QueryError::SameName(name.to_owned()));
+            }
         }
         rows.rows
             .push(object(row, &names, &mut bytes, bounds.bytes)?);
