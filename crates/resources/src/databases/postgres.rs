@@ -92,13 +92,22 @@ pub(crate) fn rows(table: &Table, offset: u64, bounds: Bounds) -> Asked {
     }
 }
 
-/// The row of a table whose key is `key`; `None` if it has no such key.
+/// The row of a table whose key is `key`, as its text is and in no other spelling; `None` if it has no such key.
 pub(crate) fn row(table: &Table, key: &str, bounds: Bounds) -> Option<Asked> {
-    let column = quoted(&key_column(table)?.name);
-    let sql = format!("{} WHERE {column} = $1 LIMIT 1", selected(table));
+    let column = key_column(table)?;
+    let name = quoted(&column.name);
+    // Of times, the text depends on settings; what rows have does not. That of a `char(n)` is without its blanks.
+    let text = match column.kind.starts_with("timestamp") || column.kind == "date" {
+        true => format!("pg_catalog.to_json({name}) OPERATOR(pg_catalog.#>>) '{{}}'"),
+        false => format!("{name}::pg_catalog.text"),
+    };
+    let rows = selected(table);
+    let sql = format!(
+        "{rows} WHERE {name} = $1 AND ({text}) COLLATE pg_catalog.\"C\" = $2::pg_catalog.text LIMIT 1"
+    );
     Some(Asked {
         sql: as_json(&sql, bounds),
-        values: vec![Text(key.to_owned())],
+        values: vec![Text(key.to_owned()), Text(key.to_owned())],
     })
 }
 

@@ -247,7 +247,8 @@ pub(crate) fn rows(
     collect(&mut statement, &[&most, &offset], bounds)
 }
 
-/// The row of a table whose key is `key`, as it is compared with text.
+/// The row of a table whose key is `key`, as its text is: another spelling of it, which compares as equal, is the key
+/// of nothing, so that each row has one address.
 pub(crate) fn row(
     connection: &Connection,
     table: &Table,
@@ -255,13 +256,12 @@ pub(crate) fn row(
     bounds: Bounds,
 ) -> Result<Value, QueryError> {
     let column = key_column(table).ok_or(QueryError::NotFound)?;
+    let (rows, key_name) = (selected(table), quoted(&column.name));
     let sql = format!(
-        "{} WHERE {} = ? LIMIT 1",
-        selected(table),
-        quoted(&column.name)
+        "{rows} WHERE {key_name} = ? AND CAST({key_name} AS TEXT) = ? COLLATE BINARY LIMIT 1"
     );
     let mut statement = connection.prepare(&sql)?;
-    let found = collect(&mut statement, &[&key], bounds)?;
+    let found = collect(&mut statement, &[&key, &key], bounds)?;
     found.rows.into_iter().next().ok_or(QueryError::NotFound)
 }
 
