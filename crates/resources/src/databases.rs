@@ -210,6 +210,11 @@ impl Databases {
         self.all.iter().flat_map(|it| it.unmatched())
     }
 
+    /// Word of each table and view that cannot be read now, and is not offered.
+    pub fn broken(&self) -> impl Iterator<Item = String> {
+        self.all.iter().flat_map(|it| it.broken())
+    }
+
     /// Takes the addresses that somebody listens to, in place of those before. They are compared after each change of
     /// their database.
     pub fn listen_to<'a>(&self, uris: impl IntoIterator<Item = &'a String>) {

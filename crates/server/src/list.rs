@@ -43,6 +43,8 @@ pub struct Problems {
     pub tools: Vec<Problem>,
     /// Of rules that match nothing on offer.
     pub rules: Vec<Problem>,
+    /// Of databases: what in them cannot be read, in words.
+    pub databases: Vec<String>,
 }
 
 /// All that a server has to judge calls by, made as a server makes it.
@@ -126,6 +128,7 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
             skills: told(&bench.skill_problems, is_strict),
             tools: standing::problems(config, catalog, offer.tools(), lost),
             rules: [unheeded, loaded.unmatched(&on_offer)].concat(),
+            databases: bench.sources.broken().collect(),
         };
         let principal = client.unwrap_or_default();
         let default_timeout = Duration::from_secs(config.tools.default_timeout_seconds);

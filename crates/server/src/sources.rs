@@ -215,6 +215,11 @@ impl Sources {
             .chain(of_files)
     }
 
+    /// Word of what cannot be read in databases.
+    pub(super) fn broken(&self) -> impl Iterator<Item = String> {
+        self.databases.iter().flat_map(|it| it.broken())
+    }
+
     /// All tools, source by source, and definitions that cannot be offered. Of two tools with one name the
     /// first can be offered.
     pub(super) fn tools(&self, catalog: &SkillCatalog) -> SourceTools {

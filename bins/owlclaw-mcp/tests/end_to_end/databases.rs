@@ -113,6 +113,34 @@ async fn a_pattern_that_hides_nothing_is_told_or_keeps_the_server_from_starting(
 }
 
 #[tokio::test]
+async fn a_broken_view_is_left_out_and_named() {
+    let site = site(json!({"resources": {"databases": {"shop": {"path": "shop.db"}}}}));
+    sql(&site, "CREATE VIEW broken AS SELECT absent FROM sale");
+    let said = run(site.command(&["doctor"])).await;
+    let all = said.output + &said.messages;
+    assert!(
+        all.contains(
+            "`broken` of the database `shop` cannot be read, and is not offered: no such column"
+        ),
+        "{all}"
+    );
+    let mut client: StdioServer = site.stdio();
+    client.open("2025-11-25").await;
+    let listed = client.request("resources/list", json!({})).await;
+    let uris = names(listed.result(), "resources", "uri");
+    let expected = [
+        "db://shop/schema",
+        "db://shop/tables/sale",
+        "db://shop/tables/secret",
+    ];
+    assert_eq!(uris, expected);
+    let late = client
+        .request("resources/read", json!({"uri": "db://shop/tables/broken"}))
+        .await;
+    assert!(late.code() < 0);
+}
+
+#[tokio::test]
 async fn a_query_that_writes_keeps_the_server_from_starting() {
     let site = site(json!({"resources": {"databases": {"shop": {
         "path": "shop.db", "queries": {"clear": {"sql": "DELETE FROM sale"}},

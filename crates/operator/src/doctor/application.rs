@@ -49,6 +49,11 @@ pub(super) fn findings(loaded: &Loaded, imports: bool) -> Vec<Finding> {
     let told = |area| move |problem: &Problem| super::of_problem(area, problem);
     findings.extend(survey.problems.tools.iter().map(told("tools")));
     findings.extend(survey.problems.rules.iter().map(told("rules")));
+    let broken = survey.problems.databases.iter();
+    findings.extend(broken.map(|told| {
+        let hint = "mend it, or exclude it: `exclude` of the database";
+        Finding::warning("databases", told.as_str()).hint(hint)
+    }));
     findings
 }
 

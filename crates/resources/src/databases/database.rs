@@ -20,7 +20,7 @@ use crate::{
         globs,
         pool::Pool,
         postgres::{self, Postgres},
-        sqlite::{self, Bounds, QueryError, Sqlite, Table},
+        sqlite::{self, Bounds, Found, QueryError, Sqlite, Table},
     },
     files::glob::Glob,
 };
@@ -44,6 +44,8 @@ pub(crate) struct Database {
     parameters: BTreeMap<String, Vec<String>>,
     tables: RwLock<Arc<Vec<Table>>>,
     unmatched: RwLock<Vec<UnmatchedPattern>>,
+    /// Names of tables and views that would be offered if they could be read, with the reason.
+    broken: RwLock<Vec<(String, String)>>,
 }
 
 /// A pattern of a database that stands for nothing in it, as far as it can be seen.
@@ -109,6 +111,7 @@ impl Database {
             parameters,
             tables: RwLock::default(),
             unmatched: RwLock::default(),
+            broken: RwLock::default(),
             options,
         };
         let tables = match &database.source {
@@ -124,9 +127,11 @@ impl Database {
 
     /// Takes the tables that there are now: true if what is offered is something else than before, or what patterns stand
     /// for is.
-    pub(crate) fn take_tables(&self, tables: Vec<Table>) -> bool {
-        let unmatched = self.compared(&tables);
-        let tables: Vec<_> = tables
+    pub(crate) fn take_tables(&self, found: Found) -> bool {
+        let unmatched = self.compared(&found);
+        self.take_broken(found.broken);
+        let tables: Vec<_> = found
+            .tables
             .into_iter()
             .filter_map(|it| self.offered(it))
             .collect();
@@ -143,6 +148,39 @@ impl Database {
         is_other
     }
 
+    /// Says once of each table or view that it cannot be read, if it would be offered.
+    fn take_broken(&self, broken: Vec<(String, String)>) {
+        let broken = broken.into_iter();
+        let broken: Vec<_> = broken.filter(|(it, _)| self.offers(it)).collect();
+        let mut known = self.broken.write().unwrap_or_else(PoisonError::into_inner);
+        for new in broken.iter().filter(|it| !known.contains(it)) {
+            let (told, name) = (self.told_of(new), &self.name);
+            tracing::warn!("{told}; mend it, or exclude it (resources.databases.{name}.exclude)");
+        }
+        *known = broken;
+    }
+
+    fn told_of(&self, (broken, why): &(String, String)) -> String {
+        let name = &self.name;
+        format!("`{broken}` of the database `{name}` cannot be read, and is not offered: {why}")
+    }
+
+    /// Each table and view that cannot be read and would be offered, in words.
+    pub(crate) fn broken(&self) -> Vec<String> {
+        let broken = self.broken.read().unwrap_or_else(PoisonError::into_inner);
+        broken.iter().map(|it| self.told_of(it)).collect()
+    }
+
+    /// The names of these, in words.
+    pub(crate) fn told_broken(&self) -> Option<String> {
+        let broken = self.broken.read().unwrap_or_else(PoisonError::into_inner);
+        (!broken.is_empty()).then(|| {
+            let names: Vec<_> = broken.iter().map(|(it, _)| it.as_str()).collect();
+            let (name, names) = (&self.name, names.join("`, `"));
+            format!("of `{name}` `{names}` cannot be read, and is not offered: the log says why")
+        })
+    }
+
     fn matches(&self, glob: &Glob, name: &str) -> bool {
         match &self.options.place {
             DatabasePlace::File(_) => glob.matches(&name.to_ascii_lowercase()),
@@ -155,9 +193,11 @@ impl Database {
     }
 
     /// Patterns that stand for nothing among all the tables that there are, offered or not.
-    fn compared(&self, tables: &[Table]) -> Vec<UnmatchedPattern> {
-        let names: Vec<_> = tables.iter().map(|it| it.name.clone()).collect();
-        let columns = tables.iter().flat_map(|table| {
+    fn compared(&self, found: &Found) -> Vec<UnmatchedPattern> {
+        let broken = found.broken.iter().map(|(name, _)| name);
+        let names = found.tables.iter().map(|it| &it.name).chain(broken);
+        let names: Vec<_> = names.cloned().collect();
+        let columns = found.tables.iter().flat_map(|table| {
             let columns = table.columns.iter();
             columns.map(|it| column_of(&table.name, &it.name))
         });
@@ -188,11 +228,15 @@ impl Database {
         unmatched.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn offers(&self, table: &str) -> bool {
+        let is_included = self.include.is_empty() || self.any_matches(&self.include, table);
+        is_included && !self.any_matches(&self.exclude, table)
+    }
+
     /// A table with the columns that are offered, if it is.
     fn offered(&self, mut table: Table) -> Option<Table> {
         let name = table.name.clone();
-        let is_included = self.include.is_empty() || self.any_matches(&self.include, &name);
-        if !is_included || self.any_matches(&self.exclude, &name) {
+        if !self.offers(&name) {
             return None;
         }
         table

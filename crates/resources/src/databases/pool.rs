@@ -22,7 +22,7 @@ use tokio_postgres::{Client, Row, Statement, error::SqlState};
 
 use crate::databases::{
     postgres::{Asked, GRACE, Rows, Text},
-    sqlite::{Bounds, Column, QueryError, Table, quoted, same_name},
+    sqlite::{Bounds, Column, Found, QueryError, Table, quoted, same_name},
 };
 
 /// Statements that a connection keeps prepared.
@@ -190,7 +190,7 @@ impl Pool {
     }
 
     /// Tables that there are now, in the order of their names, those of `public` first.
-    pub(crate) async fn tables(&self) -> Result<Vec<Table>, QueryError> {
+    pub(crate) async fn tables(&self) -> Result<Found, QueryError> {
         let asked = Asked {
             sql: TABLES.to_owned(),
             values: vec![Text(MAX_COLUMNS.to_string())],
@@ -231,7 +231,11 @@ impl Pool {
             }
             Ok(())
         };
-        self.each(&asked, Vec::new(), take).await
+        let tables = self.each(&asked, Vec::new(), take).await?;
+        Ok(Found {
+            tables,
+            broken: Vec::new(),
+        })
     }
 
     /// Gives each row of a statement to `take`, within the time that there is.

@@ -20,7 +20,10 @@ use crate::databases::{
     DatabaseOptions,
     parameters::numbered,
     pool::Pool,
-    sqlite::{Bounds, QueryError, Table, key_column, of_one_name, order, quoted, same_name, selected},
+    sqlite::{
+        Bounds, Found, QueryError, Table, key_column, of_one_name, order, quoted, same_name,
+        selected,
+    },
 };
 
 /// Connections for readers.
@@ -256,7 +259,7 @@ impl Postgres {
     }
 
     /// Tables that there are now. Blocks.
-    pub(crate) fn tables(&self) -> Result<Vec<Table>, QueryError> {
+    pub(crate) fn tables(&self) -> Result<Found, QueryError> {
         let readers = Arc::clone(&self.readers);
         self.wait(async move { readers.tables().await })
     }

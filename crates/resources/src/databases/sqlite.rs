@@ -9,7 +9,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rusqlite::{
-    Connection, InterruptHandle, OpenFlags, Row, Statement, ToSql, params_from_iter,
+    Connection, ErrorCode, InterruptHandle, OpenFlags, Row, Statement, ToSql, params_from_iter,
     types::ValueRef,
 };
 use serde_json::{Map, Value, json};
@@ -66,6 +66,14 @@ pub(crate) struct Column {
     pub(crate) kind: String,
     pub(crate) is_required: bool,
     pub(crate) is_key: bool,
+}
+
+/// Tables and views, as far as they can be read: one that is broken does not keep the rest from being offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) tables: Vec<Table>,
+    /// Names of tables and views that cannot be read, with the reason.
+    pub(crate) broken: Vec<(String, String)>,
 }
 
 /// Bounds of one result.
@@ -173,36 +181,58 @@ impl Sqlite {
     }
 }
 
+/// True if this is wrong with one statement, or with what it names, and not with the file or the connection.
+pub(crate) fn is_of_statement(error: &rusqlite::Error) -> bool {
+    matches!(error, rusqlite::Error::SqlInputError { .. })
+        || error.sqlite_error_code() == Some(ErrorCode::Unknown)
+}
+
 /// Tables and views, in the order of their names.
-pub(crate) fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
+pub(crate) fn tables(connection: &Connection) -> Result<Found, QueryError> {
     let mut statement = connection.prepare(
         "SELECT name, type = 'view' FROM sqlite_schema \
          WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
     )?;
     let names = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let names: Vec<(String, bool)> = names.collect::<Result<_, _>>()?;
+    let mut found = Found::default();
+    for (name, is_view) in names {
+        let table = columns(connection, &name).and_then(|columns| {
+            let table = Table {
+                columns,
+                quoted: quoted(&name),
+                name: name.clone(),
+                is_view,
+            };
+            // What it is made of is looked up, and nothing is read.
+            if !table.columns.is_empty() {
+                connection.prepare(&selected(&table))?;
+            }
+            Ok(table)
+        });
+        match table {
+            Ok(table) => found.tables.push(table),
+            Err(error) if is_of_statement(&error) => found.broken.push((name, error.to_string())),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> {
     // Generated columns are read as the others are; hidden ones of virtual tables (1) are not in their rows.
-    let mut columns = connection.prepare(
+    let mut columns = connection.prepare_cached(
         "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid",
     )?;
-    let mut tables = Vec::new();
-    for (name, is_view) in names {
-        let columns = columns.query_map([&name], |row| {
-            Ok(Column {
-                name: row.get(0)?,
-                kind: row.get(1)?,
-                is_required: row.get(2)?,
-                is_key: 0 < row.get::<_, i64>(3)?,
-            })
-        })?;
-        tables.push(Table {
-            columns: columns.collect::<Result<_, _>>()?,
-            quoted: quoted(&name),
-            name,
-            is_view,
-        });
-    }
-    Ok(tables)
+    let columns = columns.query_map([table], |row| {
+        Ok(Column {
+            name: row.get(0)?,
+            kind: row.get(1)?,
+            is_required: row.get(2)?,
+            is_key: 0 < row.get::<_, i64>(3)?,
+        })
+    })?;
+    columns.collect()
 }
 
 /// A name as SQL has it, whatever is in it.
