@@ -121,8 +121,8 @@ fn told(error: QueryError) -> ReadFailure {
     match error {
         QueryError::NotFound => ReadFailure::NotFound,
         QueryError::Values(why) => ReadFailure::Values(why),
-        QueryError::TooLong(_) => ReadFailure::Handler(ToolError::TimedOut),
-        error @ QueryError::TooLarge(_) => {
+        QueryError::TooLong(limit) => ReadFailure::TimedOut(limit),
+        error @ (QueryError::TooLarge(_) | QueryError::SameName(_)) => {
             ReadFailure::Handler(ToolError::failed(error.to_string()))
         }
         error if is_away => ReadFailure::Handler(ToolError::Unavailable {
