@@ -8,6 +8,7 @@ mod parameters;
 mod pool;
 mod postgres;
 mod sqlite;
+mod turns;
 mod watch;
 
 pub use self::{address::DATABASE_SCHEME, database::UnmatchedPattern};
@@ -251,13 +252,17 @@ impl ToolSource for Databases {
     }
 
     fn health(&self) -> Option<ComponentState> {
-        let of_files = self.watches.iter().filter_map(Watch::failure);
-        let of_servers = self.following.iter().filter_map(Following::failure);
-        let failures: Vec<_> = of_files.chain(of_servers).collect();
+        let of_files = self.watches.iter().map(Watch::told);
+        let of_servers = self.following.iter().map(Following::told);
+        let (failures, late): (Vec<_>, Vec<_>) = of_files.chain(of_servers).unzip();
+        let is_ok = failures.iter().all(Option::is_none);
+        let told = failures.into_iter().chain(late).flatten();
+        let broken = self.all.iter().filter_map(|it| it.told_broken());
+        let told: Vec<_> = told.chain(broken).collect();
         Some(ComponentState {
             name: DATABASES_COMPONENT,
-            ok: failures.is_empty(),
-            detail: (!failures.is_empty()).then(|| failures.join("; ")),
+            ok: is_ok,
+            detail: (!told.is_empty()).then(|| told.join("; ")),
         })
     }
 }

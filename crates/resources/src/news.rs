@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::{Notify, watch};
@@ -15,8 +16,9 @@ pub(crate) const MAX_COMPARED: usize = 1_000;
 pub(crate) struct News {
     scheme: &'static str,
     listened: watch::Sender<Arc<BTreeSet<String>>>,
-    /// Hashes of what was there when somebody began to listen, until a watch takes them over.
-    heard: Mutex<HashMap<String, u64>>,
+    /// Hashes of what was there when somebody began to listen, and the time that reading it took, until a watch takes
+    /// them over.
+    heard: Mutex<HashMap<String, (u64, Duration)>>,
     changed: Mutex<BTreeSet<String>>,
     woken: Notify,
 }
@@ -58,16 +60,16 @@ impl News {
         self.listened.subscribe()
     }
 
-    /// Keeps what was seen when somebody began to listen.
-    pub(crate) fn hear(&self, uri: &str, seen: u64) {
+    /// Keeps what was seen when somebody began to listen, and the time that reading it took.
+    pub(crate) fn hear(&self, uri: &str, seen: u64, took: Duration) {
         let mut heard = lock(&self.heard);
         if MAX_COMPARED <= heard.len() {
             heard.clear();
         }
-        heard.insert(uri.to_owned(), seen);
+        heard.insert(uri.to_owned(), (seen, took));
     }
 
-    pub(crate) fn take_heard(&self, uri: &str) -> Option<u64> {
+    pub(crate) fn take_heard(&self, uri: &str) -> Option<(u64, Duration)> {
         lock(&self.heard).remove(uri)
     }
 

@@ -401,7 +401,8 @@ impl Resources for ServiceResources {
             // So that a change is told which comes before the first look on behalf of listeners.
             let seen = fetch::hash(&service.fetch.get(&url, kind, None).await);
             let unknown = || "the service does not say what is there; try again later".to_owned();
-            self.news.hear(uri, seen.ok_or_else(unknown)?);
+            self.news
+                .hear(uri, seen.ok_or_else(unknown)?, Duration::ZERO);
             Ok(())
         })
     }

@@ -9,8 +9,8 @@ use std::{
 
 use mcp_protocol::model::{Resource, ResourceTemplate};
 use mcp_server::ResourceEntry;
-use rusqlite::InterruptHandle;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::{
     addresses::encoded,
@@ -24,6 +24,9 @@ use crate::{
     },
     files::glob::Glob,
 };
+
+/// The most that begin to listen at one time.
+const MAX_HEARING: usize = 2;
 
 pub(crate) const JSON: &str = "application/json";
 
@@ -44,6 +47,8 @@ pub(crate) struct Database {
     parameters: BTreeMap<String, Vec<String>>,
     tables: RwLock<Arc<Vec<Table>>>,
     unmatched: RwLock<Vec<UnmatchedPattern>>,
+    /// Places for those who begin to listen, whose first reads leave the others to readers.
+    pub(crate) hearing: Semaphore,
     /// Names of tables and views that would be offered if they could be read, with the reason.
     broken: RwLock<Vec<(String, String)>>,
 }
@@ -89,7 +94,7 @@ impl Database {
                 let sqlite = Sqlite::open(path, options.timeout).map_err(told)?;
                 let mut parameters = BTreeMap::new();
                 for (query, written) in &options.queries {
-                    let names = sqlite.read(drop, |connection| {
+                    let names = sqlite.read(sqlite::unbounded, |connection| {
                         Ok(sqlite::parameters(connection, &written.sql))
                     });
                     let names = names.map_err(|error| error.to_string()).flatten();
@@ -111,13 +116,12 @@ impl Database {
             parameters,
             tables: RwLock::default(),
             unmatched: RwLock::default(),
+            hearing: Semaphore::new(MAX_HEARING),
             broken: RwLock::default(),
             options,
         };
         let tables = match &database.source {
-            Source::Sqlite(sqlite) => {
-                sqlite.read(drop, |connection| Ok(sqlite::tables(connection)?))
-            }
+            Source::Sqlite(sqlite) => sqlite.read(sqlite::unbounded, sqlite::tables),
             Source::Postgres(postgres) => postgres.tables(),
         };
         let tables = tables.map_err(|error| postgres::with_causes(&error))?;
@@ -280,12 +284,12 @@ impl Database {
         })
     }
 
-    /// Reads what is at a place, as JSON. Blocks. `tell` is given the means to end it.
+    /// Reads what is at a place, as JSON, unless it `is_over` before. Blocks.
     pub(crate) fn read_file(
         &self,
         sqlite: &Sqlite,
         place: &Place,
-        tell: impl FnMut(Option<InterruptHandle>),
+        is_over: impl FnMut() -> bool + Clone + Send + 'static,
     ) -> Result<String, QueryError> {
         let bounds = self.bounds();
         let found = match place {
@@ -293,20 +297,20 @@ impl Database {
             Place::Table { table, offset } => {
                 let table = self.table(table)?;
                 let read = |connection: &_| sqlite::rows(connection, &table, *offset, bounds);
-                let found = sqlite.read(tell, read)?;
+                let found = sqlite.read(is_over, read)?;
                 let next = self.next_page(&table, *offset, found.rows.len(), found.has_more);
                 json!({ "rows": found.rows, "next": next })
             }
             Place::Row { table, key } => {
                 let table = self.table(table)?;
                 let read = |connection: &_| sqlite::row(connection, &table, key, bounds);
-                sqlite.read(tell, read)?
+                sqlite.read(is_over, read)?
             }
             Place::Query { query, values } => {
                 let written = self.options.queries.get(query);
                 let sql = &written.ok_or(QueryError::NotFound)?.sql;
                 let read = |connection: &_| sqlite::query(connection, sql, values, bounds);
-                let found = sqlite.read(tell, read)?;
+                let found = sqlite.read(is_over, read)?;
                 json!({ "rows": found.rows, "isCut": found.has_more })
             }
         };

@@ -1,7 +1,6 @@
 //! A watch on a `PostgreSQL` database: what somebody listens to is compared after others have changed something.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,13 +13,14 @@ use tokio::{
 
 use crate::{
     databases::{
-        address::parse,
-        database::{Database, Source, hash},
+        address::Place,
+        database::{Database, Source},
         pool::{Ear, Pool},
         postgres::with_causes,
         sqlite::QueryError,
+        turns::{LONGEST, Turns},
     },
-    news::{MAX_COMPARED, News},
+    news::News,
 };
 
 /// Interval at which a database is asked if it has changed, while somebody listens.
@@ -29,13 +29,13 @@ const POLL: Duration = Duration::from_millis(100);
 const AT_REST: Duration = Duration::from_secs(2);
 /// The same while it cannot be asked.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// A look is followed by a pause of so many times its length at least.
+/// A look at whether there are changes is followed by a pause of so many times its length at least.
 const SHARE: u32 = 10;
 
 /// A watch, which ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Following {
-    failure: Arc<Mutex<Option<String>>>,
+    told: Arc<Mutex<Told>>,
     task: JoinHandle<()>,
 }
 
@@ -45,8 +45,11 @@ impl Drop for Following {
     }
 }
 
-fn lock(failure: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
-    failure.lock().unwrap_or_else(PoisonError::into_inner)
+/// The reason for which changes are not heard of, and what is told late.
+type Told = (Option<String>, Option<String>);
+
+fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Following {
@@ -57,8 +60,7 @@ impl Following {
         news: Arc<News>,
         listed: Arc<watch::Sender<u64>>,
     ) -> Self {
-        let failure = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&failure);
+        let told = Arc::new(Mutex::default());
         let Source::Postgres(postgres) = &database.source else {
             unreachable!("files have a watch of their own");
         };
@@ -68,19 +70,19 @@ impl Following {
             ear: None,
             woken: Arc::new(Notify::new()),
             name: database.name.clone(),
+            turns: Turns::new(&database.name, Arc::clone(&news)),
             database: Arc::downgrade(&database),
             news,
             listed,
             snapshot: None,
-            known: HashMap::new(),
         };
-        let task = runtime.spawn(follower.run(told));
-        Self { failure, task }
+        let task = runtime.spawn(follower.run(Arc::clone(&told)));
+        Self { told, task }
     }
 
-    /// The reason for which changes are not heard of.
-    pub(crate) fn failure(&self) -> Option<String> {
-        lock(&self.failure).clone()
+    /// The reason for which changes are not heard of, and what is told late.
+    pub(crate) fn told(&self) -> Told {
+        lock(&self.told).clone()
     }
 }
 
@@ -99,12 +101,11 @@ struct Follower {
     listed: Arc<watch::Sender<u64>>,
     /// Transactions that were seen last.
     snapshot: Option<String>,
-    /// A hash of what was last seen at each address that somebody listens to.
-    known: HashMap<String, u64>,
+    turns: Turns,
 }
 
 impl Follower {
-    async fn run(mut self, failure: Arc<Mutex<Option<String>>>) {
+    async fn run(mut self, told: Arc<Mutex<Told>>) {
         let mut listened = self.news.follow_listened();
         loop {
             listened.mark_unchanged();
@@ -112,23 +113,27 @@ impl Follower {
             // Before the look: what changes after it is notified, and what has changed before it is seen.
             let deaf = self.listen().await.err();
             let outcome = self.look().await;
+            let least = began.elapsed() * SHARE;
+            if outcome.is_ok() {
+                self.compare().await;
+            }
             let pause = match &outcome {
-                Ok(true) if self.ear.is_none() => POLL,
-                Ok(_) => AT_REST,
+                Ok(()) if self.turns.is_any() && self.ear.is_none() => POLL,
+                Ok(()) => AT_REST.min(self.turns.wait(Instant::now())),
                 Err(_) => AFTER_FAILURE,
             };
-            let least = began.elapsed() * SHARE;
             let failure_now = outcome.err().map(|error| {
                 self.snapshot = None;
                 let (name, why) = (&self.name, with_causes(&error));
                 format!("changes of `{name}` are not heard of: {why}")
             });
-            *lock(&failure) = failure_now.or_else(|| {
+            let failure = failure_now.or_else(|| {
                 let (name, why) = (&self.name, with_causes(&deaf?));
                 Some(format!(
                     "notifications of `{name}` are not heard, which is asked ten times a second instead: {why}"
                 ))
             });
+            *lock(&told) = (failure, self.turns.told_late());
             let woken = async {
                 tokio::time::sleep(least).await;
                 self.woken.notified().await;
@@ -156,44 +161,48 @@ impl Follower {
         Ok(())
     }
 
-    /// True if somebody listens.
-    async fn look(&mut self) -> Result<bool, QueryError> {
+    async fn look(&mut self) -> Result<(), QueryError> {
         let Some(database) = self.database.upgrade() else {
-            return Ok(false);
+            return Ok(());
         };
         let now = self.pool.snapshot().await?;
         let has_changed = self.snapshot.as_ref() != Some(&now);
         if has_changed && database.take_tables(self.pool.tables().await?) {
             self.listed.send_modify(|it| *it += 1);
         }
-        let listened = self.news.listened();
-        self.known.retain(|it, _| listened.contains(it));
-        let own = listened.iter().filter_map(|uri| {
-            let (name, place) = parse(uri)?;
-            (name == self.name).then_some((uri, place))
-        });
-        let (mut is_listened_to, mut is_all_known) = (false, true);
-        for (uri, place) in own.take(MAX_COMPARED) {
-            is_listened_to = true;
-            if !has_changed && self.known.contains_key(uri) {
-                continue;
-            }
-            let read = database.read_server(&self.pool, &place).await;
-            let Some(now) = hash(&read) else {
-                is_all_known = false;
-                continue;
-            };
-            // What was there when somebody began to listen, or else now.
-            let before = match self.known.insert(uri.clone(), now) {
-                Some(before) => before,
-                None => self.news.take_heard(uri).unwrap_or(now),
-            };
-            if before != now {
-                self.news.tell([uri.clone()]);
-            }
+        self.snapshot = Some(now);
+        self.turns.follow(has_changed);
+        Ok(())
+    }
+
+    /// Compares what may have become something else, until it is time to look for changes.
+    async fn compare(&mut self) {
+        let Some(database) = self.database.upgrade() else {
+            return;
+        };
+        let began = Instant::now();
+        while began.elapsed() < POLL
+            && let Some((uri, place)) = self.turns.next(Instant::now())
+        {
+            let began = Instant::now();
+            let read = self.read(&database, &uri, &place).await;
+            self.turns.take(&uri, began, &read);
         }
-        // What could not be compared is looked at again.
-        self.snapshot = is_all_known.then_some(now);
-        Ok(is_listened_to)
+    }
+
+    /// Reads what is at an address, as long as somebody listens to it, and no longer than such a read may take.
+    async fn read(
+        &self,
+        database: &Database,
+        uri: &str,
+        place: &Place,
+    ) -> Result<String, QueryError> {
+        let longest = LONGEST.min(database.options.timeout);
+        let mut listened = self.news.follow_listened();
+        tokio::select! {
+            read = database.read_server(&self.pool, place) => read,
+            () = tokio::time::sleep(longest) => Err(QueryError::TooLong(longest)),
+            _ = listened.wait_for(|it| !it.contains(uri)) => Err(QueryError::Ended),
+        }
     }
 }

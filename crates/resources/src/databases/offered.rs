@@ -2,8 +2,11 @@
 
 use std::{
     future::ready,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use adapter_skills::Content;
@@ -14,7 +17,7 @@ use mcp_protocol::model::{
     ReadResourceResult, ResourceTemplate,
 };
 use mcp_server::{Prompts, ReadFailure, ResourceEntry, Resources, content_result};
-use rusqlite::{ErrorCode, InterruptHandle};
+use rusqlite::ErrorCode;
 
 use crate::{
     databases::{
@@ -22,8 +25,9 @@ use crate::{
         database::{Database, JSON, Source, hash},
         postgres::with_causes,
         sqlite::QueryError,
+        turns::{LONGEST, own},
     },
-    news::News,
+    news::{MAX_COMPARED, News},
 };
 
 /// The most suggestions of one answer.
@@ -57,20 +61,11 @@ fn find<'d>(all: &'d [Arc<Database>], uri: &str) -> Option<(&'d Arc<Database>, P
 
 /// Ends a query that nobody waits for any more.
 #[derive(Default)]
-struct EndOnDrop(Arc<Mutex<Option<InterruptHandle>>>);
-
-impl EndOnDrop {
-    fn interrupt(&self) {
-        let handle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &*handle {
-            handle.interrupt();
-        }
-    }
-}
+struct EndOnDrop(Arc<AtomicBool>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.interrupt();
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -86,23 +81,15 @@ async fn read(database: Arc<Database>, place: Place) -> Result<String, QueryErro
             return postgres.run(read).await;
         }
     };
-    let handle = Arc::clone(&guard.0);
-    let mut reading = tokio::task::spawn_blocking(move || {
-        let Source::Sqlite(sqlite) = &database.source else {
-            return Err(QueryError::NotFound);
-        };
-        database.read_file(sqlite, &place, |it| {
-            *handle.lock().unwrap_or_else(PoisonError::into_inner) = it;
-        })
+    let (until, is_left) = (Instant::now() + timeout, Arc::clone(&guard.0));
+    let is_over = move || until <= Instant::now() || is_left.load(Ordering::Relaxed);
+    let reading = tokio::task::spawn_blocking(move || match &database.source {
+        Source::Sqlite(sqlite) => database.read_file(sqlite, &place, is_over),
+        Source::Postgres(_) => Err(QueryError::NotFound),
     });
-    match tokio::time::timeout(timeout, &mut reading).await {
-        Ok(outcome) => outcome.unwrap_or(Err(QueryError::Ended)),
-        Err(_elapsed) => {
-            guard.interrupt();
-            // It ends at once, and its thread is free again.
-            let _ended = reading.await;
-            Err(QueryError::TooLong(timeout))
-        }
+    match reading.await.unwrap_or(Err(QueryError::Ended)) {
+        Err(QueryError::Ended) => Err(QueryError::TooLong(timeout)),
+        read => read,
     }
 }
 
@@ -180,9 +167,27 @@ impl Resources for DatabaseResources {
                 return Err(mcp_server::UNHEARD.to_owned());
             };
             crate::heard(database.options.watch, &place.address(&database.name), uri)?;
+            let listened = self.news.listened();
+            if !listened.contains(uri) && MAX_COMPARED <= own(&database.name, &listened).count() {
+                return Err(format!(
+                    "{MAX_COMPARED} addresses of this database are listened to already; read it again"
+                ));
+            }
+            // One who begins to listen to much leaves room for readers.
+            let _turn = database.hearing.acquire().await;
+            let began = Instant::now();
+            let longest = LONGEST.min(database.options.timeout);
+            let seen = tokio::time::timeout(longest, read(Arc::clone(database), place)).await;
+            let seen = seen.unwrap_or(Err(QueryError::TooLong(longest)));
+            if let Err(QueryError::TooLong(_)) = seen {
+                return Err(format!(
+                    "reading it takes longer than the {longest:?} that what is listened to may take, since it is \
+                     read after each change; read it again"
+                ));
+            }
             // So that a change is told which comes before the watch has seen what is there.
-            if let Some(seen) = hash(&read(Arc::clone(database), place).await) {
-                self.news.hear(uri, seen);
+            if let Some(seen) = hash(&seen) {
+                self.news.hear(uri, seen, began.elapsed());
             }
             Ok(())
         })

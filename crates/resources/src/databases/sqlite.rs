@@ -9,13 +9,16 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rusqlite::{
-    Connection, ErrorCode, InterruptHandle, OpenFlags, Row, Statement, ToSql, params_from_iter,
+    Connection, ErrorCode, OpenFlags, Row, Statement, ToSql, params_from_iter,
     types::ValueRef,
 };
 use serde_json::{Map, Value, json};
 
 /// Connections that are kept for the next reader.
 const MAX_IDLE: usize = 4;
+
+/// Steps of a query between two looks at whether anybody still waits for it: a few tenths of a millisecond.
+const STEPS: i32 = 10_000;
 
 /// A read of a database has failed.
 #[derive(Debug, thiserror::Error)]
@@ -158,27 +161,37 @@ impl Sqlite {
         }
     }
 
-    /// Runs a read on a connection of its own. `tell` is given the means to end it, and `None` once it has ended.
+    /// Runs a read on a connection of its own, which is ended once `is_over`.
     pub(crate) fn read<T>(
         &self,
-        mut tell: impl FnMut(Option<InterruptHandle>),
+        is_over: impl FnMut() -> bool + Send + 'static,
         read: impl FnOnce(&Connection) -> Result<T, QueryError>,
     ) -> Result<T, QueryError> {
         let file = self.file();
         let idle = self.idle(file).connections.pop();
-        let connection = match idle {
+        let mut connection = match idle {
             Some(connection) => connection,
             None => self.connect()?,
         };
-        tell(Some(connection.get_interrupt_handle()));
+        connection.progress_handler(STEPS, Some(is_over))?;
         let outcome = read(&connection);
-        // From here on it may be another reader's.
-        tell(None);
-        if outcome.is_ok() {
-            self.give_back(file, connection);
+        connection.progress_handler(STEPS, None::<fn() -> bool>)?;
+        match outcome {
+            Ok(_) => self.give_back(file, connection),
+            Err(QueryError::File(error))
+                if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) =>
+            {
+                return Err(QueryError::Ended);
+            }
+            Err(_) => {}
         }
         outcome
     }
+}
+
+/// Lets a read take as long as it takes.
+pub(crate) fn unbounded() -> bool {
+    false
 }
 
 /// True if this is wrong with one statement, or with what it names, and not with the file or the connection.

@@ -1,10 +1,12 @@
 //! A watch on a database: what somebody listens to is compared after each change.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::Connection;
@@ -13,11 +15,12 @@ use tokio::sync::watch;
 
 use crate::{
     databases::{
-        address::parse,
-        database::{Database, Source, hash},
-        sqlite::{self, Sqlite},
+        address::Place,
+        database::{Database, Source},
+        sqlite::{self, QueryError, Sqlite},
+        turns::{LONGEST, Turns},
     },
-    news::{MAX_COMPARED, News},
+    news::News,
 };
 
 /// Interval at which a database is asked if it has changed.
@@ -27,9 +30,16 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct Shared {
-    is_over: Mutex<bool>,
+    is_over: AtomicBool,
+    /// The reason for which changes are not heard of, and what is told late.
+    told: Mutex<(Option<String>, Option<String>)>,
     woken: Condvar,
-    failure: Mutex<Option<String>>,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
 }
 
 /// A watch, which ends when it is dropped.
@@ -47,13 +57,13 @@ impl Watch {
         let shared = Arc::new(Shared::default());
         let worker = Worker {
             shared: Arc::clone(&shared),
+            turns: Turns::new(&database.name, Arc::clone(&news)),
             database,
             news,
             listed,
             connection: None,
             file: None,
             version: None,
-            known: HashMap::new(),
         };
         thread::Builder::new()
             .name("database-watch".to_owned())
@@ -61,18 +71,18 @@ impl Watch {
         Ok(Self { shared })
     }
 
-    /// The reason for which changes are not heard of.
-    pub(crate) fn failure(&self) -> Option<String> {
-        let failure = &self.shared.failure;
-        let failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.clone()
+    /// The reason for which changes are not heard of, and what is told late.
+    pub(crate) fn told(&self) -> (Option<String>, Option<String>) {
+        let told = self.shared.told.lock();
+        told.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let is_over = &self.shared.is_over;
-        *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        // Whoever waits has looked before, or hears it.
+        drop(self.shared.told.lock());
         self.shared.woken.notify_all();
     }
 }
@@ -86,8 +96,7 @@ struct Worker {
     /// The file that it is to.
     file: Option<(u64, u64)>,
     version: Option<i64>,
-    /// A hash of what was last seen at each address that somebody listens to.
-    known: HashMap<String, u64>,
+    turns: Turns,
 }
 
 impl Worker {
@@ -102,7 +111,7 @@ impl Worker {
                 Ok(()) => POLL,
                 Err(_) => AFTER_FAILURE,
             };
-            let told = outcome.err().map(|error| {
+            let failure = outcome.err().map(|error| {
                 self.connection = None;
                 self.version = None;
                 format!(
@@ -110,24 +119,21 @@ impl Worker {
                     self.database.name
                 )
             });
-            *self
-                .shared
-                .failure
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = told;
-            let is_over = &self.shared.is_over;
-            let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = self
-                .shared
+            let told = self.shared.told.lock();
+            let mut told = told.unwrap_or_else(PoisonError::into_inner);
+            *told = (failure, self.turns.told_late());
+            let shared = &self.shared;
+            let waited = shared
                 .woken
-                .wait_timeout_while(is_over, pause, |it| !*it);
-            if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                .wait_timeout_while(told, pause, |_| !shared.is_over());
+            drop(waited);
+            if self.shared.is_over() {
                 return;
             }
         }
     }
 
-    fn look(&mut self, sqlite: &Sqlite) -> rusqlite::Result<()> {
+    fn look(&mut self, sqlite: &Sqlite) -> Result<(), QueryError> {
         let file = sqlite.file();
         if self.file != file {
             self.connection = None;
@@ -141,45 +147,38 @@ impl Worker {
         // Another number after each commit of another connection (https://www.sqlite.org/pragma.html#pragma_data_version).
         let version = connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
         self.connection = Some(connection);
-        let has_changed = self.version.replace(version) != Some(version);
+        let has_changed = self.version != Some(version);
         if has_changed {
-            let tables = sqlite.read(drop, |connection| Ok(sqlite::tables(connection)?));
-            if tables.is_ok_and(|it| self.database.take_tables(it)) {
+            let tables = sqlite.read(sqlite::unbounded, sqlite::tables)?;
+            if self.database.take_tables(tables) {
                 self.listed.send_modify(|it| *it += 1);
             }
         }
-        self.compare(sqlite, has_changed);
+        self.version = Some(version);
+        self.turns.follow(has_changed);
+        let began = Instant::now();
+        while began.elapsed() < POLL
+            && let Some((uri, place)) = self.turns.next(Instant::now())
+        {
+            let began = Instant::now();
+            let read = self.read(sqlite, &uri, &place);
+            self.turns.take(&uri, began, &read);
+        }
         Ok(())
     }
 
-    fn compare(&mut self, sqlite: &Sqlite, has_changed: bool) {
-        let listened = self.news.listened();
-        self.known.retain(|it, _| listened.contains(it));
-        let own = listened.iter().filter_map(|uri| {
-            let (name, place) = parse(uri)?;
-            (name == self.database.name).then_some((uri, place))
-        });
-        let mut changed = Vec::new();
-        for (uri, place) in own.take(MAX_COMPARED) {
-            if !has_changed && self.known.contains_key(uri) {
-                continue;
-            }
-            let Some(now) = hash(&self.database.read_file(sqlite, &place, drop)) else {
-                // It is looked at again.
-                self.version = None;
-                continue;
-            };
-            // What was there when somebody began to listen, or else now.
-            let before = match self.known.insert(uri.clone(), now) {
-                Some(before) => before,
-                None => self.news.take_heard(uri).unwrap_or(now),
-            };
-            if before != now {
-                changed.push(uri.clone());
-            }
-        }
-        if !changed.is_empty() {
-            self.news.tell(changed);
+    /// Reads what is at an address, as long as somebody listens to it, and no longer than such a read may take.
+    fn read(&self, sqlite: &Sqlite, uri: &str, place: &Place) -> Result<String, QueryError> {
+        let longest = LONGEST.min(self.database.options.timeout);
+        let until = Instant::now() + longest;
+        let (news, shared) = (Arc::clone(&self.news), Arc::clone(&self.shared));
+        let listened = uri.to_owned();
+        let is_over = move || {
+            until <= Instant::now() || shared.is_over() || !news.listened().contains(&listened)
+        };
+        match self.database.read_file(sqlite, place, is_over) {
+            Err(QueryError::Ended) if until <= Instant::now() => Err(QueryError::TooLong(longest)),
+            read => read,
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) async fn run(all: Arc<[Service]>, news: Arc<News>, failing: Arc<Faili
             let Some(interval) = interval(&all, uri) else {
                 continue;
             };
-            let seen = news.take_heard(uri);
+            let seen = news.take_heard(uri).map(|(seen, _)| seen);
             let wait = seen.map_or(Duration::ZERO, |_| interval);
             let next = Instant::now() + wait;
             let new = Known {
