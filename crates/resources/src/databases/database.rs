@@ -9,6 +9,7 @@ use std::{
 
 use mcp_protocol::model::{Resource, ResourceTemplate};
 use mcp_server::ResourceEntry;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -277,11 +278,33 @@ impl Database {
         }
     }
 
-    fn next_page(&self, table: &Table, offset: u64, rows: usize, has_more: bool) -> Option<String> {
+    fn next_page(&self, table: &str, offset: u64, rows: usize, has_more: bool) -> Option<String> {
         has_more.then(|| {
-            let (table, offset) = (table.name.clone(), offset.saturating_add(rows as u64));
+            let (table, offset) = (table.to_owned(), offset.saturating_add(rows as u64));
             Place::Table { table, offset }.address(&self.name)
         })
+    }
+
+    /// Reads of a table as it is known, or else as it is now: the schema may have changed a moment ago.
+    fn read_table<T>(
+        &self,
+        sqlite: &Sqlite,
+        name: &str,
+        is_over: impl FnMut() -> bool + Clone + Send + 'static,
+        read: impl Fn(&Connection, &Table) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let known = self.table(name)?;
+        match sqlite.read(is_over.clone(), |connection| read(connection, &known)) {
+            Err(QueryError::File(error)) if sqlite::is_of_statement(&error) => {
+                let found = sqlite.read(is_over.clone(), sqlite::tables)?;
+                let found = found.tables.into_iter();
+                let mut found = found.filter(|it| it.name == name);
+                let table = found.find_map(|it| self.offered(it));
+                let table = table.ok_or(QueryError::NotFound)?;
+                sqlite.read(is_over, |connection| read(connection, &table))
+            }
+            outcome => outcome,
+        }
     }
 
     /// Reads what is at a place, as JSON, unless it `is_over` before. Blocks.
@@ -295,16 +318,14 @@ impl Database {
         let found = match place {
             Place::Schema => self.schema(),
             Place::Table { table, offset } => {
-                let table = self.table(table)?;
-                let read = |connection: &_| sqlite::rows(connection, &table, *offset, bounds);
-                let found = sqlite.read(is_over, read)?;
-                let next = self.next_page(&table, *offset, found.rows.len(), found.has_more);
+                let read = |it: &_, table: &_| sqlite::rows(it, table, *offset, bounds);
+                let found = self.read_table(sqlite, table, is_over, read)?;
+                let next = self.next_page(table, *offset, found.rows.len(), found.has_more);
                 json!({ "rows": found.rows, "next": next })
             }
             Place::Row { table, key } => {
-                let table = self.table(table)?;
-                let read = |connection: &_| sqlite::row(connection, &table, key, bounds);
-                sqlite.read(is_over, read)?
+                let read = |it: &_, table: &_| sqlite::row(it, table, key, bounds);
+                self.read_table(sqlite, table, is_over, read)?
             }
             Place::Query { query, values } => {
                 let written = self.options.queries.get(query);
@@ -331,7 +352,7 @@ impl Database {
                 let found = pool
                     .read(&postgres::rows(&table, *offset, bounds), bounds)
                     .await?;
-                let next = self.next_page(&table, *offset, found.rows.len(), found.has_more);
+                let next = self.next_page(&table.name, *offset, found.rows.len(), found.has_more);
                 // Rows are JSON already, with all digits of their numbers.
                 format!(
                     "{{\"rows\":[{}],\"next\":{}}}",

@@ -9,7 +9,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rusqlite::{
-    Connection, ErrorCode, OpenFlags, Row, Statement, ToSql, params_from_iter,
+    Connection, ErrorCode, OpenFlags, Row, Statement, ToSql, config::DbConfig, params_from_iter,
     types::ValueRef,
 };
 use serde_json::{Map, Value, json};
@@ -134,6 +134,9 @@ impl Sqlite {
         connection.pragma_update(None, "query_only", true)?;
         // Functions that a foreign schema may call in views and defaults are those without effects.
         connection.pragma_update(None, "trusted_schema", false)?;
+        // The name of a column that is gone would become a text, which is then in every row.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
         // Nothing is read before this, and a file that is no database is told of here.
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         Ok(connection)
