@@ -91,7 +91,7 @@ impl Database {
         let (source, parameters) = match &options.place {
             DatabasePlace::File(path) => {
                 let told =
-                    |error: rusqlite::Error| format!("{} cannot be read: {error}", path.display());
+                    |error: QueryError| format!("{} cannot be read: {error}", path.display());
                 let sqlite = Sqlite::open(path, options.timeout).map_err(told)?;
                 let mut parameters = BTreeMap::new();
                 for (query, written) in &options.queries {

@@ -38,6 +38,9 @@ pub(crate) enum QueryError {
     /// Columns of one name, of which an object can have one only.
     #[error("{}", of_one_name(.0))]
     SameName(String),
+    /// A path that leads to a directory, a device or a pipe.
+    #[error("it is not a regular file")]
+    NoFile,
     /// A query that was ended from within.
     #[error("the query was ended")]
     Ended,
@@ -113,7 +116,7 @@ struct Idle {
 
 impl Sqlite {
     /// Opens a file that is there.
-    pub(crate) fn open(path: &Path, timeout: Duration) -> rusqlite::Result<Self> {
+    pub(crate) fn open(path: &Path, timeout: Duration) -> Result<Self, QueryError> {
         let sqlite = Self {
             path: path.to_owned(),
             timeout,
@@ -127,7 +130,11 @@ impl Sqlite {
 
     /// A connection that cannot write: the file is opened for reading, and statements that would change anything are
     /// refused besides.
-    pub(crate) fn connect(&self) -> rusqlite::Result<Connection> {
+    pub(crate) fn connect(&self) -> Result<Connection, QueryError> {
+        // Opening a pipe would wait for its other end.
+        if std::fs::metadata(&self.path).is_ok_and(|it| !it.is_file()) {
+            return Err(QueryError::NoFile);
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.busy_timeout(self.timeout)?;
