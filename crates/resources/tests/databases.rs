@@ -346,7 +346,7 @@ async fn a_query_that_takes_too_long_is_ended_and_others_go_on() {
     let began = Instant::now();
     let endless = read(&shop, "db://shop/queries/endless").await;
     assert!(
-        matches!(endless, Err(ReadFailure::Handler(ToolError::TimedOut))),
+        matches!(endless, Err(ReadFailure::TimedOut(limit)) if limit == Duration::from_millis(400)),
         "{endless:?}"
     );
     assert!(began.elapsed() < PATIENCE);
@@ -378,6 +378,8 @@ fn queries_that_write_or_cannot_be_prepared_are_mistakes() {
         ("SELECT * FROM absent", "no such table"),
         ("SELECT * FROM sale WHERE id = ?", "must have names"),
         ("SELEKT", "syntax error"),
+        ("SELECT 1 AS a, 2 AS a", "two of its columns are called `a`"),
+        ("SELECT \"absent\" FROM sale", "no such column"),
         ("", ""),
         ("ATTACH 'other.db' AS other", "has no result"),
         ("PRAGMA query_only = 0", ""),
@@ -405,6 +407,228 @@ fn queries_that_write_or_cannot_be_prepared_are_mistakes() {
     std::fs::write(place.path().join("text.db"), "no database ".repeat(100)).unwrap();
     let text = DatabaseOptions::new(place.path().join("text.db"));
     assert!(Databases::open([("shop".to_owned(), text)].into()).is_err());
+    let pipe = place.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for no_file in [pipe.as_path(), place.path(), Path::new("/dev/zero")] {
+        let options = DatabaseOptions::new(no_file);
+        let error = Databases::open([("shop".to_owned(), options)].into()).unwrap_err();
+        let told = format!(
+            "{} cannot be read: it is not a regular file",
+            no_file.display()
+        );
+        assert!(error.to_string().contains(&told), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_has_one_address() {
+    let (place, writer, _) = shop();
+    writer
+        .execute_batch(
+            "CREATE TABLE any_case (word TEXT COLLATE NOCASE PRIMARY KEY); INSERT INTO any_case VALUES ('Abc'); \
+             CREATE TABLE weight (kg REAL PRIMARY KEY); INSERT INTO weight VALUES (4.5); \
+             CREATE TABLE pair (a, b, PRIMARY KEY (a, b)); INSERT INTO pair VALUES (1, 2);",
+        )
+        .unwrap();
+    let shop = Databases::open([("shop".to_owned(), options(place.path()))].into()).unwrap();
+    for (row, others) in [
+        (
+            "sale/7",
+            &[
+                "sale/07",
+                "sale/7.0",
+                "sale/%207",
+                "sale/7%20",
+                "sale/+7",
+                "sale/7e0",
+                "Sale/7",
+            ][..],
+        ),
+        (
+            "any_case/Abc",
+            &["any_case/abc", "any_case/ABC", "Any_Case/Abc"],
+        ),
+        (
+            "weight/4.5",
+            &["weight/4.50", "weight/04.5", "weight/45e-1"],
+        ),
+    ] {
+        let found = read(&shop, &format!("db://shop/tables/{row}")).await;
+        assert!(found.is_ok(), "{row}: {found:?}");
+        for other in others.iter().chain(&["pair/1", "pair/1%202"]) {
+            let found = read(&shop, &format!("db://shop/tables/{other}")).await;
+            assert!(
+                matches!(found, Err(ReadFailure::NotFound)),
+                "{other}: {found:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_column_that_is_gone_is_no_text() {
+    let (place, writer, _) = shop();
+    let mut options = DatabaseOptions {
+        // Nothing looks for changes, so that each read meets what it does not know of.
+        watch: false,
+        ..options(place.path())
+    };
+    let sold = NamedQuery {
+        sql: "SELECT \"pieces\" FROM sale WHERE id = 7".to_owned(),
+        description: None,
+    };
+    options.queries.insert("pieces".to_owned(), sold);
+    let shop = Databases::open([("shop".to_owned(), options)].into()).unwrap();
+    let query = "db://shop/queries/pieces";
+    let found = read(&shop, query).await.unwrap();
+    assert_eq!(found["rows"], json!([{"pieces": 7}]));
+    writer
+        .execute_batch("ALTER TABLE sale RENAME COLUMN pieces TO items")
+        .unwrap();
+    let row = read(&shop, "db://shop/tables/sale/7").await.unwrap();
+    assert_eq!((&row["items"], row.get("pieces")), (&json!(7), None));
+    let rows = read(&shop, "db://shop/tables/sale?offset=6").await.unwrap();
+    assert_eq!(rows["rows"][0]["items"], 7);
+    let gone = read(&shop, query).await;
+    assert!(matches!(gone, Err(ReadFailure::Unreadable(_))), "{gone:?}");
+    writer.execute_batch("DROP TABLE sale").unwrap();
+    let gone = read(&shop, "db://shop/tables/sale/7").await;
+    assert!(matches!(gone, Err(ReadFailure::NotFound)), "{gone:?}");
+}
+
+#[tokio::test]
+async fn columns_of_one_name_that_come_later_are_an_error() {
+    let (place, writer, _) = shop();
+    writer
+        .execute_batch("CREATE TABLE one (a INTEGER); INSERT INTO one VALUES (1)")
+        .unwrap();
+    let mut options = options(place.path());
+    let both = NamedQuery {
+        sql: "SELECT one.*, sale.id FROM one, sale WHERE sale.id = 7".to_owned(),
+        description: None,
+    };
+    options.queries.insert("both".to_owned(), both);
+    let shop = Databases::open([("shop".to_owned(), options)].into()).unwrap();
+    let uri = "db://shop/queries/both";
+    let found = read(&shop, uri).await.unwrap();
+    assert_eq!(found["rows"], json!([{"a": 1, "id": 7}]));
+    writer
+        .execute_batch("ALTER TABLE one RENAME COLUMN a TO id")
+        .unwrap();
+    let double = read(&shop, uri).await;
+    let Err(ReadFailure::Handler(ToolError::Failed(double))) = double else {
+        panic!("{double:?}");
+    };
+    assert!(
+        double
+            .message
+            .contains("two of its columns are called `id`"),
+        "{double}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_broken_is_left_out_and_named_and_the_rest_is_followed() {
+    let (place, writer, _) = shop();
+    writer
+        .execute_batch("CREATE VIEW broken AS SELECT absent FROM item; CREATE VIEW odd AS SELECT absent(1) AS x")
+        .unwrap();
+    let mut options = options(place.path());
+    options.exclude.push("odd".to_owned());
+    let shop = Databases::open([("shop".to_owned(), options)].into()).unwrap();
+    assert_eq!(shop.unmatched_patterns().count(), 0);
+    let health = shop.health().unwrap();
+    let detail = health.detail.unwrap();
+    assert!(
+        health.ok && detail.contains("`broken` cannot be read") && !detail.contains("odd"),
+        "{detail}"
+    );
+    assert!(read(&shop, "db://shop/tables/item").await.is_ok());
+    let broken = read(&shop, "db://shop/tables/broken").await;
+    assert!(matches!(broken, Err(ReadFailure::NotFound)), "{broken:?}");
+    let mut lists = shop.changes().unwrap();
+    writer
+        .execute_batch("CREATE TABLE fresh (id INTEGER PRIMARY KEY); INSERT INTO fresh VALUES (1)")
+        .unwrap();
+    let told = tokio::time::timeout(PATIENCE, lists.changed()).await;
+    told.unwrap().unwrap();
+    assert!(read(&shop, "db://shop/tables/fresh/1").await.is_ok());
+    writer
+        .execute_batch("ALTER TABLE item ADD COLUMN absent")
+        .unwrap();
+    let told = tokio::time::timeout(PATIENCE, lists.changed()).await;
+    told.unwrap().unwrap();
+    assert!(read(&shop, "db://shop/tables/broken").await.is_ok());
+    assert_eq!(shop.health().unwrap().detail, None);
+}
+
+/// Tries to write for a while, without waiting for locks: how often it could, and how often not.
+fn write_for(writer: &Connection, time: Duration) -> (u32, u32) {
+    writer.busy_timeout(Duration::ZERO).unwrap();
+    let (mut written, mut locked) = (0, 0);
+    let began = Instant::now();
+    while began.elapsed() < time {
+        match writer.execute("UPDATE sale SET pieces = pieces + 1 WHERE id = 7", []) {
+            Ok(_) => written += 1,
+            Err(_) => locked += 1,
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (written, locked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_listens_to_locks_no_writer_out() {
+    let (place, writer, before) = shop();
+    drop(before);
+    let end = Instant::now() + PATIENCE;
+    // Once nobody else has it open.
+    while writer
+        .query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))
+        .map_or(true, |it: String| it != "delete")
+    {
+        assert!(Instant::now() < end);
+    }
+    let mut options = DatabaseOptions {
+        timeout: Duration::from_secs(60),
+        ..options(place.path())
+    };
+    // It holds a lock while it runs.
+    let endless = "WITH RECURSIVE n(i) AS (SELECT max(id) FROM sale UNION ALL SELECT i + 1 FROM n) SELECT count(*) AS c FROM n";
+    options.queries.get_mut("endless").unwrap().sql = endless.to_owned();
+    let shop = Databases::open([("shop".to_owned(), options)].into()).unwrap();
+    let (slow, row) = (
+        "db://shop/queries/endless".to_owned(),
+        "db://shop/tables/sale/7".to_owned(),
+    );
+    let resources = shop.resources().unwrap();
+    let refused = resources.hear(&slow).await.unwrap_err();
+    assert!(refused.contains("takes longer than the 1s"), "{refused}");
+    resources.hear(&row).await.unwrap();
+    // As if it had become slow after it was subscribed to.
+    shop.listen_to([&slow, &row]);
+    let (written, locked) = write_for(&writer, Duration::from_secs(6));
+    assert!(
+        locked < written,
+        "{locked} of {} writes failed",
+        written + locked
+    );
+    let told = tokio::time::timeout(PATIENCE, shop.changed()).await;
+    assert_eq!(told.unwrap(), [row].into());
+    let health = shop.health().unwrap();
+    assert!(
+        health.ok
+            && health
+                .detail
+                .as_deref()
+                .is_some_and(|it| it.contains("is told late")),
+        "{health:?}"
+    );
+    shop.listen_to([]);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (_, locked) = write_for(&writer, Duration::from_secs(1));
+    assert!(locked < 5, "{locked}");
 }
 
 #[tokio::test]

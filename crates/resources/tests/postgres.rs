@@ -331,7 +331,7 @@ async fn what_takes_too_long_or_is_given_up_ends_at_the_server() {
     let began = Instant::now();
     let slow = read(&shop, "db://shop/queries/slow").await.unwrap_err();
     assert!(
-        matches!(slow, ReadFailure::Handler(ToolError::TimedOut)),
+        matches!(slow, ReadFailure::TimedOut(limit) if limit == Duration::from_millis(500)),
         "{slow:?}"
     );
     assert!(began.elapsed() < PATIENCE);
@@ -381,6 +381,7 @@ fn queries_that_write_or_cannot_be_prepared_are_mistakes_at_a_server_too() {
         ("SELECT * FROM absent", "does not exist"),
         ("SELECT * FROM sale WHERE id = $1", "must have names"),
         ("SELEKT", "syntax error"),
+        ("SELECT 1 AS a, 2 AS a", "two of its columns are called `a`"),
         ("", "is empty"),
         ("COPY sale TO PROGRAM 'id'", "syntax error"),
         ("SET default_transaction_read_only = off", "syntax error"),
@@ -415,6 +416,137 @@ fn queries_that_write_or_cannot_be_prepared_are_mistakes_at_a_server_too() {
             && !error.contains(&wrong),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_row_of_a_server_has_one_address() {
+    let Some(at) = Shop::open() else { return };
+    at.sql(
+        "CREATE TABLE label (id uuid PRIMARY KEY); \
+         INSERT INTO label VALUES ('11111111-1111-1111-1111-11111111111a'); \
+         CREATE TABLE code (id char(4) PRIMARY KEY); INSERT INTO code VALUES ('ab'); \
+         CREATE TABLE moment (id timestamptz PRIMARY KEY); INSERT INTO moment VALUES ('2026-01-02 03:04:05+00'); \
+         CREATE TABLE amount (id numeric PRIMARY KEY); INSERT INTO amount VALUES (1.50); \
+         GRANT SELECT ON label, code, moment, amount TO reader; ALTER ROLE reader SET TimeZone = 'UTC'",
+    );
+    let shop = at.databases(at.options());
+    for (row, others) in [
+        (
+            "sale/7",
+            &[
+                "sale/07",
+                "sale/%207",
+                "sale/7%20",
+                "sale/+7",
+                "sale/x",
+                "Sale/7",
+                "public.sale/7",
+            ][..],
+        ),
+        (
+            "label/11111111-1111-1111-1111-11111111111a",
+            &[
+                "label/1111111111111111111111111111111a",
+                "label/11111111-1111-1111-1111-11111111111A",
+                "label/%7B11111111-1111-1111-1111-11111111111a%7D",
+            ],
+        ),
+        ("code/ab", &["code/ab%20", "code/ab%20%20", "code/AB"]),
+        (
+            "moment/2026-01-02T03%3A04%3A05%2B00%3A00",
+            &[
+                "moment/2026-01-02%2003%3A04%3A05%2B00",
+                "moment/2026-01-02T04%3A04%3A05%2B01%3A00",
+            ],
+        ),
+        (
+            "amount/1.50",
+            &["amount/1.5", "amount/01.50", "amount/1.500"],
+        ),
+    ] {
+        let found = read(&shop, &format!("db://shop/tables/{row}")).await;
+        assert!(found.is_ok(), "{row}: {found:?}");
+        for other in others {
+            let found = read(&shop, &format!("db://shop/tables/{other}")).await;
+            assert!(
+                matches!(found, Err(ReadFailure::NotFound)),
+                "{other}: {found:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn columns_of_one_name_that_come_later_are_an_error_of_a_server() {
+    let Some(at) = Shop::open() else { return };
+    at.sql("CREATE TABLE one (a int); INSERT INTO one VALUES (1); GRANT SELECT ON one TO reader");
+    let mut options = at.options();
+    let both = NamedQuery {
+        sql: "SELECT one.*, sale.id FROM one, sale WHERE sale.id = 7".to_owned(),
+        description: None,
+    };
+    options.queries.insert("both".to_owned(), both);
+    let shop = at.databases(options);
+    let uri = "db://shop/queries/both";
+    assert_eq!(
+        raw(&shop, uri).await.unwrap(),
+        r#"{"rows":[{"a":1,"id":7}],"isCut":false}"#
+    );
+    at.sql("ALTER TABLE one RENAME a TO id");
+    let mut told = String::new();
+    let end = Instant::now() + PATIENCE;
+    while !told.contains("two of its columns are called `id`") {
+        assert!(Instant::now() < end, "{told}");
+        // A prepared statement keeps its columns, and fails once they are others.
+        told = format!("{:?}", raw(&shop, uri).await);
+    }
+}
+
+#[tokio::test]
+async fn slow_subscriptions_are_refused_or_wait_for_quick_ones_at_a_server() {
+    let Some(at) = Shop::open() else { return };
+    let mut options = DatabaseOptions {
+        timeout: Duration::from_secs(30),
+        ..at.options()
+    };
+    let nap = NamedQuery {
+        sql: "SELECT pg_sleep(:s::float8)::text AS x, :k AS k".to_owned(),
+        description: None,
+    };
+    options.queries.insert("nap".to_owned(), nap);
+    let shop = at.databases(options);
+    let resources = shop.resources().unwrap();
+    let refused = resources.hear("db://shop/queries/nap?k=x&s=20").await;
+    assert!(refused.unwrap_err().contains("takes longer than the 1s"));
+    let row = "db://shop/tables/sale/7".to_owned();
+    resources.hear(&row).await.unwrap();
+    // As if they had become slow after they were subscribed to.
+    let naps = (0..20).map(|k| format!("db://shop/queries/nap?k={k}&s=20"));
+    let all: Vec<_> = naps.chain([row.clone()]).collect();
+    shop.listen_to(&all);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for pieces in 1000..1003 {
+        at.sql(&format!("UPDATE sale SET pieces = {pieces} WHERE id = 7"));
+        let told = tokio::time::timeout(PATIENCE, shop.changed()).await;
+        assert_eq!(told.unwrap(), [row.clone()].into());
+    }
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let health = shop.health().unwrap();
+        assert!(health.ok, "{health:?}");
+        if health.detail.is_some_and(|it| it.contains("is told late")) {
+            break;
+        }
+        assert!(Instant::now() < end, "what is slow is told of");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    shop.listen_to([]);
+    let running = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'reader' AND state = 'active' \
+                   AND query LIKE '%pg_sleep%' AND datname = current_database()";
+    let end = Instant::now() + PATIENCE;
+    while at.sql(running) != "0" {
+        assert!(Instant::now() < end, "{}", at.sql(running));
+    }
 }
 
 #[tokio::test]
