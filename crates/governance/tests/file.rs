@@ -61,6 +61,49 @@ fn allow_deny_and_hide_mean_what_the_file_says() {
 }
 
 #[test]
+fn what_forbids_a_table_forbids_its_rows() {
+    let file = PolicyFile {
+        default: Access {
+            resources: access(
+                &["*"],
+                &["db://shop/tables/sale", "db://*/tables/till"],
+                &["db://shop/tables/customer"],
+            ),
+            ..Access::default()
+        },
+        ..PolicyFile::default()
+    };
+    let policy = policy_of(&file);
+    for (address, visible, permitted) in [
+        ("db://shop/tables/sale", true, false),
+        ("db://shop/tables/sale/7", true, false),
+        ("db://shop/tables/sales", true, true),
+        ("db://other/tables/till/7", true, false),
+        ("db://shop/tables/customer", false, false),
+        ("db://shop/tables/customer/7", false, false),
+        ("db://shop/tables/customers/7", true, true),
+    ] {
+        let capability = format!("resource/{address}");
+        let found = (
+            policy.visible("x", &capability),
+            policy.permitted("x", &capability),
+        );
+        assert_eq!(found, (visible, permitted), "{address}");
+    }
+    // What allows a table allows no more than it says.
+    let file = PolicyFile {
+        default: Access {
+            resources: access(&["db://shop/tables/sale"], &[], &[]),
+            ..Access::default()
+        },
+        ..PolicyFile::default()
+    };
+    let policy = policy_of(&file);
+    assert!(policy.permitted("x", "resource/db://shop/tables/sale"));
+    assert!(!policy.permitted("x", "resource/db://shop/tables/sale/7"));
+}
+
+#[test]
 fn without_governance_everything_may_be_done() {
     let file = PolicyFile {
         enabled: false,

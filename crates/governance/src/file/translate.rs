@@ -122,13 +122,24 @@ fn access(lists: [Option<&AccessRules>; 3]) -> spec::Access {
             })
             .collect()
     };
-    let (allow, deny) = (named(|it| &it.allow), named(|it| &it.deny));
+    let (allow, deny) = (named(|it| &it.allow), with_rows(named(|it| &it.deny)));
     spec::Access {
         visible: [allow.as_slice(), deny.as_slice()].concat(),
-        hidden: named(|it| &it.hide),
+        hidden: with_rows(named(|it| &it.hide)),
         allow,
         deny,
     }
+}
+
+/// Patterns that forbid, with those of the rows of each table of a database that they name: what may not be read as a whole
+/// may not be read row by row either.
+fn with_rows(mut patterns: Vec<String>) -> Vec<String> {
+    let may_be_tables = patterns.iter();
+    let may_be_tables =
+        may_be_tables.filter(|it| it.starts_with("resource/db:") && !it.ends_with('*'));
+    let of_rows: Vec<_> = may_be_tables.map(|it| format!("{it}/*")).collect();
+    patterns.extend(of_rows);
+    patterns
 }
 
 fn with(access: spec::Access, quota: PartialQuota) -> Rules {
