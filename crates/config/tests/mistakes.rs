@@ -206,19 +206,19 @@ fn values_that_do_not_fit_say_what_would() {
         ),
         (
             "ledger: {archive: {recipients: [age1wkrmk6p6a08gggzkkpqj7p5vdu05mw7dhxav990fujg05l7hf39qax5xpr, age1wkrmk6p6a08gggzkkpqj7p5vdu05mw7dhxav990fujg05l7hf39qax5xpq]}}",
-            "2:35: `ledger.archive.recipients[1]` is no recipient: it is misspelt, or cut off, or of another kind than X25519: its checksum or its length is wrong | write it as `age-keygen -y` prints it: `age1…`, 62 letters and digits",
+            "2:34: `ledger.archive.recipients[1]` is no recipient: it is misspelt, or cut off, or of another kind than X25519: its checksum or its length is wrong | write it as `age-keygen -y` prints it: `age1…`, 62 letters and digits",
         ),
         (
             "ledger: {archive: {recipients: [AGE-SECRET-KEY-1ZX3KDKR08W0UY2MXZNYJNM095QZTAAUFV2R64LNUDR32QKGFPQJSWP8XCS]}}",
-            "2:35: `ledger.archive.recipients[0]` is no recipient: it is an identity, which is secret, and not a recipient, which begins with `age1`: `age-keygen -y` tells the recipient of an identity | write it as `age-keygen -y` prints it: `age1…`, 62 letters and digits",
+            "2:34: `ledger.archive.recipients[0]` is no recipient: it is an identity, which is secret, and not a recipient, which begins with `age1`: `age-keygen -y` tells the recipient of an identity | write it as `age-keygen -y` prints it: `age1…`, 62 letters and digits",
         ),
         (
             "ledger: {archive: {identity: /run/secrets/archive.key}}",
-            "2:33: `ledger.archive.identity` cannot be used: line 1 is no identity of age with an X25519 key, `AGE-SECRET-KEY-1…`, nor a comment: it is misspelt, cut off or of another kind | keep it in the vault or in a file: `${vault:archive}`, `${file:/run/secrets/archive.key}`",
+            "2:32: `ledger.archive.identity` cannot be used: line 1 is no identity of age with an X25519 key, `AGE-SECRET-KEY-1…`, nor a comment: it is misspelt, cut off or of another kind | keep it in the vault or in a file: `${vault:archive}`, `${file:/run/secrets/archive.key}`",
         ),
         (
             "ledger: {archive: {after_days: 90, delete_after_days: 900, recipients: [age1wkrmk6p6a08gggzkkpqj7p5vdu05mw7dhxav990fujg05l7hf39qax5xpr]}}",
-            "2:58: `ledger.archive.delete_after_days` needs `ledger.archive.identity` where `ledger.archive.recipients` encrypt what is deleted: whether a hold keeps a segment is known to who reads it | set it, or delete by `ledger archive --delete --identity FILE`",
+            "2:57: `ledger.archive.delete_after_days` needs `ledger.archive.identity` where `ledger.archive.recipients` encrypt what is deleted: whether a hold keeps a segment is known to who reads it | set it, or delete by `ledger archive --delete --identity FILE`",
         ),
         (
             "http: {sessions_path: ./data/ledger.db}",

@@ -116,7 +116,7 @@ pub enum Archived {
     /// A segment is on the disk; its entries are still in the ledger.
     Written {
         /// Seal of the segment.
-        seal: Seal,
+        seal: Box<Seal>,
         /// Path of the segment.
         path: PathBuf,
     },

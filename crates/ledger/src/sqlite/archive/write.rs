@@ -235,7 +235,10 @@ impl Archiver {
             take_out::index_ends(&written)?;
             self.open = Some((number, written));
         }
-        Ok(Archived::Written { seal, path })
+        Ok(Archived::Written {
+            seal: Box::new(seal),
+            path,
+        })
     }
 
     /// Copies groups from after `after` through `cut` into a new segment; tells the key of its file if it is encrypted.
