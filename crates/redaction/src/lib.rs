@@ -53,7 +53,7 @@ pub use crate::{
         },
         known::{
             KNOWN, MAX_KNOWN_TOKENS, MIN_KNOWN_BYTES, know, know_token, knows_any, without_known,
-            without_known_json,
+            without_known_base64, without_known_bytes, without_known_json,
         },
         lines::OpenKey,
         looks_secret,

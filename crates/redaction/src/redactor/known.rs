@@ -33,6 +33,9 @@ const MIN_LETTERS_IN_NAME: usize = 24;
 /// after 60 to 76.
 const MIN_WRAPPED_BYTES: usize = 40;
 
+/// Members in which the protocol has bytes, in Base64.
+const BYTES: [&str; 2] = ["blob", "data"];
+
 /// The most tokens that are looked for: of more, the one that was told the longest ago is forgotten.
 pub const MAX_KNOWN_TOKENS: usize = 1024;
 /// The fewest bytes of a token of which the end alone is looked for.
@@ -63,8 +66,8 @@ struct KnownToken {
 
 struct Search {
     automaton: AhoCorasick,
-    /// Most bytes in front of each pattern that belong to the value that it is the end of.
-    before: Vec<usize>,
+    /// Most bytes in front of each pattern that belong to the value that it is the end of, and whether it is in Base64.
+    patterns: Vec<(usize, bool)>,
 }
 
 /// Takes these values for secrets from now on, for as long as the process lives: every [`Redactor`](crate::Redactor),
@@ -170,39 +173,41 @@ impl Known {
     /// Searches for these from now on.
     fn search(&self) {
         let mut patterns = BTreeMap::new();
-        let mut found = BTreeSet::new();
         for value in &self.values {
-            forms(value, &mut found);
+            forms(value, |form, is_encoded| {
+                patterns.entry(form).or_insert((0, is_encoded));
+            });
         }
-        patterns.extend(std::mem::take(&mut found).into_iter().map(|it| (it, 0)));
         for token in &self.tokens {
-            forms(&token.end, &mut found);
-            for form in std::mem::take(&mut found) {
+            forms(&token.end, |form, is_encoded| {
                 // No form of a byte is longer than three.
                 let before = match form == token.end {
                     true => token.before,
                     false => 3 * token.before + usize::from(token.before != 0),
                 };
-                let most = patterns.entry(form).or_insert(0);
+                let (most, _) = patterns.entry(form).or_insert((0, is_encoded));
                 *most = before.max(*most);
-            }
+            });
         }
-        let (patterns, before): (Vec<String>, Vec<usize>) = patterns.into_iter().unzip();
+        let (texts, patterns): (Vec<String>, Vec<_>) = patterns.into_iter().unzip();
         let automaton = AhoCorasickBuilder::new()
             .match_kind(MatchKind::LeftmostLongest)
-            .build(&patterns);
+            .build(&texts);
         // It fails for gigabytes of values alone, which no source of values has.
         if let Ok(automaton) = automaton {
-            SEARCH.store(Some(Arc::new(Search { automaton, before })));
+            SEARCH.store(Some(Arc::new(Search {
+                automaton,
+                patterns,
+            })));
         }
     }
 }
 
 /// Start of the value that ends with what was found at `start`: as many as `most` bytes before it, as far as they can be
 /// those of a token.
-fn start_of(text: &str, start: usize, most: usize) -> usize {
+fn start_of(text: &[u8], start: usize, most: usize) -> usize {
     let is_tokens = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=%".contains(byte);
-    let before = text.as_bytes()[..start].iter().rev().take(most);
+    let before = text[..start].iter().rev().take(most);
     start - before.take_while(|it| is_tokens(it)).count()
 }
 
@@ -231,7 +236,60 @@ pub fn without_known_json(json: &str) -> Cow<'_, str> {
     }
 }
 
+/// Bytes without the values that [`know`] was told: there are as many as before, with `*` for each of such a value.
+#[must_use]
+pub fn without_known_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
+    match &*SEARCH.load() {
+        Some(search) => search.bytes(bytes),
+        None => Cow::Borrowed(bytes),
+    }
+}
+
+/// A text in Base64 without the values that [`know`] was told, which is Base64 of as many bytes again. Any other text is
+/// taken as [such](without_known).
+#[must_use]
+pub fn without_known_base64(text: &str) -> Cow<'_, str> {
+    match &*SEARCH.load() {
+        Some(search) => match search.base64(text) {
+            Some(without) => Cow::Owned(without),
+            None => search.text(text),
+        },
+        None => Cow::Borrowed(text),
+    }
+}
+
 impl Search {
+    fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let mut without = Cow::Borrowed(bytes);
+        for found in self.automaton.find_iter(bytes) {
+            let (most, _) = self.patterns[found.pattern().as_usize()];
+            let start = start_of(bytes, found.start(), most);
+            without.to_mut()[start..found.end()].fill(b'*');
+        }
+        without
+    }
+
+    /// Base64 with nothing in place of the values; `None` if it is none, or has none of them in that form.
+    fn base64(&self, text: &str) -> Option<String> {
+        let is_of_it = |it: &u8| it.is_ascii_alphanumeric() || b"+/-_".contains(it);
+        let padding = text.len() - text.trim_end_matches('=').len();
+        let digits = &text.as_bytes()[..text.len() - padding];
+        let mut without: Option<Vec<u8>> = None;
+        for found in self.automaton.find_iter(digits) {
+            let (most, is_encoded) = self.patterns[found.pattern().as_usize()];
+            if !is_encoded || !digits.iter().all(is_of_it) {
+                return None;
+            }
+            // The digits around it have a part of its first and last byte.
+            let start = start_of(digits, found.start(), most).saturating_sub(1);
+            let end = (found.end() + 1).min(digits.len());
+            without.get_or_insert_with(|| digits.to_vec())[start..end].fill(b'A');
+        }
+        let mut without = String::from_utf8(without?).ok()?;
+        without.push_str(&text[text.len() - padding..]);
+        Some(without)
+    }
+
     fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let without = self.line(text);
         match self.wrapped(&without) {
@@ -274,8 +332,8 @@ impl Search {
         let mut out = String::new();
         let mut copied = 0;
         for found in self.automaton.find_iter(text) {
-            let most = self.before[found.pattern().as_usize()];
-            let start = start_of(text, found.start(), most).max(copied);
+            let (most, _) = self.patterns[found.pattern().as_usize()];
+            let start = start_of(text.as_bytes(), found.start(), most).max(copied);
             out.push_str(&text[copied..start]);
             out.push_str(KNOWN);
             copied = found.end();
@@ -304,10 +362,19 @@ impl Search {
         let mut scanner = Scanner::new(json);
         let mut out = String::new();
         let mut copied = 0;
+        let mut holds_bytes = false;
         while let Some(token) = scanner.next()? {
+            let is_value_of_bytes = std::mem::take(&mut holds_bytes);
             let (start, end, new) = match token {
-                Token::String(text) => (text.start, text.end, self.string(json, text, level)),
-                Token::Name(text) => (text.start, text.end, self.name(json, text)),
+                Token::String(text) => {
+                    let bytes = is_value_of_bytes.then(|| self.base64(&json[text.range()]));
+                    let new = bytes.flatten().or_else(|| self.string(json, text, level));
+                    (text.start, text.end, new)
+                }
+                Token::Name(text) => {
+                    holds_bytes = BYTES.contains(&&json[text.range()]);
+                    (text.start, text.end, self.name(json, text))
+                }
                 Token::Number(start, end) if self.automaton.is_match(&json[start..end]) => {
                     (start, end, Some(format!("\"{KNOWN}\"")))
                 }
@@ -410,13 +477,14 @@ fn breaks(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
 /// JavaScript's `encodeURIComponent` and `encodeURI`, and that of Python's `quote`.
 const KEPT: [&[u8]; 4] = [b"", b"!*'()", b";,/?:@&=+$!*'()#", b"/"];
 
-/// The forms in which a value is looked for.
-fn forms(value: &str, into: &mut BTreeSet<String>) {
+/// The forms in which a value is looked for, each with whether it is Base64.
+fn forms(value: &str, mut each: impl FnMut(String, bool)) {
+    let mut into = |form| each(form, false);
     let bytes = value.as_bytes();
-    into.insert(value.to_owned());
+    into(value.to_owned());
     let mut escaped = String::new();
     string::encode(value, &mut escaped);
-    into.insert(escaped);
+    into(escaped);
     for kept in KEPT {
         for (lower, plus) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut encoded = String::new();
@@ -435,7 +503,7 @@ fn forms(value: &str, into: &mut BTreeSet<String>) {
                     }
                 }
             }
-            into.insert(encoded);
+            into(encoded);
         }
     }
     if bytes.len() < MIN_ENCODED_BYTES {
@@ -446,14 +514,14 @@ fn forms(value: &str, into: &mut BTreeSet<String>) {
             true => digits.to_uppercase(),
             false => digits,
         };
-        into.insert(
+        into(
             bytes
                 .iter()
                 .map(|it| format!("%{}", case(format!("{it:02x}"))))
                 .collect(),
         );
         let units = value.encode_utf16();
-        into.insert(
+        into(
             units
                 .map(|it| format!("\\u{}", case(format!("{it:04x}"))))
                 .collect(),
@@ -463,12 +531,12 @@ fn forms(value: &str, into: &mut BTreeSet<String>) {
     for byte in bytes {
         let _ = write!(digits, "{byte:02x}");
     }
-    into.insert(digits.to_uppercase());
-    into.insert(digits);
+    into(digits.to_uppercase());
+    into(digits);
     const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     for alphabet in [STANDARD, URL] {
         for before in 0..3 {
-            into.insert(base64(bytes, before, alphabet));
+            each(base64(bytes, before, alphabet), true);
         }
     }
 }
@@ -586,6 +654,47 @@ mod tests {
             assert!(without.len() <= KNOWN.len() + 10, "{without}");
         }
         assert!(matches!(without_known("nothing here"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn bytes_and_base64_stay_as_many_bytes() {
+        let value = "canary-of-binary-answers";
+        know([value]);
+        let bytes = [b"\x00\xff", value.as_bytes(), b"\xfe"].concat();
+        let without = without_known_bytes(&bytes);
+        let filled = [&b"\x00\xff"[..], &[b'*'; 24], &b"\xfe"[..]].concat();
+        assert_eq!(*without, filled);
+        assert!(matches!(without_known_bytes(b"\x00\xff"), Cow::Borrowed(_)));
+        for before in 0..3 {
+            let bytes = [&b"\x00\xff\x01"[..before], value.as_bytes(), &[0; 4]].concat();
+            let mut encoded = base64(&bytes, 0, STANDARD);
+            let bits = bytes.len() * 8 % 6;
+            if bits != 0 {
+                encoded.push('A');
+            }
+            while encoded.len() % 4 != 0 {
+                encoded.push('=');
+            }
+            for member in ["blob", "data"] {
+                let json = format!(r#"{{"uri":"x","{member}":"{encoded}"}}"#);
+                let without = without_known_json(&json);
+                let said: serde_json::Value = serde_json::from_str(&without).unwrap();
+                let said = said[member].as_str().unwrap();
+                assert_eq!(said.len(), encoded.len(), "{said}");
+                let is_digit = |it: u8| it.is_ascii_alphanumeric() || b"+/=".contains(&it);
+                assert!(said.bytes().all(is_digit), "{said}");
+                assert_eq!(without_known(said), said, "{said}");
+                assert!(said.contains(&"A".repeat(30)), "{said}");
+                assert_eq!(without_known_base64(&encoded), said);
+            }
+            let elsewhere = format!(r#"{{"text":"{encoded}"}}"#);
+            assert!(without_known_json(&elsewhere).contains(KNOWN));
+        }
+        let plain = format!(r#"{{"data":"{value}"}}"#);
+        assert_eq!(
+            without_known_json(&plain),
+            format!(r#"{{"data":"{KNOWN}"}}"#)
+        );
     }
 
     #[test]

@@ -35,6 +35,11 @@ pub(super) fn without_known(mut result: CallToolResult) -> CallToolResult {
             *text = without;
         }
     };
+    let clean_bytes = |text: &mut String| {
+        if let Cow::Owned(without) = redaction::without_known_base64(text) {
+            *text = without;
+        }
+    };
     let clean_json = |raw: &RawJson| match redaction::without_known_json(raw.as_str()) {
         Cow::Owned(without) => RawJson::from_serialized(without.into_bytes()),
         Cow::Borrowed(_) => raw.clone(),
@@ -70,7 +75,8 @@ pub(super) fn without_known(mut result: CallToolResult) -> CallToolResult {
                 annotations,
                 meta,
             } => {
-                [data, mime_type].into_iter().for_each(clean);
+                clean_bytes(data);
+                clean(mime_type);
                 times(annotations).for_each(clean);
                 clean_meta(meta);
             }
@@ -95,11 +101,8 @@ pub(super) fn without_known(mut result: CallToolResult) -> CallToolResult {
                 meta,
             } => {
                 clean(&mut resource.uri);
-                let more = [
-                    &mut resource.text,
-                    &mut resource.blob,
-                    &mut resource.mime_type,
-                ];
+                let more = [&mut resource.text, &mut resource.mime_type];
+                resource.blob.iter_mut().for_each(clean_bytes);
                 more.into_iter().flatten().for_each(clean);
                 resource.meta.iter_mut().for_each(|it| *it = clean_json(it));
                 times(annotations).for_each(clean);
