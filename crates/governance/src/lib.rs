@@ -103,7 +103,7 @@ pub use crate::{
     governor::{Governor, Permit, Settlement},
     memory::{Crowd, DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
     money::{Micros, ParseMicrosError},
-    pattern::{PatternError, PatternSet, pattern_matches},
+    pattern::{PatternError, PatternSet, Template, TemplatePart, pattern_matches},
     policy::{ConfirmationRule, Hints, Policy, SeedInterval, Verdict},
     prepared::ViewId,
     quota::{

@@ -18,6 +18,104 @@ pub struct PatternSet {
     /// In order of their bytes; none begins with another.
     prefixes: Vec<Box<str>>,
     globs: Vec<Glob>,
+    templates: Vec<Template>,
+}
+
+/// A template of addresses (RFC 6570), which stands for all that it yields.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Template(Box<[TemplatePart]>);
+
+/// Part of a template.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TemplatePart {
+    /// A text as it is.
+    Text(Box<str>),
+    /// Any text without a `/`, a `?` or a `#`: the value of `{name}`.
+    Segment,
+    /// Nothing, or a text that begins so: `{?name}`, `{&name}`, `{#name}`.
+    Begun(u8),
+    /// Any text: the value of an expression of another kind.
+    Any,
+}
+
+impl Template {
+    /// Reads a template; `None` if the text has no expression.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        while let Some((before, after)) = rest.split_once('{')
+            && let Some((expression, after)) = after.split_once('}')
+        {
+            if !before.is_empty() {
+                parts.push(TemplatePart::Text(before.into()));
+            }
+            let is_name = |it: u8| it.is_ascii_alphanumeric() || it == b'_';
+            parts.push(match expression.bytes().next() {
+                Some(sign @ (b'?' | b'&' | b'#')) => TemplatePart::Begun(sign),
+                _ if expression.bytes().all(is_name) => TemplatePart::Segment,
+                _ => TemplatePart::Any,
+            });
+            rest = after;
+        }
+        if !rest.is_empty() && !parts.is_empty() {
+            parts.push(TemplatePart::Text(rest.into()));
+        }
+        let has_expression = parts.iter().any(|it| !matches!(it, TemplatePart::Text(_)));
+        has_expression.then(|| Self(parts.into()))
+    }
+
+    /// Its parts, in their order.
+    #[must_use]
+    pub fn parts(&self) -> &[TemplatePart] {
+        &self.0
+    }
+
+    /// Tests if it yields `name`. A `*` in it, as patterns have, stands for any text.
+    fn matches(&self, name: &str) -> bool {
+        let name = name.as_bytes();
+        // Whether the rest of the name from a place is yielded by the rest of the template: at first by nothing.
+        let mut rest: Vec<bool> = (0..=name.len()).map(|at| at == name.len()).collect();
+        for part in self.0.iter().rev() {
+            let text = match part {
+                TemplatePart::Text(text) => text.as_bytes(),
+                part => {
+                    rest = part.step(name, &rest);
+                    continue;
+                }
+            };
+            for byte in text.iter().rev() {
+                rest = match byte {
+                    b'*' => TemplatePart::Any.step(name, &rest),
+                    byte => {
+                        let fits = |at: usize| name.get(at) == Some(byte) && rest[at + 1];
+                        (0..=name.len()).map(fits).collect()
+                    }
+                };
+            }
+        }
+        rest[0]
+    }
+}
+
+impl TemplatePart {
+    /// The places of a name from which this part, and then what `rest` says, fits. Not for texts.
+    fn step(&self, name: &[u8], rest: &[bool]) -> Vec<bool> {
+        let mut now = rest.to_vec();
+        for at in (0..name.len()).rev() {
+            let goes_on = match self {
+                Self::Segment => !b"/?#".contains(&name[at]),
+                _ => true,
+            };
+            now[at] |= goes_on && now[at + 1];
+        }
+        match self {
+            Self::Begun(sign) => {
+                let begins = |at: usize| name.get(at) == Some(sign) && now[at + 1];
+                (0..=name.len()).map(|at| rest[at] || begins(at)).collect()
+            }
+            _ => now,
+        }
+    }
 }
 
 /// A pattern with a `*` elsewhere than at its end.
@@ -37,6 +135,8 @@ impl PatternSet {
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a String>) -> Result<Self, PatternError> {
         let mut set = Self::default();
         for pattern in patterns {
+            // Itself, as lists of templates have it, and what it yields.
+            set.templates.extend(Template::new(pattern));
             match pattern.split_once('*') {
                 None if pattern.is_empty() => return Err(PatternError),
                 None => {
@@ -64,6 +164,8 @@ impl PatternSet {
             .dedup_by(|next, prefix| next.starts_with(&**prefix));
         set.globs.sort_unstable();
         set.globs.dedup();
+        set.templates.sort_unstable();
+        set.templates.dedup();
         Ok(set)
     }
 
@@ -83,6 +185,7 @@ impl PatternSet {
                 .is_ok()
             || self.has_prefix_of(name)
             || self.globs.iter().any(|glob| glob.matches(name))
+            || self.templates.iter().any(|it| it.matches(name))
     }
 
     /// Tests if `name` begins with one of the prefixes. Only the last that is not after it can be one: between a
@@ -176,6 +279,30 @@ mod tests {
         assert!(!set(&[]).matches(""));
         assert!(!pattern_matches("", ""));
         assert_eq!(PatternSet::new(&[String::new()]), Err(PatternError));
+    }
+
+    #[test]
+    fn a_template_stands_for_itself_and_for_what_it_yields() {
+        for (pattern, name, expected) in [
+            ("api://a/alt{?v}", "api://a/alt{?v}", true),
+            ("api://a/alt{?v}", "api://a/alt", true),
+            ("api://a/alt{?v,w}", "api://a/alt?v=a", true),
+            ("api://a/alt{?v}", "api://a/alternative", false),
+            ("files://a/{+path}", "files://a/b/c.txt", true),
+            ("files://a/{+path}", "files://ab/c", false),
+            ("db://s/tables/{table}{?offset}", "db://s/tables/item", true),
+            ("db://s/tables/{table}", "db://s/tables/item/1", false),
+            ("db://s/tables/{table}/{key}", "db://s/tables/item/1", true),
+            ("data://{id}/log", "data://7/log", true),
+            ("data://{id}/log", "data://7/lag", false),
+            ("*://{id}", "data://7", true),
+            ("data://{", "data://x", false),
+            ("data://{", "data://{", true),
+            ("data://}{", "data://}{", true),
+        ] {
+            assert_eq!(pattern_matches(pattern, name), expected, "{pattern} {name}");
+        }
+        assert_eq!(Template::new("data://x"), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use mcp_server::{
     SearchView, SkillResources, SourceTools, prompt_capability, resource_capability,
     tool_capability,
 };
+use resources::DATABASE_SCHEME;
 use serde_json::Value;
 
 use crate::sources::Sources;
@@ -154,12 +155,26 @@ fn arguments(schema: &Value) -> Option<BTreeSet<String>> {
         .map(|it| it.keys().cloned().collect())
 }
 
-/// Templates of skills, all of which are in the list, so that an address which is not there is misspelt; and templates
-/// of addresses that no list has one by one.
+/// Templates of skills and of tables, all of which are in the list, so that an address which is not there is misspelt; and
+/// templates of addresses that no list has one by one.
 fn templates(offer: &Offer) -> (Vec<String>, Vec<String>) {
     let templates = offer.resources().templates().iter();
     let templates = templates.map(|it| it.uri_template.clone());
-    templates.partition(|it| it.starts_with("skill://"))
+    let entries = offer.resources().entries().iter().map(governed);
+    let databases: BTreeSet<&str> = entries
+        .clone()
+        .filter_map(|it| it.strip_prefix(DATABASE_SCHEME)?.strip_suffix("/schema"))
+        .collect();
+    let table = |it: &str| {
+        let (database, table) = it.strip_prefix(DATABASE_SCHEME)?.split_once("/tables/")?;
+        databases.contains(database).then(|| table.to_owned())
+    };
+    let (listed, mut families): (Vec<_>, Vec<_>) =
+        templates.partition(|it| it.starts_with("skill://") || table(it).is_some());
+    // All tables are in the list, and rows are those of one.
+    let tables = entries.filter(|it| table(it).is_some());
+    families.extend(tables.map(|it| format!("{it}/{{key}}")));
+    (listed, families)
 }
 
 /// Address by which rules know a resource.

@@ -1,62 +1,66 @@
 //! Families of addresses, as templates (RFC 6570) name them, compared with the patterns of rules.
 
-/// Part of a template.
-#[derive(Clone, Copy)]
-enum Part {
-    Byte(u8),
-    /// Any text without a `/`, a `?` or a `#`: the value of `{name}`.
-    Segment,
-    /// Any text: the value of an expression of another kind.
-    Any,
-}
+use governance::{Template, TemplatePart};
 
 /// Tests if a pattern of a rule, in which `*` stands for any text, matches an address of a family. What a handler
 /// makes of an address is not looked at.
 pub fn pattern_meets_template(pattern: &str, template: &str) -> bool {
+    if pattern == template {
+        return true;
+    }
     let pattern = pattern.as_bytes();
-    let parts = parts(template);
+    let parts = Template::new(template);
+    let whole = [TemplatePart::Text(template.into())];
+    let parts = parts.as_ref().map_or(&whole[..], Template::parts);
     // Whether the rest of the pattern from a place meets the rest of the template: at first for no rest of that.
     let end = pattern.iter().rposition(|&byte| byte != b'*');
     let end = end.map_or(0, |last| last + 1);
     let mut meets: Vec<bool> = (0..=pattern.len()).map(|at| end <= at).collect();
     for part in parts.iter().rev() {
-        let mut now = vec![false; meets.len()];
-        for at in (0..meets.len()).rev() {
-            now[at] = match (pattern.get(at), part) {
-                // A star takes the whole part, or nothing of it.
-                (Some(b'*'), _) => meets[at] || now[at + 1],
-                (Some(byte), Part::Byte(own)) => byte == own && meets[at + 1],
-                (Some(b'/' | b'?' | b'#'), Part::Segment) => meets[at],
-                (Some(_), Part::Segment | Part::Any) => meets[at] || now[at + 1],
-                (None, Part::Byte(_)) => false,
-                (None, Part::Segment | Part::Any) => meets[at],
-            };
-        }
-        meets = now;
+        meets = match part {
+            TemplatePart::Text(text) => {
+                let bytes = text.bytes().rev();
+                bytes.fold(meets, |meets, byte| step(pattern, &meets, |it| it == byte))
+            }
+            TemplatePart::Segment => values(pattern, &meets, |it| !b"/?#".contains(&it)),
+            TemplatePart::Any => values(pattern, &meets, |_| true),
+            TemplatePart::Begun(sign) => {
+                let value = values(pattern, &meets, |_| true);
+                let begun = step(pattern, &value, |it| it == *sign);
+                begun
+                    .iter()
+                    .zip(&meets)
+                    .map(|(one, other)| *one || *other)
+                    .collect()
+            }
+        };
     }
     meets[0]
 }
 
-fn parts(template: &str) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut rest = template;
-    while let Some((text, expression, after)) = next_expression(rest) {
-        parts.extend(text.bytes().map(Part::Byte));
-        let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
-        parts.push(match expression.chars().all(is_name) {
-            true => Part::Segment,
-            false => Part::Any,
-        });
-        rest = after;
+/// One byte of the template: the places of the pattern at which it fits, and the rest after it.
+fn step(pattern: &[u8], meets: &[bool], fits: impl Fn(u8) -> bool) -> Vec<bool> {
+    let mut now = vec![false; meets.len()];
+    for at in (0..pattern.len()).rev() {
+        now[at] = match pattern[at] {
+            // A star takes the byte, or nothing of it.
+            b'*' => meets[at] || now[at + 1],
+            byte => fits(byte) && meets[at + 1],
+        };
     }
-    parts.extend(rest.bytes().map(Part::Byte));
-    parts
+    now
 }
 
-fn next_expression(template: &str) -> Option<(&str, &str, &str)> {
-    let (text, rest) = template.split_once('{')?;
-    let (expression, after) = rest.split_once('}')?;
-    Some((text, expression, after))
+/// Any bytes that `goes_on` lets through, or none.
+fn values(pattern: &[u8], meets: &[bool], goes_on: impl Fn(u8) -> bool) -> Vec<bool> {
+    let mut now = meets.to_vec();
+    for at in (0..pattern.len()).rev() {
+        now[at] |= match pattern[at] {
+            b'*' => now[at + 1],
+            byte => goes_on(byte) && now[at + 1],
+        };
+    }
+    now
 }
 
 #[cfg(test)]
@@ -82,6 +86,10 @@ mod tests {
             ("data://{id}", "data://{id}", true),
             ("data://x?day=1", "data://x{?day}", true),
             ("data://x", "data://x{?day}", true),
+            ("data://xy", "data://x{?day}", false),
+            ("data://x*", "data://x{?day}", true),
+            ("data://x*=1", "data://x{?day}", true),
+            ("data://x{?day}", "data://x{?day}", true),
             ("data://x", "data://x", true),
             ("data://x", "data://y", false),
             ("data://", "data://{id}", true),
