@@ -238,7 +238,7 @@ pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     crate::sections::services::check(&config.services, origins, problems);
     crate::sections::databases::check(&config.resources.databases, origins, problems);
     crate::sections::service_resources::check(config, origins, problems);
-    crate::sections::files::check(&config.resources.files, origins, problems);
+    crate::sections::files::check(config, origins, problems);
     crate::sections::registry::check(&config.registry, origins, problems);
     crate::sections::results::check(config, origins, problems);
     search_view(config, origins, problems);

@@ -222,10 +222,16 @@ fn load_as(
     let system = sources.iter().filter(|it| it.rank == Rank::System);
     let system: Vec<_> = system.map(|it| it.text.clone()).collect();
     let environment = &with_sources(&system, environment, directory, base);
+    // Its own file as well where it is not there yet: nobody else is to make one.
+    let sources_read = sources
+        .iter()
+        .map(|it| environment::absolute(directory, &it.text.name));
+    let files_read: Vec<_> = sources_read.chain([path.clone()]).collect();
     let place = Surroundings {
         environment,
         directory,
         base,
+        files: &files_read,
     };
     let mut files = Files::read(&sources, &place, &mut problems);
     files.layers.push(reading::variables::layer(
@@ -283,6 +289,7 @@ pub fn load_texts(
         environment,
         directory,
         base: directory,
+        files: &[],
     };
     let sources: Vec<_> = texts
         .iter()
@@ -358,6 +365,8 @@ struct Surroundings<'a> {
     directory: &'a Path,
     /// Beginning of relative paths in files.
     base: &'a Path,
+    /// The files, and where one would be.
+    files: &'a [PathBuf],
 }
 
 /// Layers of files.
@@ -411,6 +420,7 @@ fn merge(
         environment,
         directory,
         base,
+        files: files_read,
     } = *place;
     let mut figment = Figment::from(Serialized::defaults(Config::default()));
     let mut origins = Origins::new();
@@ -468,6 +478,7 @@ fn merge(
             config.environment = environment.clone();
             config.workers.begin_at(base, config.app.as_deref());
             config.resources.base = base.to_owned();
+            config.resources.read_from = files_read.to_owned();
             config.switches =
                 check::owlclaw::switches(&config, environment, directory, &origins, &mut problems);
             sections::permission_records::take(&mut config, base, &origins, &mut problems);

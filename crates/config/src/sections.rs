@@ -482,7 +482,10 @@ pub struct Resources {
     /// The directory of the configuration file.
     #[serde(skip)]
     pub base: PathBuf,
-    /// Seconds for which a client may keep the list of resources.
+    /// The files that the configuration was read from.
+    #[serde(skip)]
+    pub read_from: Vec<PathBuf>,
+    /// Seconds for which a client may keep the list of resources, unless there are directories of files that change.
     #[schemars(range(max = 86_400))]
     pub cache_ttl_seconds: u64,
     /// Resources on one page of the list.
@@ -563,6 +566,7 @@ impl Default for Resources {
         Self {
             skills_dir: None,
             base: PathBuf::new(),
+            read_from: Vec::new(),
             cache_ttl_seconds: 600,
             page_size: 50,
             root_category: None,
@@ -576,6 +580,11 @@ impl Default for Resources {
 }
 
 impl Resources {
+    /// True if there are directories of files that are followed or written to: lists may be others at any time.
+    pub fn has_changing_files(&self) -> bool {
+        self.files.values().any(|it| it.watch || it.writable)
+    }
+
     /// The directory of skills if neither the configuration nor an application names one.
     pub fn default_dir(&self) -> PathBuf {
         self.base.join("capabilities")
@@ -603,6 +612,19 @@ impl Config {
     pub fn resources_path(&self) -> PathBuf {
         let path = self.resources.store.clone();
         path.unwrap_or_else(|| self.beside_the_ledger("-resources.db"))
+    }
+
+    /// The same for a look at what is on offer: what resources need on disk is in the directory `aside`, and no changes are
+    /// followed.
+    #[must_use]
+    pub fn aside(&self, aside: &std::path::Path) -> Self {
+        let mut config = self.clone();
+        config.resources.store = Some(aside.join("resources.db"));
+        config.resources.search.path = Some(aside.join("search.db"));
+        for root in config.resources.files.values_mut() {
+            root.watch = false;
+        }
+        config
     }
 
     /// Path of the file with the index of searches.

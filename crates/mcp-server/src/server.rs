@@ -584,15 +584,15 @@ impl<Q: QuotaStore> Server<Q> {
     /// Answers a subscription: a client may listen to resources that it may read.
     async fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
         let offer = self.offer.load_full();
-        if !self.may_listen(cx, &offer, uri) {
+        let Some(listening) = self.may_listen(cx, &offer, uri) else {
             let why = match self.may_know_of(cx, &offer, uri) {
                 true => InvocationError::Denied(Denial::new(Reason::Permission)),
                 false => InvocationError::Unknown,
             };
             return Err(why.to_reader(uri, cx.version));
-        }
+        };
         let name = offer.resources().canonical(uri);
-        match offer.resources().hear(name.as_deref().unwrap_or(uri)).await {
+        match listening.hear(&offer, name.as_deref().unwrap_or(uri)).await {
             Ok(()) => Ok(ServerResult::Empty),
             Err(why) => {
                 let message = format!("invalid params: {why}");
@@ -617,14 +617,18 @@ impl<Q: QuotaStore> Server<Q> {
     pub(crate) async fn can_listen(&self, cx: &RequestCx, offer: &Offer, uri: &str) -> bool {
         let name = offer.resources().canonical(uri);
         let uri = name.as_deref().unwrap_or(uri);
-        self.may_listen(cx, offer, uri)
-            && offer.resources().tells_of_changes(uri)
-            && offer.resources().hear(uri).await.is_ok()
+        match self.may_listen(cx, offer, uri) {
+            Some(Listening::AsAbsent) => offer.resources().hear_absent(uri).is_ok(),
+            Some(Listening::Openly) => {
+                offer.resources().tells_of_changes(uri) && offer.resources().hear(uri).await.is_ok()
+            }
+            None => false,
+        }
     }
 
-    /// True if a client may read what is at `uri`, or what is hidden there is answered as what is not there would be:
-    /// what changes is told only to clients that may know of it.
-    fn may_listen(&self, cx: &RequestCx, offer: &Offer, uri: &str) -> bool {
+    /// The way in which a client may listen: it may read what is at `uri`, or what is hidden there is answered as what is not
+    /// there would be: what changes is told only to clients that may know of it.
+    fn may_listen(&self, cx: &RequestCx, offer: &Offer, uri: &str) -> Option<Listening> {
         let resources = offer.resources();
         let name = resources.canonical(uri);
         let uri = name.as_deref().unwrap_or(uri);
@@ -636,7 +640,30 @@ impl<Q: QuotaStore> Server<Q> {
         let may_read = policy.permitted(caller, &capability);
         let is_hidden = !policy.visible(caller, &capability);
         let is_like_absent = family.is_some_and(|family| policy.visible(caller, &family));
-        known.is_some() && (may_read || is_hidden && is_like_absent)
+        known?;
+        match (may_read, is_hidden && is_like_absent) {
+            (true, _) => Some(Listening::Openly),
+            (false, true) => Some(Listening::AsAbsent),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Way in which a client listens to a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listening {
+    /// It may read what is there.
+    Openly,
+    /// It is not to know whether anything is there.
+    AsAbsent,
+}
+
+impl Listening {
+    async fn hear(self, offer: &Offer, uri: &str) -> Result<(), String> {
+        match self {
+            Self::Openly => offer.resources().hear(uri).await,
+            Self::AsAbsent => offer.resources().hear_absent(uri),
+        }
     }
 }
 

@@ -120,7 +120,7 @@ pub fn resources_table(rows: &[ResourceRow]) -> String {
                     row.uri.clone(),
                     row.name.clone(),
                     row.mime_type.clone(),
-                    row.size.to_string(),
+                    row.size.map_or_else(dash, |it| it.to_string()),
                     row.last_modified.clone(),
                     if row.tags.is_empty() {
                         dash()

@@ -5,19 +5,21 @@ mod completion;
 pub(crate) mod folder;
 pub(crate) mod glob;
 pub(crate) mod offered;
+pub(crate) mod own;
 mod root;
 pub(crate) mod watch;
 mod writing;
 
 pub use self::{
     address::SCHEME,
-    folder::{FolderError, FolderOptions, IdlePattern},
+    folder::{FolderError, FolderOptions, IdlePattern, Overlap},
+    own::OwnFiles,
 };
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
-    path::Path,
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
@@ -29,6 +31,7 @@ use self::{
     completion::PathCompletion,
     folder::{Changes, Folder},
     offered::FileResources,
+    own::Guard,
     watch::{Following, Told, Watch},
     writing::Writers,
 };
@@ -54,6 +57,26 @@ pub enum OpenError {
     Store(#[source] StoreError),
 }
 
+/// Options of all directories of files together.
+#[derive(Clone, Debug, Default)]
+pub struct FilesOptions {
+    /// The file in which old states of files that are written to are kept; it is made if any are to be.
+    pub store: PathBuf,
+    /// Files that no directory offers.
+    pub own: OwnFiles,
+}
+
+impl FilesOptions {
+    /// Options with a store at this path, with which nothing is kept out.
+    #[must_use]
+    pub fn new(store: impl Into<PathBuf>) -> Self {
+        Self {
+            store: store.into(),
+            ..Self::default()
+        }
+    }
+}
+
 /// Directories of files as a source of resources.
 #[derive(Debug)]
 pub struct Files {
@@ -61,7 +84,6 @@ pub struct Files {
     watches: Vec<(Arc<Folder>, Watch)>,
     writers: Arc<Writers>,
     news: Arc<News>,
-    ttl_ms: u64,
 }
 
 /// Changes that nobody has been told of yet.
@@ -92,63 +114,82 @@ impl Told for News {
 }
 
 impl Files {
-    /// Opens directories by name, lists what is in them, and follows their changes. Old states of
-    /// files that are written to are kept in the file `store`, which is made if any are to be kept. Clients may keep
-    /// contents for `ttl_ms`. Blocks.
+    /// Opens directories by name, lists what is in them, and follows their changes. Blocks.
     ///
     /// # Errors
     ///
     /// [`OpenError`], with the directory that cannot be served.
     pub fn open(
         folders: BTreeMap<String, FolderOptions>,
-        store: &Path,
-        ttl_ms: u64,
+        options: FilesOptions,
     ) -> Result<Self, OpenError> {
+        let FilesOptions { store, own } = options;
         let news = Arc::new(News {
             changed: Mutex::default(),
             woken: Notify::new(),
             listed: version::Sender::new(0),
             other: OnceLock::new(),
         });
+        let failed = |name: &str, cause| OpenError::Folder {
+            name: name.to_owned(),
+            cause,
+        };
+        let overlap = |it: Overlap| failed(&it.inner.clone(), FolderError::Overlap(it));
+        for (name, options) in &folders {
+            if let Some(own) = own.around(&options.path) {
+                let (path, own) = (options.path.clone(), own.to_owned());
+                return Err(failed(name, FolderError::Own { path, own }));
+            }
+        }
+        if let Some(first) = Overlap::all(&folders).into_iter().next() {
+            return Err(overlap(first));
+        }
+        // All of them before one is looked at, so that each knows the others.
+        let guard = Arc::new(Guard::new(own));
         let mut opened = Vec::new();
-        let mut watches = Vec::new();
         for (name, options) in folders {
-            let failed = |cause| OpenError::Folder {
-                name: name.clone(),
-                cause,
+            let folder = Folder::open(&name, options, &guard);
+            opened.push(Arc::new(folder.map_err(|cause| failed(&name, cause))?));
+        }
+        let mut watches = Vec::new();
+        for folder in &opened {
+            let unlistable = |cause: Box<dyn Error + Send + Sync>| {
+                let path = folder.options.path.clone();
+                failed(&folder.name, FolderError::List { path, cause })
             };
-            let path = options.path.clone();
-            let unlistable = |cause: Box<dyn Error + Send + Sync>| FolderError::List {
-                path: path.clone(),
-                cause,
-            };
-            let folder = Arc::new(Folder::open(&name, options).map_err(failed)?);
             if folder.options.watch {
                 let told = Arc::clone(&news) as Arc<dyn Told>;
-                let watch = Watch::start(&folder, told);
-                let watch = watch.map_err(|cause| failed(unlistable(cause)))?;
-                watches.push((Arc::clone(&folder), watch));
+                let watch = Watch::start(folder, told).map_err(unlistable)?;
+                folder.is_followed_by(watch.handle());
+                watches.push((Arc::clone(folder), watch));
             } else {
                 let listed = folder.look_at_all();
-                listed.map_err(|cause| failed(unlistable(cause.into())))?;
+                listed.map_err(|cause| unlistable(cause.into()))?;
             }
-            opened.push(folder);
+            if let Some(met) = folder.met() {
+                return Err(overlap(met));
+            }
         }
         let keeps = |it: &Arc<Folder>| it.options.writable && 0 < it.options.versions;
-        let store = match opened.iter().any(keeps) {
-            true => Some(Arc::new(Store::open(store).map_err(OpenError::Store)?)),
-            false => None,
+        let kept: Vec<_> = opened.iter().filter(|it| keeps(it)).collect();
+        let store = match kept.is_empty() {
+            true => None,
+            false => {
+                let names = kept.iter().map(|it| (it.address_of_all(), it.place()));
+                let store = Store::open(&store, names).map_err(OpenError::Store)?;
+                Some(Arc::new(store))
+            }
         };
         let folders: Arc<[_]> = opened.into();
         Ok(Self {
             writers: Arc::new(Writers {
                 folders: Arc::clone(&folders),
                 store,
+                told: Arc::clone(&news) as Arc<dyn Told>,
             }),
             folders,
             watches,
             news,
-            ttl_ms,
         })
     }
 
@@ -193,7 +234,7 @@ impl ToolSource for Files {
 
     fn resources(&self) -> Option<Arc<dyn Resources>> {
         let folders = Arc::clone(&self.folders);
-        Some(Arc::new(FileResources::new(folders, self.ttl_ms)))
+        Some(Arc::new(FileResources::new(folders)))
     }
 
     fn prompts(&self) -> Option<Arc<dyn Prompts>> {
@@ -231,6 +272,12 @@ impl ToolSource for Files {
                      (resources.files.{name}.max_files)"
                 ));
             }
+        }
+        if let Some(why) = self.writers.store.as_ref().and_then(|it| it.failure()) {
+            is_ok = false;
+            told.push(format!(
+                "earlier states of files cannot be kept, so nothing is written: {why}"
+            ));
         }
         Some(ComponentState {
             name: COMPONENT,

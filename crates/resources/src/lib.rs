@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use mcp_server::ToolSource;
-//! use resources::{Files, FolderOptions};
+//! use resources::{Files, FilesOptions, FolderOptions};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! std::fs::write(directory.path().join("may.csv"), "day,sum\n")?;
@@ -11,7 +11,8 @@
 //!     include: vec!["*.csv".to_owned()],
 //!     ..FolderOptions::new(directory.path())
 //! };
-//! let files = Files::open([("reports".to_owned(), reports)].into(), &directory.path().join("kept.db"), 0)?;
+//! let options = FilesOptions::new(directory.path().join("kept.db"));
+//! let files = Files::open([("reports".to_owned(), reports)].into(), options)?;
 //! let offered = files.resources().ok_or("nothing is offered")?;
 //! assert_eq!(offered.entries()[0].resource.uri, "files://reports/may.csv");
 //! assert_eq!(offered.canonical("files://reports/../etc/passwd"), None);
@@ -36,7 +37,8 @@ pub use crate::databases::{
     NamedQuery, UnmatchedPattern,
 };
 pub use crate::files::{
-    COMPONENT, Files, FolderError, FolderOptions, IdlePattern, OpenError, SCHEME,
+    COMPONENT, Files, FilesOptions, FolderError, FolderOptions, IdlePattern, OpenError, Overlap,
+    OwnFiles, SCHEME,
 };
 pub use crate::search::{SEARCH_COMPONENT, Search, SearchError};
 pub use crate::services::{

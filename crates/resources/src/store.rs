@@ -2,16 +2,16 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, create, keep_a_log};
 
 const FORMAT: Format = Format {
     // "owlR"
     application_id: 0x6F77_6C52,
-    version: 1,
+    version: 2,
 };
 
 /// The most bytes of old states that are kept altogether; the oldest go first.
@@ -21,13 +21,25 @@ const MAX_LOG_BYTES: i64 = 8 * 1024 * 1024;
 const TABLES: &str = "
     -- A state that a file was in until it was written to; without bytes: it was not there.
     CREATE TABLE state (
-        id    INTEGER PRIMARY KEY,
-        uri   TEXT NOT NULL,
-        at_ms INTEGER NOT NULL,
-        etag  TEXT,
-        bytes BLOB
+        id     INTEGER PRIMARY KEY,
+        -- The directory that the address led to. The number is one among the states of this file.
+        place  TEXT NOT NULL,
+        uri    TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        at_ms  INTEGER NOT NULL,
+        etag   TEXT,
+        bytes  BLOB
     ) STRICT;
-    CREATE INDEX state_of ON state (uri, id);
+    CREATE INDEX state_of ON state (place, uri, id);
+";
+
+/// The first version numbered the states of all files together, and did not know their directories.
+const FROM_THE_FIRST: &str = "
+    ALTER TABLE state ADD COLUMN place TEXT NOT NULL DEFAULT '';
+    ALTER TABLE state ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+    UPDATE state SET number = id;
+    DROP INDEX state_of;
+    CREATE INDEX state_of ON state (place, uri, id);
 ";
 
 /// The file cannot be opened.
@@ -65,21 +77,50 @@ pub enum StoreError {
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Mutex<Connection>,
+    path: PathBuf,
     max_kept_bytes: i64,
+    /// The reason why the last state could not be kept.
+    failure: Mutex<Option<KeepError>>,
     _lock: FileLock,
 }
+
+/// A file whose states are kept: its address, and the directory that this led to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Of<'o> {
+    pub(crate) place: &'o str,
+    pub(crate) uri: &'o str,
+}
+
+/// A state could not be kept.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum KeepError {
+    /// No room.
+    #[error("there is no room left for {}", .0.display())]
+    Full(PathBuf),
+    /// Anything else.
+    #[error("{}: {}", .0.display(), .1)]
+    Other(PathBuf, Arc<rusqlite::Error>),
+}
+
+/// Bytes that a state takes besides its content.
+const BESIDES: u64 = 64 * 1024;
 
 /// A state that a file was in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    pub(crate) id: i64,
+    pub(crate) number: i64,
     pub(crate) at_ms: i64,
     pub(crate) etag: Option<String>,
     pub(crate) size: Option<i64>,
 }
 
 impl Store {
-    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+    /// Opens the file, or makes it, for directories with addresses that begin so, each with the text that tells it from
+    /// others.
+    pub(crate) fn open(
+        path: &Path,
+        places: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, StoreError> {
         let path = create(path).map_err(|cause| StoreError::Create {
             path: path.to_owned(),
             cause,
@@ -98,7 +139,18 @@ impl Store {
             connection.pragma_update(None, "synchronous", "FULL")?;
             if version < FORMAT.version {
                 let transaction = connection.transaction()?;
-                transaction.execute_batch(TABLES)?;
+                match version {
+                    0 => transaction.execute_batch(TABLES)?,
+                    _ => {
+                        transaction.execute_batch(FROM_THE_FIRST)?;
+                        for (beginning, place) in places {
+                            transaction.execute(
+                                "UPDATE state SET place = ?1 WHERE substr(uri, 1, length(?2)) = ?2",
+                                [place, beginning],
+                            )?;
+                        }
+                    }
+                }
                 FORMAT.mark(&transaction)?;
                 transaction.commit()?;
             }
@@ -107,6 +159,8 @@ impl Store {
         let connection = prepare().map_err(|error| unusable(error.into()))?;
         Ok(Self {
             connection: Mutex::new(connection),
+            path,
+            failure: Mutex::default(),
             max_kept_bytes: MAX_KEPT_BYTES,
             _lock: lock,
         })
@@ -121,24 +175,71 @@ impl Store {
     /// Keeps the state of a file before it is written to, and no more than `most` of it. On the disk when it returns.
     pub(crate) fn keep(
         &self,
-        uri: &str,
+        of: Of<'_>,
+        at_ms: i64,
+        state: Option<(&str, &[u8])>,
+        most: usize,
+    ) -> Result<i64, KeepError> {
+        let kept = self.put(of, at_ms, state, most).map_err(|error| {
+            let path = self.path.clone();
+            match error.sqlite_error_code() {
+                Some(ErrorCode::DiskFull) => KeepError::Full(path),
+                _ => KeepError::Other(path, Arc::new(error)),
+            }
+        });
+        *self.last_failure() = kept.as_ref().err().cloned();
+        kept
+    }
+
+    fn last_failure(&self) -> MutexGuard<'_, Option<KeepError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reason why no state can be kept now.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.check(0).err().map(|it| it.to_string())
+    }
+
+    /// Tests if a state of so many bytes could be kept, as far as that is known without doing it: after a failure, whether
+    /// there is room again.
+    pub(crate) fn check(&self, bytes: u64) -> Result<(), KeepError> {
+        let Some(failure) = self.last_failure().clone() else {
+            return Ok(());
+        };
+        let room = rustix::fs::statvfs(&self.path).ok();
+        let room = room.map(|it| it.f_bavail.saturating_mul(it.f_frsize));
+        match failure {
+            KeepError::Full(_) if room.is_some_and(|it| bytes.saturating_add(BESIDES) <= it) => {
+                Ok(())
+            }
+            failure => Err(failure),
+        }
+    }
+
+    fn put(
+        &self,
+        of: Of<'_>,
         at_ms: i64,
         state: Option<(&str, &[u8])>,
         most: usize,
     ) -> rusqlite::Result<i64> {
+        let Of { place, uri } = of;
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         let (etag, bytes) = state.unzip();
         transaction
-            .prepare_cached("INSERT INTO state (uri, at_ms, etag, bytes) VALUES (?, ?, ?, ?)")?
-            .execute(params![uri, at_ms, etag, bytes])?;
+            .prepare_cached(
+                "INSERT INTO state (place, uri, number, at_ms, etag, bytes) VALUES (?1, ?2, \
+                 (SELECT coalesce(max(number), 0) + 1 FROM state WHERE place = ?1 AND uri = ?2), ?3, ?4, ?5)",
+            )?
+            .execute(params![place, uri, at_ms, etag, bytes])?;
         let id = transaction.last_insert_rowid();
         transaction
             .prepare_cached(
-                "DELETE FROM state WHERE id IN \
-                 (SELECT id FROM state WHERE uri = ? ORDER BY id DESC LIMIT -1 OFFSET ?)",
+                "DELETE FROM state WHERE id IN (SELECT id FROM state WHERE place = ? AND uri = ? \
+                 ORDER BY id DESC LIMIT -1 OFFSET ?)",
             )?
-            .execute(params![uri, i64::try_from(most).unwrap_or(i64::MAX)])?;
+            .execute(params![place, uri, i64::try_from(most).unwrap_or(i64::MAX)])?;
         transaction
             .prepare_cached(
                 "DELETE FROM state WHERE id IN (SELECT id FROM \
@@ -158,14 +259,14 @@ impl Store {
     }
 
     /// States of a file that are kept, the latest first.
-    pub(crate) fn of(&self, uri: &str) -> rusqlite::Result<Vec<Kept>> {
+    pub(crate) fn of(&self, of: Of<'_>) -> rusqlite::Result<Vec<Kept>> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
-            "SELECT id, at_ms, etag, length(bytes) FROM state WHERE uri = ? ORDER BY id DESC",
+            "SELECT number, at_ms, etag, length(bytes) FROM state WHERE place = ? AND uri = ? ORDER BY id DESC",
         )?;
-        let kept = statement.query_map([uri], |row| {
+        let kept = statement.query_map([of.place, of.uri], |row| {
             Ok(Kept {
-                id: row.get(0)?,
+                number: row.get(0)?,
                 at_ms: row.get(1)?,
                 etag: row.get(2)?,
                 size: row.get(3)?,
@@ -175,12 +276,16 @@ impl Store {
     }
 
     /// Bytes of a state of a file; the outer `None`: no such state is kept, the inner one: the file was not there.
-    pub(crate) fn bytes(&self, uri: &str, id: i64) -> rusqlite::Result<Option<Option<Vec<u8>>>> {
+    pub(crate) fn bytes(
+        &self,
+        of: Of<'_>,
+        number: i64,
+    ) -> rusqlite::Result<Option<Option<Vec<u8>>>> {
         let connection = self.connection();
-        let mut statement =
-            connection.prepare_cached("SELECT bytes FROM state WHERE uri = ? AND id = ?")?;
+        let mut statement = connection
+            .prepare_cached("SELECT bytes FROM state WHERE place = ? AND uri = ? AND number = ?")?;
         statement
-            .query_row(params![uri, id], |row| row.get(0))
+            .query_row(params![of.place, of.uri, number], |row| row.get(0))
             .optional()
     }
 }
@@ -189,50 +294,120 @@ impl Store {
 mod tests {
     use super::*;
 
+    const PLACE: &str = "1 /srv/a";
+
+    fn of(uri: &str) -> Of<'_> {
+        Of { place: PLACE, uri }
+    }
+
     #[test]
     fn states_are_kept_within_their_bounds_and_over_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kept.db");
-        let mut store = Store::open(&path).unwrap();
-        assert!(matches!(Store::open(&path), Err(StoreError::Locked { .. })));
+        let mut store = Store::open(&path, []).unwrap();
+        assert!(matches!(
+            Store::open(&path, []),
+            Err(StoreError::Locked { .. })
+        ));
         store.max_kept_bytes = 10;
         for (at, text) in ["1111", "2222", "3333"].iter().enumerate() {
             let at = i64::try_from(at).unwrap();
             store
-                .keep("files://a/b", at, Some(("etag", text.as_bytes())), 2)
+                .keep(of("files://a/b"), at, Some(("etag", text.as_bytes())), 2)
                 .unwrap();
         }
         let kept = |store: &Store, uri: &str| {
             store
-                .of(uri)
+                .of(of(uri))
                 .unwrap()
                 .iter()
                 .map(|it| it.at_ms)
                 .collect::<Vec<_>>()
         };
         assert_eq!(kept(&store, "files://a/b"), [2, 1], "two of this file");
-        store.keep("files://a/c", 3, None, 2).unwrap();
+        store.keep(of("files://a/c"), 3, None, 2).unwrap();
         store
-            .keep("files://a/c", 4, Some(("etag", b"444")), 2)
+            .keep(of("files://a/c"), 4, Some(("etag", b"444")), 2)
             .unwrap();
         assert_eq!(kept(&store, "files://a/b"), [2], "ten bytes of all");
         drop(store);
-        let store = Store::open(&path).unwrap();
+        let store = Store::open(&path, []).unwrap();
         assert_eq!(kept(&store, "files://a/c"), [4, 3]);
-        let [last, first] = &store.of("files://a/c").unwrap()[..] else {
+        let [last, first] = &store.of(of("files://a/c")).unwrap()[..] else {
             panic!()
         };
         assert_eq!(
-            store.bytes("files://a/c", last.id).unwrap(),
+            store.bytes(of("files://a/c"), last.number).unwrap(),
             Some(Some(b"444".to_vec()))
         );
-        assert_eq!(store.bytes("files://a/c", first.id).unwrap(), Some(None));
         assert_eq!(
-            store.bytes("files://a/b", first.id).unwrap(),
-            None,
-            "of another file"
+            store.bytes(of("files://a/c"), first.number).unwrap(),
+            Some(None)
         );
-        store.forget(last.id).unwrap();
-        assert_eq!(kept(&store, "files://a/c"), [3]);
+        assert_eq!(
+            store.bytes(of("files://a/b"), 2).unwrap(),
+            None,
+            "no such number"
+        );
+        let elsewhere = Of {
+            place: "another directory",
+            uri: "files://a/c",
+        };
+        assert!(store.of(elsewhere).unwrap().is_empty());
+        assert_eq!(store.bytes(elsewhere, last.number).unwrap(), None);
+        let id = store.keep(of("files://a/c"), 5, None, 2).unwrap();
+        store.forget(id).unwrap();
+        assert_eq!(
+            kept(&store, "files://a/c"),
+            [4],
+            "two of it, one of which is forgotten"
+        );
+    }
+
+    #[test]
+    fn states_are_numbered_file_by_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("kept.db"), []).unwrap();
+        let numbers = |uri| {
+            let kept = store.of(of(uri)).unwrap();
+            kept.iter().map(|it| it.number).collect::<Vec<_>>()
+        };
+        store.keep(of("files://a/b"), 0, None, 2).unwrap();
+        for at in 0..5 {
+            store.keep(of("files://a/hidden"), at, None, 2).unwrap();
+        }
+        store.keep(of("files://a/b"), 1, None, 2).unwrap();
+        assert_eq!(numbers("files://a/b"), [2, 1], "others are not counted");
+        assert_eq!(numbers("files://a/hidden"), [5, 4], "none comes again");
+    }
+
+    #[test]
+    fn states_of_the_first_version_belong_to_the_directories_of_their_addresses() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = create(&directory.path().join("kept.db")).unwrap();
+        let first = Format {
+            version: 1,
+            ..FORMAT
+        };
+        let (mut connection, _) = first.open(&path, Access::Write).unwrap();
+        let transaction = connection.transaction().unwrap();
+        let tables = "
+            CREATE TABLE state (id INTEGER PRIMARY KEY, uri TEXT NOT NULL, at_ms INTEGER NOT NULL, etag TEXT,
+                bytes BLOB) STRICT;
+            CREATE INDEX state_of ON state (uri, id);
+            INSERT INTO state (id, uri, at_ms, bytes) VALUES (7, 'files://a/b', 1, x'31'), (8, 'files://ab/c', 1, x'32');";
+        transaction.execute_batch(tables).unwrap();
+        first.mark(&transaction).unwrap();
+        transaction.commit().unwrap();
+        drop(connection);
+        let places = [("files://a/".to_owned(), PLACE.to_owned())];
+        let store = Store::open(&path, places).unwrap();
+        assert_eq!(
+            store.bytes(of("files://a/b"), 7).unwrap(),
+            Some(Some(b"1".to_vec()))
+        );
+        assert!(store.of(of("files://ab/c")).unwrap().is_empty());
+        store.keep(of("files://a/b"), 2, None, 9).unwrap();
+        assert_eq!(store.of(of("files://a/b")).unwrap()[0].number, 8);
     }
 }

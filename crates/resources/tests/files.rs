@@ -21,7 +21,7 @@ use mcp_protocol::model::{
     ByteRange, Complete, CompletionReference, ListResources, ReadResource, ReadResourceResult,
 };
 use mcp_server::{ReadFailure, ToolSource};
-use resources::{Files, FolderOptions};
+use resources::{Files, FilesOptions, FolderOptions, OwnFiles};
 use serde_json::Value;
 use support::MayRead;
 use tempfile::TempDir;
@@ -32,8 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn open(options: FolderOptions) -> Files {
     Files::open(
         [("notes".to_owned(), options)].into(),
-        Path::new("/nonexistent"),
-        0,
+        FilesOptions::new(Path::new("/nonexistent")),
     )
     .unwrap()
 }
@@ -547,8 +546,7 @@ fn mistakes_in_options_are_told_with_their_place() {
     let failure = |name: &str, options: FolderOptions| {
         let error = Files::open(
             [(name.to_owned(), options)].into(),
-            Path::new("/nonexistent"),
-            0,
+            FilesOptions::new(Path::new("/nonexistent")),
         )
         .unwrap_err();
         let cause = std::error::Error::source(&error).unwrap();
@@ -642,4 +640,206 @@ async fn measure(count: usize, changes: usize) {
         at(100)
     );
     assert!(changes / 2 < latencies.len());
+}
+
+#[test]
+fn directories_that_share_files_are_refused_unless_one_excludes_the_other() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    put(place, "notes/priv/a.txt", "a");
+    std::os::unix::fs::symlink(place.join("notes"), place.join("link")).unwrap();
+    let all = |exclude: &[&str]| FolderOptions {
+        exclude: exclude.iter().map(|it| (*it).to_owned()).collect(),
+        ..FolderOptions::new(place)
+    };
+    let notes = |path: &str| FolderOptions::new(place.join(path));
+    for (outer, inner, expected) in [
+        (
+            all(&[]),
+            notes("notes"),
+            Some("its directory is `notes` of `all`"),
+        ),
+        (all(&[]), notes("notes/priv"), Some("`notes/priv` of `all`")),
+        (all(&[]), notes("link"), Some("`notes` of `all`")),
+        (
+            all(&["notes"]),
+            notes("notes"),
+            Some("exclude: [\"notes/**\"]"),
+        ),
+        (
+            all(&[]),
+            all(&[]),
+            Some("its directory is that of `all`, too"),
+        ),
+        (all(&["notes/**"]), notes("notes"), None),
+        (notes("notes"), notes("notes/priv"), Some("`priv` of `all`")),
+    ] {
+        let roots = [("all".to_owned(), outer), ("notes".to_owned(), inner)];
+        let opened = Files::open(roots.into(), FilesOptions::new("/nonexistent"));
+        let error = opened.err().map(|error| {
+            let cause = std::error::Error::source(&error).unwrap();
+            format!("{error}: {cause}")
+        });
+        match expected {
+            Some(expected) => assert!(
+                error.as_ref().is_some_and(|it| it.contains(expected)),
+                "{error:?}, not {expected}"
+            ),
+            None => assert_eq!(error, None),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_files_of_the_server_are_not_there() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let own = [
+        "mcp.yaml",
+        "data/ledger.db",
+        "data/ledger.db-wal",
+        "data/ledger-tasks.db",
+    ];
+    for path in own
+        .iter()
+        .chain(&["data/ledger.db.redaction-key", "keys/a", "keys/b/c"])
+    {
+        put(place, path, "SECRET");
+    }
+    put(place, "data/notes.txt", "open");
+    put(place, "data/ledgers.txt", "open");
+    fs::hard_link(place.join("mcp.yaml"), place.join("linked.txt")).unwrap();
+    let options = FilesOptions {
+        own: OwnFiles {
+            kept: ["mcp.yaml", "data/ledger", "keys"]
+                .map(|it| place.join(it))
+                .into(),
+            ..OwnFiles::default()
+        },
+        ..FilesOptions::new("/nonexistent")
+    };
+    let roots = [("all".to_owned(), FolderOptions::new(place))];
+    let files = Files::open(roots.into(), options.clone()).unwrap();
+    assert_eq!(
+        listed(&files),
+        ["files://all/data/ledgers.txt", "files://all/data/notes.txt"]
+    );
+    for path in own
+        .iter()
+        .chain(&["data/ledger.db.redaction-key", "data/LEDGER.db"])
+    {
+        assert_eq!(
+            text(&files, &format!("files://all/{path}")).await,
+            None,
+            "{path}"
+        );
+    }
+    for path in ["keys/a", "keys/b/c", "linked.txt"] {
+        assert_eq!(
+            text(&files, &format!("files://all/{path}")).await,
+            None,
+            "{path}"
+        );
+    }
+    let notes = text(&files, "files://all/data/notes.txt").await;
+    assert_eq!(notes.as_deref(), Some("open"));
+    // What comes later, by a name of theirs.
+    put(place, "data/ledger-search.db", "SECRET");
+    assert_eq!(
+        text(&files, "files://all/data/ledger-search.db").await,
+        None
+    );
+    let inside = [("keys".to_owned(), FolderOptions::new(place.join("keys/b")))];
+    let error = Files::open(inside.into(), options).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap();
+    assert!(
+        cause.to_string().contains("belongs to the server itself"),
+        "{cause}"
+    );
+}
+
+#[tokio::test]
+async fn nobody_listens_to_files_beyond_those_that_are_followed() {
+    let place = tempfile::tempdir().unwrap();
+    for name in ["a.txt", "b.txt", "c.txt"] {
+        put(place.path(), name, name);
+    }
+    let files = open(FolderOptions {
+        max_files: 2,
+        ..FolderOptions::new(place.path())
+    });
+    let resources = files.resources().unwrap();
+    assert_eq!(resources.hear("files://notes/a.txt").await, Ok(()));
+    assert!(resources.tells_of_changes("files://notes/a.txt"));
+    for uri in ["files://notes/c.txt", "files://notes/d.txt"] {
+        assert!(resources.hear(uri).await.is_err(), "{uri}");
+        assert!(!resources.tells_of_changes(uri), "{uri}");
+        assert!(resources.hear_absent(uri).is_err(), "{uri}");
+    }
+    // Who may not know of it is told nothing of its being there.
+    assert!(resources.hear_absent("files://notes/a.txt").is_err());
+    let files = open(FolderOptions::new(place.path()));
+    let resources = files.resources().unwrap();
+    assert_eq!(resources.hear_absent("files://notes/d.txt"), Ok(()));
+    assert_eq!(resources.hear("files://notes/d.txt").await, Ok(()));
+}
+
+#[tokio::test]
+async fn clients_keep_no_content_that_may_change() {
+    let place = tempfile::tempdir().unwrap();
+    put(place.path(), "a.txt", "a");
+    for watch in [true, false] {
+        let files = open(FolderOptions {
+            watch,
+            ..FolderOptions::new(place.path())
+        });
+        let asked = ReadResource {
+            uri: "files://notes/a.txt".to_owned(),
+            ..ReadResource::default()
+        };
+        let result = read(&files, asked).await.unwrap();
+        assert_eq!(result.cache.ttl_ms, 0, "watch: {watch}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_in_bytes_is_read_neither_as_a_whole_nor_in_parts() {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let secret = "canary-of-bytes-in-files";
+    redaction::know([secret]);
+    let place = tempfile::tempdir().unwrap();
+    let bytes = [b"\x00\xff", secret.as_bytes(), b"\xfe"].concat();
+    put(place.path(), "a.png", &bytes);
+    put(place.path(), "a.txt", format!("before {secret} after"));
+    let files = open(FolderOptions::new(place.path()));
+    let part = async |uri: &str, range: Option<ByteRange>| {
+        let asked = ReadResource {
+            uri: uri.to_owned(),
+            range,
+            ..ReadResource::default()
+        };
+        let mut found = read(&files, asked).await.unwrap();
+        let found = found.contents.remove(0);
+        match found.blob {
+            Some(blob) => STANDARD.decode(blob).unwrap(),
+            None => found.text.unwrap().into_bytes(),
+        }
+    };
+    let whole = part("files://notes/a.png", None).await;
+    assert_eq!(whole, [b"\x00\xff", &[b'*'; 24][..], b"\xfe"].concat());
+    for offset in 0..bytes.len() {
+        let range = ByteRange {
+            offset: offset as u64,
+            length: Some(9),
+        };
+        let end = bytes.len().min(offset + 9);
+        let found = part("files://notes/a.png", Some(range)).await;
+        assert_eq!(found, whole[offset..end], "{offset}");
+    }
+    let range = ByteRange {
+        offset: 0,
+        length: Some(12),
+    };
+    let found = part("files://notes/a.txt", Some(range)).await;
+    assert_eq!(found, b"before *****");
 }

@@ -15,7 +15,7 @@ use adapter_skills::{ScanOptions, SkillCatalog};
 use adapter_tools::{ToolCx, ToolError};
 use mcp_protocol::model::Resource;
 use mcp_server::{ResourceEntry, ToolSource};
-use resources::{Files, FolderOptions, Search};
+use resources::{Files, FilesOptions, FolderOptions, Search};
 use serde_json::{Value, json};
 use support::MayRead;
 use tempfile::TempDir;
@@ -38,8 +38,7 @@ fn open(place: &Path) -> Fixture {
     let options = FolderOptions::new(place.join("notes"));
     let files = Files::open(
         [("notes".to_owned(), options)].into(),
-        &place.join("kept.db"),
-        0,
+        FilesOptions::new(place.join("kept.db")),
     )
     .unwrap();
     let search = Search::open(&place.join("search.db"), Some(&files)).unwrap();
@@ -354,8 +353,7 @@ async fn wait_open(place: &Path) -> Fixture {
         let options = FolderOptions::new(place.join("notes"));
         let files = Files::open(
             [("notes".to_owned(), options)].into(),
-            &place.join("kept.db"),
-            0,
+            FilesOptions::new(place.join("kept.db")),
         )
         .unwrap();
         match Search::open(&place.join("search.db"), Some(&files)) {
@@ -418,8 +416,7 @@ async fn a_hundred_thousand_documents() {
         let began = Instant::now();
         let files = Files::open(
             [("notes".to_owned(), options())].into(),
-            &place.path().join("kept.db"),
-            0,
+            FilesOptions::new(place.path().join("kept.db")),
         )
         .unwrap();
         println!("{round}: files listed in {:?}", began.elapsed());

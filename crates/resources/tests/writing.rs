@@ -12,7 +12,7 @@ use std::{
 
 use adapter_tools::{CallMeter, Tool, ToolCx, ToolError};
 use mcp_server::ToolSource;
-use resources::{Files, FolderOptions};
+use resources::{Files, FilesOptions, FolderOptions, OwnFiles};
 use serde_json::{Value, json};
 use support::MayRead;
 use tempfile::TempDir;
@@ -47,7 +47,7 @@ fn open(place: &Path) -> Files {
         ),
         ("fixed".to_owned(), FolderOptions::new(place.join("fixed"))),
     ];
-    Files::open(folders.into(), &place.join("kept.db"), 0).unwrap()
+    Files::open(folders.into(), FilesOptions::new(place.join("kept.db"))).unwrap()
 }
 
 impl Fixture {
@@ -527,10 +527,159 @@ fn what_destroys_is_confirmed_and_nothing_is_offered_where_nothing_can_be_writte
     let fixed = FolderOptions::new(it.place.path().join("fixed"));
     let files = Files::open(
         [("fixed".to_owned(), fixed)].into(),
-        &it.place.path().join("none.db"),
-        0,
+        FilesOptions::new(it.place.path().join("none.db")),
     )
     .unwrap();
     assert!(files.tools(&Default::default()).tools.is_empty());
     assert!(!it.place.path().join("none.db").exists());
+}
+
+#[tokio::test]
+async fn nothing_of_the_server_is_written_and_no_code_that_it_runs() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path();
+    for directory in ["data", "app", "notes"] {
+        fs::create_dir(path.join(directory)).unwrap();
+    }
+    for file in ["data/ledger.db", "app/main.py", "notes/a.txt", "mcp.yaml"] {
+        fs::write(path.join(file), "own").unwrap();
+    }
+    let options = FilesOptions {
+        own: OwnFiles {
+            kept: ["mcp.yaml", "data/ledger", "later/key"]
+                .map(|it| path.join(it))
+                .into(),
+            code: vec![path.join("app")],
+        },
+        ..FilesOptions::new(path.join("data/ledger-resources.db"))
+    };
+    let all = FolderOptions {
+        writable: true,
+        ..FolderOptions::new(path)
+    };
+    let files = Files::open([("all".to_owned(), all)].into(), options).unwrap();
+    let it = Fixture { place, files };
+    for (tool, uri) in [
+        ("resource-write", "files://all/mcp.yaml"),
+        ("resource-create", "files://all/mcp.yaml"),
+        ("resource-create", "files://all/mcp.yaml/x"),
+        ("resource-write", "files://all/data/ledger.db"),
+        ("resource-create", "files://all/data/ledger.db-wal"),
+        ("resource-create", "files://all/later/key"),
+        ("resource-create", "files://all/later/other"),
+        ("resource-write", "files://all/app/main.py"),
+        ("resource-create", "files://all/app/helper.py"),
+        ("resource-create", "files://all/app/lib/helper.PY"),
+    ] {
+        for dry in [true, false] {
+            let arguments = json!({ "uri": uri, "text": "x", "dryRun": dry });
+            let said = it.call(tool, arguments).await;
+            assert!(said.is_err(), "{tool} {uri}: {said:?}");
+        }
+    }
+    for (from, to) in [
+        ("files://all/notes/a.txt", "files://all/data/ledger.db-shm"),
+        ("files://all/notes/a.txt", "files://all/app/lib/a.py"),
+        ("files://all/mcp.yaml", "files://all/notes/b.txt"),
+        ("files://all/app/main.py", "files://all/notes/b.txt"),
+    ] {
+        for dry in [true, false] {
+            let arguments = json!({ "uri": from, "to": to, "dryRun": dry });
+            let said = it.call("resource-move", arguments).await;
+            assert!(said.is_err(), "{from} to {to}: {said:?}");
+        }
+    }
+    let path = it.place.path();
+    for file in ["data/ledger.db", "app/main.py", "notes/a.txt", "mcp.yaml"] {
+        assert_eq!(
+            fs::read_to_string(path.join(file)).unwrap(),
+            "own",
+            "{file}"
+        );
+    }
+    // What was made on the way to a write that failed is gone again.
+    assert!(!path.join("later").exists() && !path.join("app/lib").exists());
+    let said = it.call(
+        "resource-create",
+        json!({ "uri": "files://all/app/a.txt", "text": "x" }),
+    );
+    assert_eq!(said.await.unwrap()["status"], "created");
+}
+
+#[tokio::test]
+async fn what_is_written_where_nothing_is_followed_is_listed_and_told() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join("notes")).unwrap();
+    let notes = FolderOptions {
+        writable: true,
+        watch: false,
+        ..FolderOptions::new(place.path().join("notes"))
+    };
+    let options = FilesOptions::new(place.path().join("kept.db"));
+    let files = Files::open([("notes".to_owned(), notes)].into(), options).unwrap();
+    let mut lists = files.changes().unwrap();
+    let it = Fixture { place, files };
+    let uri = "files://notes/a.txt";
+    it.call("resource-create", json!({ "uri": uri, "text": "a" }))
+        .await
+        .unwrap();
+    let patience = std::time::Duration::from_secs(10);
+    let told = tokio::time::timeout(patience, it.files.changed()).await;
+    assert_eq!(told.unwrap(), [uri.to_owned()].into());
+    assert!(lists.has_changed().unwrap());
+    lists.mark_unchanged();
+    let listed = |it: &Fixture| {
+        let resources = it.files.resources().unwrap();
+        let entries = resources.entries().iter();
+        entries
+            .map(|it| it.resource.uri.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&it), [uri]);
+    let moved = "files://notes/b.txt";
+    it.call("resource-move", json!({ "uri": uri, "to": moved }))
+        .await
+        .unwrap();
+    assert_eq!(listed(&it), [moved]);
+    assert!(lists.has_changed().unwrap());
+}
+
+#[tokio::test]
+async fn versions_are_numbered_file_by_file_and_stay_with_their_directory() {
+    let it = fixture();
+    let write = |uri: &'static str, text: &'static str| {
+        it.call("resource-write", json!({ "uri": uri, "text": text }))
+    };
+    for uri in ["files://notes/a.txt", "files://notes/hidden.txt"] {
+        it.call("resource-create", json!({ "uri": uri, "text": "0" }))
+            .await
+            .unwrap();
+    }
+    let said = write("files://notes/a.txt", "1").await.unwrap();
+    let first = said["versions"][0]["version"].as_i64().unwrap();
+    for text in ["1", "2", "3"] {
+        write("files://notes/hidden.txt", text).await.unwrap();
+    }
+    let said = write("files://notes/a.txt", "2").await.unwrap();
+    assert_eq!(said["versions"][0]["version"], first + 1, "{said}");
+    // Another directory by the same name.
+    let Fixture { place, files } = it;
+    drop(files);
+    let (notes, old) = (place.path().join("notes"), place.path().join("old"));
+    fs::rename(&notes, &old).unwrap();
+    fs::create_dir(&notes).unwrap();
+    fs::write(notes.join("a.txt"), "of another").unwrap();
+    let files = open(place.path());
+    let it = Fixture { place, files };
+    let said = it
+        .call("resource-undo", json!({ "uri": "files://notes/a.txt" }))
+        .await;
+    assert!(said.unwrap_err().contains("no such earlier state"));
+    let said = it
+        .call(
+            "resource-write",
+            json!({ "uri": "files://notes/a.txt", "text": "x" }),
+        )
+        .await;
+    assert_eq!(said.unwrap()["versions"].as_array().unwrap().len(), 1);
 }

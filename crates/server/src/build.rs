@@ -471,7 +471,11 @@ fn options(config: &Config) -> Options {
         tools_page: config.tools.page_size,
         resources_page: config.resources.page_size,
         tools_ttl: seconds(config.tools.cache_ttl_seconds),
-        resources_ttl: seconds(config.resources.cache_ttl_seconds),
+        // Files come and go, also by what the client itself has just written.
+        resources_ttl: match config.resources.has_changing_files() {
+            true => Duration::ZERO,
+            false => seconds(config.resources.cache_ttl_seconds),
+        },
         answering: AnswerOptions {
             style: match config.tools.error_style {
                 config::ErrorStyle::Auto => ErrorStyle::Auto,

@@ -1,30 +1,35 @@
 //! Directories of files, databases, services and the search over resources, as the configuration names them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use config::Config;
 use http_client::Client;
-use resources::{Databases, Files, Search, Services};
+use resources::{Databases, Files, FilesOptions, Search, Services};
 
-use crate::{Failure, services};
+use crate::{Failure, services, upstreams};
 
-/// Opens the directories whose files are resources, if any are configured.
+/// Opens the directories whose files are resources, if any are configured. The skills may be in the directory that an
+/// application has `mounted`.
 ///
 /// # Errors
 ///
 /// When one of them cannot be opened: what is in it would silently be missing.
-pub(super) fn open(config: &Config) -> Result<Option<Files>, Failure> {
+pub(super) fn open(config: &Config, mounted: Option<&Path>) -> Result<Option<Files>, Failure> {
     let resources = &config.resources;
     if resources.files.is_empty() {
         return Ok(None);
     }
     let roots = resources.files.iter();
     let roots = roots.map(|(name, root)| (name.clone(), root.options()));
-    let files = Files::open(
-        roots.collect(),
-        &config.resources_path(),
-        resources.cache_ttl_seconds * 1_000,
-    );
+    let mut own = config.own_files();
+    own.kept.extend(mounted.map(Path::to_owned));
+    own.kept.extend(upstreams::host_files(config));
+    let options = FilesOptions {
+        own,
+        ..FilesOptions::new(config.resources_path())
+    };
+    let files = Files::open(roots.collect(), options);
     files
         .map(Some)
         .map_err(|error| crate::with_causes(&error).into())

@@ -7,14 +7,15 @@ use serde_json::json;
 use transport_http::PlainResponse;
 
 use super::{
-    application, archives, identity, prompts, rules, sessions, standing, store, tls, verification,
-    witness,
+    application, archives, host_dialect, identity, prompts, rules, sessions, standing, store, tls,
+    verification, witness,
 };
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 18] = [
+const SPARED: [&str; 19] = [
     application::CODE,
     archives::COMPONENT,
+    host_dialect::COMPONENT,
     identity::COMPONENT,
     identity::KEYS,
     prompts::COMPONENT,

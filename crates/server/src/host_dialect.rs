@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use host::{EventStream, Host, HostOptions, NoSession};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use mcp_server::ComponentState;
 use mcp_service::{McpService, Principal};
 use tokio::runtime::Handle;
 use transport_http::{PlainResponse, SideBody, SideRequest, SideResponse, refusal, side};
@@ -44,6 +45,7 @@ trait Spoken: Send + Sync {
         principal: &Principal,
         session: Option<&str>,
     ) -> Result<EventStream, NoSession>;
+    fn unstored(&self) -> Option<String>;
     fn shut_down(&self, drain: Duration) -> BoxFuture<'_, ()>;
 }
 
@@ -65,10 +67,17 @@ impl<S: McpService> Spoken for Arc<Host<S>> {
         Host::events(self, principal, session)
     }
 
+    fn unstored(&self) -> Option<String> {
+        Host::unstored(self)
+    }
+
     fn shut_down(&self, drain: Duration) -> BoxFuture<'_, ()> {
         Box::pin(Host::shut_down(self, drain, drain.min(LAST_NOTICES)))
     }
 }
+
+/// Name of the component of `/health` for sessions of the dialect.
+pub(super) const COMPONENT: &str = "host_dialect";
 
 /// Routes of the dialect.
 #[derive(Clone)]
@@ -122,6 +131,16 @@ impl HostRoutes {
                 Err(refused) => side(*refused),
             }
         })
+    }
+
+    /// State of the dialect's sessions for `/health`.
+    pub(super) fn state(&self) -> ComponentState {
+        let detail = self.host.unstored();
+        ComponentState {
+            name: COMPONENT,
+            ok: detail.is_none(),
+            detail,
+        }
     }
 
     /// Tells sessions that the server stops.

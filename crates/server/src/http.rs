@@ -421,7 +421,13 @@ impl Routes {
             // Whoever proves nothing is told all the same, but less.
             let in_full = self.identification.is_none()
                 || (shows_something(request) && self.may_watch(request).await.is_ok());
-            health::told(&self.mcp.health(), is_draining, in_full)
+            let mut told = self.mcp.health();
+            told.components
+                .extend(self.host.as_ref().map(HostRoutes::state));
+            if told.components.iter().any(|it| !it.ok) {
+                told.status = "degraded";
+            }
+            health::told(&told, is_draining, in_full)
         };
         match parts.method {
             Method::HEAD => response.map(|_| Bytes::new()),

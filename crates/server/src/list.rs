@@ -57,10 +57,14 @@ pub(super) struct Bench {
     skill_problems: Vec<adapter_skills::Problem>,
     lost: Vec<NotOffered>,
     _stored: Option<TempDir>,
+    _aside: TempDir,
 }
 
 impl Bench {
     pub(super) async fn prepare(config: &Config) -> Result<Self, Failure> {
+        // What a server keeps is its own, and may be in use by one.
+        let aside = TempDir::new()?;
+        let config = &config.aside(aside.path());
         let app = application::start(config).await?;
         let scan = offering::scan_options(config, application::mounted(app.as_ref()).as_deref())?;
         let (catalog, skill_problems) = SkillCatalog::scan(&scan);
@@ -86,6 +90,7 @@ impl Bench {
             skill_problems,
             lost,
             _stored: stored,
+            _aside: aside,
         })
     }
 
@@ -257,45 +262,32 @@ pub fn resources_list(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    // An application says where its skills are, if nothing else does.
-    let app = match &config.resources.skills_dir {
-        Some(_) => None,
-        None => runtime.block_on(application::start(&config))?,
-    };
-    let scan = offering::scan_options(&config, application::mounted(app.as_ref()).as_deref())?;
-    if let Some(app) = app {
-        runtime.block_on(app.shutdown());
-    }
-    let (catalog, problems) = SkillCatalog::scan(&scan);
-    let policy = policy::policy(
-        &config,
-        &catalog,
-        &Offer::of_tools(ToolSet::default(), Duration::ZERO),
-    )?;
-    let filter = SkillFilter {
-        category: filter.category,
-        tag: filter.tag,
-        uri: None,
-    };
-    let rows = catalog
-        .matching(&filter)
-        .filter(|skill| {
-            client.as_deref().is_none_or(|client| {
-                policy.visible(client, &resource_capability(&skill.uri().to_string()))
+    runtime.block_on(async {
+        let bench = Bench::prepare(&config).await?;
+        let (category, tag) = (filter.category.as_deref(), filter.tag.as_deref());
+        let entries = bench.offer.resources().entries().iter();
+        let rows = entries
+            .filter(|it| category.is_none_or(|category| it.category == category))
+            .filter(|it| tag.is_none_or(|tag| it.tags.iter().any(|own| own == tag)))
+            .filter(|it| {
+                client.as_deref().is_none_or(|client| {
+                    let governed = it.governed_by.as_ref().unwrap_or(&it.resource.uri);
+                    let capability = resource_capability(governed);
+                    bench.policy.visible(client, &capability)
+                })
             })
-        })
-        .map(|skill| ResourceRow {
-            uri: skill.uri().to_string(),
-            name: skill.name().to_owned(),
-            description: skill.description().to_owned(),
-            mime_type: skill.mime_type().to_owned(),
-            size: skill.size(),
-            last_modified: skill.last_modified().map(rfc3339).unwrap_or_default(),
-            tags: skill.tags().to_vec(),
-        });
-    Ok((rows.collect(), told(&problems, false)))
-}
-
-fn rfc3339(time: SystemTime) -> String {
-    mcp_server::rfc3339(time).unwrap_or_default()
+            .map(|it| ResourceRow {
+                uri: it.resource.uri.clone(),
+                name: it.resource.name.clone(),
+                description: it.resource.description.clone().unwrap_or_default(),
+                mime_type: it.resource.mime_type.clone().unwrap_or_default(),
+                size: it.resource.size,
+                last_modified: it.resource.last_modified.clone().unwrap_or_default(),
+                tags: it.tags.clone(),
+            });
+        let rows = rows.collect();
+        let problems = told(&bench.skill_problems, false);
+        bench.close().await;
+        Ok((rows, problems))
+    })
 }

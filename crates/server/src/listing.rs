@@ -57,7 +57,7 @@ pub struct ViewRow {
 /// A resource on offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResourceRow {
-    /// Address of the resource, `skill://…`.
+    /// Address of the resource.
     pub uri: String,
     /// Name of the resource.
     pub name: String,
@@ -65,8 +65,8 @@ pub struct ResourceRow {
     pub description: String,
     /// Media type.
     pub mime_type: String,
-    /// Length in bytes.
-    pub size: u64,
+    /// Length in bytes, where that is known.
+    pub size: Option<u64>,
     /// Time of its last change, in RFC 3339.
     pub last_modified: String,
     /// Tags.

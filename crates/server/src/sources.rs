@@ -18,7 +18,7 @@ use resources::{Databases, Files, Search};
 use tokio::sync::watch;
 
 use crate::Failure;
-use crate::application::Application;
+use crate::application::{self, Application};
 use crate::commands::Commands;
 use crate::files;
 use crate::prompts::{InForce, PromptFiles};
@@ -81,7 +81,8 @@ impl Sources {
         if let Some(prompts) = &prompt_files {
             all.push(Arc::clone(prompts) as Arc<dyn ToolSource>);
         }
-        let files = files::open(config)?.map(Arc::new);
+        let files =
+            files::open(config, application::mounted(app.as_ref()).as_deref())?.map(Arc::new);
         if let Some(files) = &files {
             all.push(Arc::clone(files) as Arc<dyn ToolSource>);
         }

@@ -231,6 +231,16 @@ pub enum Words {
     Group(Vec<String>),
 }
 
+impl Words {
+    pub(crate) fn words(&self) -> impl Iterator<Item = &String> {
+        match self {
+            Self::One(word) => std::slice::from_ref(word),
+            Self::Group(words) => words,
+        }
+        .iter()
+    }
+}
+
 /// Input that a program reads from its standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

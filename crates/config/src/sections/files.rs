@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use resources::FolderOptions;
+use resources::{FolderOptions, Overlap, OwnFiles};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::vault_place::KeySource;
 use crate::layer::{Origins, child, origin_near};
-use crate::problem::Problem;
+use crate::problem::{Problem, quoted};
+use crate::sections::Config;
+use crate::sections::commands::Words;
 
 /// A directory whose files are resources, `files://NAME/PATH`.
 ///
@@ -95,11 +98,148 @@ pub struct ResourceSearch {
     pub path: Option<PathBuf>,
 }
 
-pub(crate) fn check(
-    files: &BTreeMap<String, FileRoot>,
-    origins: &Origins,
-    problems: &mut Vec<Problem>,
-) {
+impl Config {
+    /// Files and directories of the server itself, none of which a directory of files offers.
+    pub fn own_files(&self) -> OwnFiles {
+        let mut kept = self.resources.read_from.clone();
+        let ledger = &self.ledger;
+        let ledger_stem = ledger.path.with_extension("");
+        let vault = self.vault_place();
+        kept.extend([
+            // `ledger.db`, `ledger.db-wal`, `ledger-tasks.db` and all the others.
+            ledger_stem,
+            ledger.path.clone(),
+            ledger.archive_directory(),
+            ledger.timestamps_file(),
+            ledger.checkpoints_file(),
+            self.tasks_path(),
+            self.sessions_path(),
+            self.skills_path(),
+            self.resources_path(),
+            self.search_path(),
+            self.registry_directory(),
+            self.resources.base.join("mcp.json"),
+            vault.path.clone(),
+        ]);
+        if let KeySource::File(key) = vault.key {
+            kept.push(key);
+        }
+        if let Some(keys) = &self.identity.api_keys {
+            kept.push(keys.file.clone());
+        }
+        if !self.upstreams.is_empty() || !self.upstreams_files.is_empty() {
+            kept.push(ledger.path.with_file_name("upstreams"));
+        }
+        if !self.results.limits.is_empty() {
+            kept.push(ledger.path.with_file_name("results"));
+        }
+        let tls = &self.http.tls;
+        let temporal = self.tasks.temporal.iter();
+        let temporal = temporal.flat_map(|it| [&it.ca_file, &it.certificate_file, &it.key_file]);
+        let optional = [
+            &self.resources.skills_dir,
+            &self.prompts.dir,
+            &self.gateway.directory,
+            &self.results.directory,
+            &self.http.host_dialect.state_file,
+            &self.http.unix_socket,
+            &ledger.witness.file,
+            &ledger.checkpoint.key,
+            &ledger.timestamps.certificates,
+            &self.services.ca_file,
+            &tls.cert_file,
+            &tls.key_file,
+            &tls.client_ca_file,
+            &tls.client_crl_file,
+        ];
+        kept.extend(optional.into_iter().chain(temporal).flatten().cloned());
+        // Which is written beside its place.
+        let state = self.http.host_dialect.state_file.as_ref();
+        kept.extend(state.map(|it| it.with_extension("new")));
+        if self.resources.skills_dir.is_none() {
+            kept.push(self.resources.default_dir());
+        }
+        kept.extend(ledger.verification.keys.iter().cloned());
+        kept.extend(self.upstreams_files.iter().cloned());
+        kept.extend(self.governance.permission_records.values().cloned());
+        let services = self.services.openapi.values();
+        kept.extend(services.map(|it| it.document.clone()));
+        let jwt = self.identity.jwt.values();
+        kept.extend(jwt.filter_map(|it| it.jwks_file.clone()));
+        // What programs are run from, by paths that do not depend on the caller.
+        let programs = self.commands.values().flat_map(|it| {
+            let base = it.cwd.as_deref().unwrap_or(&self.resources.base);
+            let run = it.run.iter().flat_map(Words::words).enumerate();
+            let run = run.filter(|(at, word)| *at == 0 || is_script(word));
+            run.map(move |(_, word)| base.join(word))
+        });
+        kept.extend(programs.filter(|it| it.is_file()));
+        // Tables and columns have rules of their own.
+        let databases = self.resources.databases.values();
+        kept.extend(databases.map(|it| it.path.clone()));
+        kept.retain(|it| !it.as_os_str().is_empty());
+        let workers = self.workers.cwd.iter().chain(&self.workers.base);
+        let code = workers.chain(&self.workers.python_path).cloned();
+        OwnFiles {
+            kept,
+            code: match self.app {
+                Some(_) => code.collect(),
+                None => Vec::new(),
+            },
+        }
+    }
+}
+
+/// Tests if a word names what an interpreter runs.
+fn is_script(word: &str) -> bool {
+    const ENDINGS: [&str; 7] = ["js", "mjs", "pl", "py", "rb", "sh", "ts"];
+    let ending = word.rsplit_once('.').map_or("", |(_, ending)| ending);
+    ENDINGS.contains(&ending)
+}
+
+pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let files = &config.resources.files;
+    if files.is_empty() {
+        return;
+    }
+    let roots = files
+        .iter()
+        .map(|(name, root)| (name.clone(), root.options()));
+    for overlap in Overlap::all(&roots.collect()) {
+        let key = child(&child("resources.files", &overlap.inner), "path");
+        let message = format!("`{key}`: {overlap}");
+        let problem = Problem::error(origin_near(origins, &key), message);
+        problems.push(problem.key(key).hint(overlap.hint()));
+    }
+    let own = config.own_files();
+    for (name, root) in files {
+        let path = child("resources.files", name);
+        let key = child(&path, "path");
+        let origin = origin_near(origins, &key);
+        if let Some(own) = own.around(&root.path) {
+            let own = own.display();
+            let message =
+                format!("`{key}` is, or lies in, {own}, which belongs to the server itself");
+            let problem = Problem::error(origin, message).key(key);
+            problems.push(problem.hint("offer another directory"));
+            continue;
+        }
+        let kept = root.options().own_files(&own);
+        if let [first, ..] = &kept[..] {
+            let first = if kept.len() == 1 {
+                format!("`{first}` is")
+            } else {
+                format!("{} are", quoted(&kept, " and "))
+            };
+            let message = format!(
+                "`{key}`: {first} the server's own, and neither listed, read nor written as resources"
+            );
+            let problem = Problem::warning(origin, message).key(key);
+            problems.push(
+                problem.hint("offer a directory that has nothing else in it, or exclude them"),
+            );
+        }
+    }
     for (name, root) in files {
         let path = child("resources.files", name);
         let mut error = |key: String, message: String, hint: &str| {

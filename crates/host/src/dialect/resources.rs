@@ -12,15 +12,27 @@ use crate::{
 /// The most resources of one answer.
 const MAX_LIMIT: usize = 1_000;
 
+/// Types that the document has a word of its own for, with the schemes of their addresses.
+const WORDS: [(&str, &str); 3] = [("file", "files"), ("kb", "skill"), ("context", "state")];
+
+/// Schemes of the server's own addresses.
+const OWN_SCHEMES: [&str; 5] = ["files", "skill", "state", "db", "api"];
+
+fn scheme(uri: &str) -> &str {
+    uri.split("://").next().unwrap_or_default()
+}
+
 /// The document's type of what is at an address: its scheme, but for those that the document has a word of its own for.
 pub(crate) fn kind(uri: &str) -> &str {
-    let scheme = uri.split("://").next().unwrap_or_default();
-    match scheme {
-        "files" => "file",
-        "skill" => "kb",
-        "state" => "context",
-        other => other,
-    }
+    let scheme = scheme(uri);
+    let word = WORDS.iter().find(|(_, it)| *it == scheme);
+    word.map_or(scheme, |(word, _)| word)
+}
+
+/// The scheme of the addresses of a type, which may be asked for by either.
+fn scheme_of(kind: &str) -> &str {
+    let known = WORDS.iter().find(|(it, _)| *it == kind);
+    known.map_or(kind, |(_, scheme)| scheme)
 }
 
 /// Operations that a type of resources may have; which of them a client may is said by rules.
@@ -44,7 +56,7 @@ pub(crate) fn is_meant(uri: &str, of: Option<&str>, path: Option<&str>) -> bool 
         let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
         begins(uri, path) || begins(rest, path.strip_prefix('/').unwrap_or(path))
     };
-    of.is_none_or(|it| kind(uri) == it) && path.is_none_or(is_under)
+    of.is_none_or(|it| scheme(uri) == scheme_of(it)) && path.is_none_or(is_under)
 }
 
 /// A resource of a list, as the document describes it.
@@ -195,12 +207,32 @@ impl<S: McpService> Call<'_, S> {
         Ok(answer)
     }
 
+    /// Refuses a type that nothing here can be of.
+    pub(crate) async fn check_type(&self, kind: &str) -> Result<(), Failure> {
+        let wanted = scheme_of(kind);
+        if OWN_SCHEMES.contains(&wanted) {
+            return Ok(());
+        }
+        let listed = self.list("resources/list", "resources", json!({})).await?;
+        let uris = listed.iter().filter_map(|it| it["uri"].as_str());
+        if uris.map(scheme).any(|it| it == wanted) {
+            return Ok(());
+        }
+        let kind: String = kind.chars().take(50).collect();
+        Err(Failure::params(format!(
+            "there is no type `{kind}`: `file`, `kb`, `context`, or the scheme of an address that is listed"
+        )))
+    }
+
     /// The resources that `kind`, `path` and the target name.
     pub(crate) async fn meant(
         &self,
         kind: Option<&str>,
         path: Option<&str>,
     ) -> Result<Vec<Value>, Failure> {
+        if let Some(kind) = kind {
+            self.check_type(kind).await?;
+        }
         // As narrow as the list itself can be asked for.
         let params = match path.filter(|it| it.contains("://")) {
             Some(path) => json!({ "uri": format!("{path}*") }),
@@ -254,13 +286,8 @@ impl<S: McpService> Call<'_, S> {
             arguments["limit"] = limit.into();
         }
         if let Some(kind) = &asked.r#type {
-            let scheme = match kind.as_str() {
-                "file" => "files",
-                "kb" => "skill",
-                "context" => "state",
-                other => other,
-            };
-            arguments["uri"] = format!("{scheme}://").into();
+            self.check_type(kind).await?;
+            arguments["uri"] = format!("{}://", scheme_of(kind)).into();
         }
         let found = self.by_tool("search_resources", arguments).await?;
         let found = &found["structuredContent"];
@@ -321,7 +348,7 @@ impl<S: McpService> Call<'_, S> {
                 ));
             }
         };
-        if asked.r#type.as_deref().is_some_and(|it| it != kind(&uri)) {
+        if !is_meant(&uri, asked.r#type.as_deref(), None) {
             return Err(Failure::params(format!("`{uri}` is not of this `type`")));
         }
         if asked.metadata.mime_type.is_some() && kind(&uri) != "file" {
@@ -374,6 +401,9 @@ mod tests {
     fn a_path_ends_where_a_segment_does() {
         for (uri, of, path, expected) in [
             ("files://data/a", Some("file"), None, true),
+            ("files://data/a", Some("files"), None, true),
+            ("skill://a/b", Some("kb"), None, true),
+            ("skill://a/b", Some("skill"), None, true),
             ("files://data/a", Some("db"), None, false),
             ("files://data/a", None, Some("files://data"), true),
             ("files://data-secret/a", None, Some("files://data"), false),

@@ -46,6 +46,8 @@ pub struct Host<S> {
     runtime: Handle,
     sessions: Mutex<HashMap<Arc<str>, Arc<Session>>>,
     is_closing: AtomicBool,
+    /// The reason why sessions could not be stored the last time.
+    pub(crate) unstored: Mutex<Option<String>>,
 }
 
 /// Reason why there is no stream: the session does not exist, or is another client's.
@@ -70,6 +72,7 @@ impl<S: McpService> Host<S> {
             runtime,
             sessions: Mutex::default(),
             is_closing: AtomicBool::new(false),
+            unstored: Mutex::default(),
         });
         host.restore()?;
         host.runtime.spawn(sweep(Arc::downgrade(&host)));

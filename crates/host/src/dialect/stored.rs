@@ -6,7 +6,7 @@ use std::{
     io::Write as _,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -84,10 +84,20 @@ impl<S: McpService> Host<S> {
             sessions: sessions.collect(),
         };
         let written = serde_json::to_vec(&state).map_err(std::io::Error::from);
-        if let Err(error) = written.and_then(|it| write(path, &it)) {
+        let written = written.and_then(|it| write(path, &it));
+        let failure = written.err().map(|error| {
             let path = path.display();
             tracing::error!(%path, %error, "the sessions of the host cannot be stored");
-        }
+            format!("sessions cannot be stored in {path}: {error}")
+        });
+        *self.unstored.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
+    /// The reason why sessions could not be stored the last time.
+    #[must_use]
+    pub fn unstored(&self) -> Option<String> {
+        let unstored = self.unstored.lock().unwrap_or_else(PoisonError::into_inner);
+        unstored.clone()
     }
 
     /// Takes up the sessions of the state file that are not over. Their clients come back with their ids; watchers have to

@@ -80,6 +80,16 @@ impl<S: McpService> Call<'_, S> {
             let why = format!("there is no event `{unknown}`: `created`, `updated`, `deleted`");
             return Err(Failure::params(why));
         }
+        if let Some(kind) = &asked.r#type {
+            self.check_type(kind).await?;
+        }
+        if let Some(id) = &asked.id
+            && !is_meant(id, asked.r#type.as_deref(), asked.path.as_deref())
+        {
+            return Err(Failure::params(
+                "`id` is none of this `type` and `path`; leave them out",
+            ));
+        }
         let events: BTreeSet<_> = match asked.events.is_empty() {
             true => EVENTS.map(str::to_owned).into(),
             false => asked.events.into_iter().collect(),

@@ -118,6 +118,10 @@ impl Resources for CombinedResources {
         self.part(uri).is_none_or(|part| part.tells_of_changes(uri))
     }
 
+    fn hear_absent(&self, uri: &str) -> Result<(), String> {
+        self.part(uri).map_or(Ok(()), |part| part.hear_absent(uri))
+    }
+
     fn hear<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<(), String>> {
         match self.part(uri) {
             Some(part) => part.hear(uri),

@@ -10,7 +10,7 @@ use mcp_protocol::model::{
     ResourceContents, ResourceTemplate, ResultMeta,
 };
 use serde_json::json;
-use std::{collections::HashMap, fmt, ops::Range, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashMap, fmt, ops::Range, sync::Arc, time::Duration};
 
 /// Template of the URIs of skills.
 pub(crate) const SKILL_TEMPLATE: &str = "skill://{+category}/{name}";
@@ -59,6 +59,19 @@ pub trait Resources: fmt::Debug + Send + Sync {
     /// another resource is refused (before 2026-07-28), or left out of what is acknowledged.
     fn tells_of_changes(&self, _uri: &str) -> bool {
         true
+    }
+
+    /// Answer to one who wants to listen to what it is not to know of, whether anything is there or not: the one for what may
+    /// come.
+    ///
+    /// # Errors
+    ///
+    /// The reason why changes are not heard of, as [`hear`](Self::hear) gives it.
+    fn hear_absent(&self, uri: &str) -> Result<(), String> {
+        match self.tells_of_changes(uri) {
+            true => Ok(()),
+            false => Err(UNHEARD.to_owned()),
+        }
     }
 
     /// The URI that a client must be able to see for a subscription to `uri` to be answered alike, whether there is
@@ -397,7 +410,19 @@ pub fn content_result(
             offset: range.offset,
             length: range.length,
         });
-    let part = content
+    // A part of a secret is not found by its value, and neither are bytes in Base64.
+    let has_whole_text = content.is_text && read.range.is_none();
+    let clean = match redaction::without_known_bytes(&content.bytes) {
+        Cow::Owned(bytes) if !has_whole_text => Some(Content {
+            etag: content.etag.clone(),
+            bytes,
+            ..*content
+        }),
+        _ => None,
+    };
+    let part = clean
+        .as_ref()
+        .unwrap_or(content)
         .part(range)
         .map_err(|error| ReadFailure::Range(error.to_string()))?;
     if read.range.is_some() {

@@ -2,20 +2,23 @@
 
 use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
+    fmt,
     hash::{Hash, Hasher},
     io,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
 use crate::files::{
-    address::{MAX_DEPTH, Relative, address},
+    address::{MAX_DEPTH, Relative, SCHEME, address},
     glob::Glob,
+    own::{Guard, OwnFiles, ancestors, id},
     root::{Found, Root, RootError, Signature},
+    watch::{Told, WatchHandle},
 };
 
 /// A state of a file that is younger than this when it is looked at may be followed by another one with the same time
@@ -57,6 +60,17 @@ impl FolderOptions {
         Patterns::of(name, self).map(drop)
     }
 
+    /// Finds what belongs to the server itself, would be served if it did not, and so is missing: paths below the directory.
+    #[must_use]
+    pub fn own_files(&self, own: &OwnFiles) -> Vec<String> {
+        let Ok(patterns) = Patterns::of("x", self) else {
+            return Vec::new();
+        };
+        own.within(&self.path, |it| {
+            Relative::new(it).is_some_and(|it| patterns.serve(&it) && !patterns.pass_by(self, &it))
+        })
+    }
+
     /// All files of a directory, up to 4 MiB each and 20,000 of them, watched and not writable.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -75,6 +89,80 @@ impl FolderOptions {
     }
 }
 
+/// A directory whose files another one would offer, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// Name of the directory.
+    pub inner: String,
+    /// Name of the one that it lies in, or is.
+    pub outer: String,
+    /// Its path in there; empty if they are the same.
+    pub below: String,
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            inner,
+            outer,
+            below,
+        } = self;
+        match below.is_empty() {
+            true => write!(f, "its directory is that of `{outer}`, too")?,
+            false => write!(f, "its directory is `{below}` of `{outer}`")?,
+        }
+        write!(
+            f,
+            ", so that a file would have two addresses for which different rules hold: files://{inner}/…, files://{outer}/…"
+        )
+    }
+}
+
+impl Overlap {
+    /// Finds directories that lie in others, by what paths lead to now. One that is excluded from the other one does
+    /// not count, and neither does what is never served.
+    #[must_use]
+    pub fn all(roots: &BTreeMap<String, FolderOptions>) -> Vec<Self> {
+        let mut found = Vec::new();
+        for (inner, options) in roots {
+            let above = ancestors(&options.path);
+            for (outer, outer_options) in roots.iter().filter(|(it, _)| *it != inner) {
+                let own = id(&outer_options.path);
+                let Some((_, below)) = above.iter().find(|(it, _)| Some(*it) == own) else {
+                    continue;
+                };
+                let below = below.to_str().unwrap_or_default();
+                let is_same = below.is_empty();
+                let path = Relative::new(below);
+                let passes = |it: &Relative| {
+                    let patterns = Patterns::of(outer, outer_options);
+                    patterns.is_ok_and(|patterns| patterns.pass_by(outer_options, it))
+                };
+                if (is_same && outer < inner) || (!is_same && path.is_some_and(|it| !passes(&it))) {
+                    found.push(Self {
+                        inner: inner.clone(),
+                        outer: outer.clone(),
+                        below: below.to_owned(),
+                    });
+                }
+            }
+        }
+        found
+    }
+
+    /// The way out, for operators.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self.below.is_empty() {
+            true => "offer it by one of the two names".to_owned(),
+            false => format!(
+                "exclude it there: `resources.files.{}.exclude: [\"{}/**\"]`",
+                self.outer, self.below
+            ),
+        }
+    }
+}
+
 /// A directory cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
@@ -86,6 +174,19 @@ pub enum FolderError {
     /// A pattern that cannot be understood.
     #[error("{0}")]
     Pattern(String),
+    /// A directory of the server itself, or one in such a directory.
+    #[error(
+        "{path} is, or lies in, {own}, which belongs to the server itself; offer another directory"
+    )]
+    Own {
+        /// As configured.
+        path: PathBuf,
+        /// The server's own.
+        own: PathBuf,
+    },
+    /// A directory that another one offers as well.
+    #[error("{0}; {hint}", hint = .0.hint())]
+    Overlap(Overlap),
     /// No directory, or one that cannot be opened.
     #[error("{path} cannot be opened as a directory")]
     Open {
@@ -193,6 +294,22 @@ impl Patterns {
             types: types.map_err(FolderError::Pattern)?,
         })
     }
+
+    fn serve(&self, path: &Relative) -> bool {
+        let path = path.as_str();
+        let is_included =
+            self.include.is_empty() || self.include.iter().any(|it| it.glob.matches(path));
+        is_included && !self.exclude.iter().any(|it| it.glob.matches(path))
+    }
+
+    /// Tests if nothing in a directory that is there would be served.
+    fn pass_by(&self, options: &FolderOptions, directory: &Relative) -> bool {
+        let something = format!("{}/\u{1}", directory.as_str());
+        let all_of_it = self.exclude.iter().zip(&options.exclude);
+        all_of_it
+            .filter(|(_, written)| written.ends_with("**"))
+            .any(|(it, _)| it.meets(&something))
+    }
 }
 
 /// A directory of files.
@@ -202,6 +319,10 @@ pub(crate) struct Folder {
     pub(crate) options: FolderOptions,
     patterns: Patterns,
     root: RwLock<Arc<Root>>,
+    guard: Arc<Guard>,
+    /// The first directory that was found in this one although it is offered by a name of its own.
+    met: Mutex<Option<Overlap>>,
+    watch: OnceLock<WatchHandle>,
     files: RwLock<BTreeMap<Relative, Seen>>,
     /// True once the whole directory was looked at: before, nobody knows what patterns stand for.
     is_known: AtomicBool,
@@ -210,9 +331,14 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    pub(crate) fn open(name: &str, options: FolderOptions) -> Result<Self, FolderError> {
+    /// Opens a directory, out of which `guard` keeps what is not its own.
+    pub(crate) fn open(
+        name: &str,
+        options: FolderOptions,
+        guard: &Arc<Guard>,
+    ) -> Result<Self, FolderError> {
         let patterns = Patterns::of(name, &options)?;
-        let root = Root::open(&options.path).map_err(|cause| FolderError::Open {
+        let root = Root::open(&options.path, name, guard).map_err(|cause| FolderError::Open {
             path: options.path.clone(),
             cause,
         })?;
@@ -220,6 +346,9 @@ impl Folder {
             name: name.to_owned(),
             patterns,
             root: RwLock::new(Arc::new(root)),
+            guard: Arc::clone(guard),
+            met: Mutex::default(),
+            watch: OnceLock::new(),
             files: RwLock::default(),
             is_known: AtomicBool::new(false),
             writing: Mutex::default(),
@@ -252,9 +381,15 @@ impl Folder {
         if self.root().is_at(&self.options.path) {
             return Ok(false);
         }
-        let root = Arc::new(Root::open(&self.options.path)?);
+        let root = Arc::new(Root::open(&self.options.path, &self.name, &self.guard)?);
         *self.root.write().unwrap_or_else(PoisonError::into_inner) = root;
         Ok(true)
+    }
+
+    /// Another directory that was found in this one. What is in there is not served by this name.
+    pub(crate) fn met(&self) -> Option<Overlap> {
+        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        met.clone()
     }
 
     /// Takes the turn of writing.
@@ -268,12 +403,7 @@ impl Folder {
 
     /// Tests if a file at `path` would be served.
     pub(crate) fn serves(&self, path: &Relative) -> bool {
-        let path = path.as_str();
-        let Patterns {
-            include, exclude, ..
-        } = &self.patterns;
-        let is_included = include.is_empty() || include.iter().any(|it| it.glob.matches(path));
-        is_included && !exclude.iter().any(|it| it.glob.matches(path))
+        self.patterns.serve(path)
     }
 
     /// Notes which patterns stand for a file that is there, whether it is served or not.
@@ -336,15 +466,6 @@ impl Folder {
         names.into_iter().collect()
     }
 
-    /// Tests if nothing in a directory that is there would be served.
-    fn passes_by(&self, directory: &Relative) -> bool {
-        let something = format!("{}/\u{1}", directory.as_str());
-        let all_of_it = self.patterns.exclude.iter().zip(&self.options.exclude);
-        all_of_it
-            .filter(|(_, written)| written.ends_with("**"))
-            .any(|(it, _)| it.meets(&something))
-    }
-
     /// Media type of the file at `path`.
     pub(crate) fn media_type(&self, path: &Relative, is_text: bool) -> String {
         let configured = self
@@ -377,6 +498,64 @@ impl Folder {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         let files = files.iter().map(|(path, it)| (path.clone(), it.signature));
         files.collect()
+    }
+
+    /// Tests if changes of all of its files are followed: where there are more than it may list, they are not.
+    pub(crate) fn follows_all(&self) -> bool {
+        self.options.watch && self.len() < self.options.max_files
+    }
+
+    /// Tests if changes of a file are followed, also of one that may come.
+    pub(crate) fn follows(&self, path: &Relative) -> bool {
+        let is_seen = || {
+            let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+            files.contains_key(path)
+        };
+        self.follows_all() || self.options.watch && is_seen()
+    }
+
+    /// Takes note of the watch that looks at what was written.
+    pub(crate) fn is_followed_by(&self, watch: WatchHandle) {
+        let _first_stays = self.watch.set(watch);
+    }
+
+    /// Has what was written at these paths listed and told, also where nobody follows changes or none are announced.
+    pub(crate) fn wrote(self: &Arc<Self>, paths: &[&Relative], told: &dyn Told) {
+        if let Some(watch) = self.watch.get() {
+            return watch.look_at(paths);
+        }
+        let looked = paths.iter().map(|path| self.look_at(path, false));
+        let looked: Result<Vec<_>, _> = looked.collect();
+        match looked {
+            Ok(looked) => {
+                let changes: Changes = looked.into_iter().flat_map(|(it, _)| it).collect();
+                told.changed(self, &changes);
+                if changes.iter().any(|(_, it)| *it != Event::Updated) {
+                    told.listed();
+                }
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(
+                    root = self.name,
+                    error,
+                    "what was written cannot be looked at"
+                );
+            }
+        }
+    }
+
+    /// Text that tells the directory from another one, whatever is offered by its name later.
+    pub(crate) fn place(&self) -> String {
+        let path = &self.options.path;
+        let path = path.canonicalize();
+        let path = path.as_deref().unwrap_or(&self.options.path).display();
+        format!("{} {path}", self.root().id().1)
+    }
+
+    /// Beginning of the addresses of its files.
+    pub(crate) fn address_of_all(&self) -> String {
+        format!("{SCHEME}{}/", self.name)
     }
 
     /// Number of files that were seen.
@@ -465,7 +644,17 @@ impl Folder {
                     }
                     found.insert(path, signature);
                 }
-                Found::Directory if depth < MAX_DEPTH && !self.passes_by(&path) => {
+                Found::Offered(other) if !self.patterns.pass_by(&self.options, &path) => {
+                    let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+                    met.get_or_insert(Overlap {
+                        inner: other,
+                        outer: self.name.clone(),
+                        below: path.as_str().to_owned(),
+                    });
+                }
+                Found::Directory
+                    if depth < MAX_DEPTH && !self.patterns.pass_by(&self.options, &path) =>
+                {
                     match self.walk(Some(&path), depth + 1, found) {
                         Ok(()) | Err(RootError::NotFound) => {}
                         Err(error) => {

@@ -26,7 +26,6 @@ pub(crate) struct FileResources {
     folders: Arc<[Arc<Folder>]>,
     entries: Vec<ResourceEntry>,
     templates: Vec<ResourceTemplate>,
-    ttl_ms: u64,
 }
 
 /// Template of the addresses of a directory's files.
@@ -35,7 +34,7 @@ pub(crate) fn template(folder: &Folder) -> String {
 }
 
 impl FileResources {
-    pub(crate) fn new(folders: Arc<[Arc<Folder>]>, ttl_ms: u64) -> Self {
+    pub(crate) fn new(folders: Arc<[Arc<Folder>]>) -> Self {
         let mut entries = Vec::new();
         for folder in folders.iter() {
             let seen = folder.seen().into_iter();
@@ -66,7 +65,6 @@ impl FileResources {
             templates: templates.collect(),
             folders,
             entries,
-            ttl_ms,
         }
     }
 
@@ -87,8 +85,8 @@ impl FileResources {
         let content = Content::new(bytes, signature.last_modified());
         let media_type = folder.media_type(&path, content.is_text);
         let cache = CacheHint {
-            // What is watched is told; the rest may change at any time.
-            ttl_ms: if folder.options.watch { self.ttl_ms } else { 0 },
+            // It may change at any time, by the reader itself, too. Who reads again has `ifNoneMatch`.
+            ttl_ms: 0,
             scope: CacheScope::Private,
         };
         content_result(&content, &media_type, read, cache)
@@ -133,12 +131,19 @@ impl Resources for FileResources {
 
     fn tells_of_changes(&self, uri: &str) -> bool {
         let found = self.find(uri);
-        found.is_some_and(|(folder, path)| folder.options.watch && folder.address(&path) == uri)
+        found.is_some_and(|(folder, path)| folder.follows(&path) && folder.address(&path) == uri)
+    }
+
+    fn hear_absent(&self, uri: &str) -> Result<(), String> {
+        let (folder, path) = self.find(uri).ok_or_else(|| UNHEARD.to_owned())?;
+        crate::heard(folder.follows_all(), &folder.address(&path), uri)
     }
 
     fn hear<'a>(&'a self, uri: &'a str) -> BoxFuture<'a, Result<(), String>> {
         let heard = match self.find(uri) {
-            Some((folder, path)) => crate::heard(folder.options.watch, &folder.address(&path), uri),
+            Some((folder, path)) => {
+                crate::heard(folder.follows(&path), &folder.address(&path), uri)
+            }
             None => Err(UNHEARD.to_owned()),
         };
         Box::pin(ready(heard))

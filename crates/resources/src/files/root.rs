@@ -5,6 +5,7 @@ use std::{
     io::{self, Read as _, Write as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -13,7 +14,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::files::address::Relative;
+use crate::files::{
+    address::Relative,
+    own::{Guard, Id, KeptOut, is_program},
+};
 
 /// Failure of an operation on a root.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +40,12 @@ pub(crate) enum RootError {
     /// A file system that can only be read, or a directory in which this process may not write.
     #[error("the system does not let anything be written there")]
     ReadOnly,
+    /// A module of an application, which is not written through a directory of files.
+    #[error("code that the server runs is not written here")]
+    Code,
+    /// Two places on different file systems, between which nothing is moved.
+    #[error("the two places are on different file systems; create it there, and delete it here")]
+    Elsewhere,
     /// No room, or none that this process may use.
     #[error("there is no room left where the file would be kept")]
     Full,
@@ -62,6 +72,7 @@ impl From<Errno> for RootError {
             Errno::EXIST => Self::Exists,
             Errno::ISDIR => Self::NotAFile,
             Errno::ROFS => Self::ReadOnly,
+            Errno::XDEV => Self::Elsewhere,
             Errno::NOSPC | Errno::DQUOT => Self::Full,
             errno => Self::Io(errno.into()),
         }
@@ -122,10 +133,12 @@ impl Signature {
 }
 
 /// Kind of thing at a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     File(Signature),
     Directory,
+    /// A directory that is offered by this name of its own.
+    Offered(String),
     /// A link, a pipe, a device: nothing to serve.
     Other,
 }
@@ -133,7 +146,10 @@ pub(crate) enum Found {
 /// A directory, as the handle that it was opened by: links to it may lead elsewhere later.
 #[derive(Debug)]
 pub(crate) struct Root {
+    name: String,
     directory: OwnedFd,
+    id: Id,
+    guard: Arc<Guard>,
 }
 
 /// For directories on the way: no link is followed, and `openat` with one name cannot lead upwards. That is
@@ -148,10 +164,27 @@ const UNFINISHED: &str = ".owlclaw-write-";
 
 impl Root {
     /// Opens a directory. Links that lead to it are the operator's, and followed.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    /// What `guard` keeps out of the one of this name is not there.
+    pub(crate) fn open(path: &Path, name: &str, guard: &Arc<Guard>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = fs::open(path, flags, Mode::empty())?;
-        Ok(Self { directory })
+        let id = id_of(&fs::fstat(&directory)?);
+        guard.offers(name, id);
+        Ok(Self {
+            name: name.to_owned(),
+            directory,
+            id,
+            guard: Arc::clone(guard),
+        })
+    }
+
+    /// Device and inode of the directory, which stay the same wherever it is moved to.
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    fn kept_out(&self) -> KeptOut {
+        self.guard.kept_out_of(&self.name)
     }
 
     /// Tests if `path` leads to this directory now.
@@ -162,26 +195,41 @@ impl Root {
     }
 
     /// The directory that has `path`, and its name in there.
-    fn parent<'p>(&self, path: &'p Relative) -> Result<(Handle<'_>, &'p str), RootError> {
+    fn parent<'p>(
+        &self,
+        path: &'p Relative,
+        kept: &KeptOut,
+    ) -> Result<(Handle<'_>, &'p str), RootError> {
         let mut names: Vec<_> = path.names().collect();
         let name = names.pop().unwrap_or_default();
-        Ok((self.directory(&names)?, name))
+        Ok((self.directory(&names, kept)?, name))
     }
 
-    fn directory(&self, names: &[&str]) -> Result<Handle<'_>, RootError> {
-        let mut at = Handle::Root(self.directory.as_fd());
+    fn directory(&self, names: &[&str], kept: &KeptOut) -> Result<Handle<'_>, RootError> {
+        let mut at = self.start(kept)?;
         for name in names {
-            let next = fs::openat(at.as_fd(), *name, ON_THE_WAY, Mode::empty())?;
-            at = Handle::Below(next);
+            at = at.enter(name, kept)?;
         }
         Ok(at)
     }
 
+    fn start(&self, kept: &KeptOut) -> Result<Handle<'_>, RootError> {
+        match kept.has(self.id) {
+            true => Err(RootError::NotFound),
+            false => Ok(Handle {
+                directory: Opened::Root(self.directory.as_fd()),
+                id: self.id,
+                is_code: kept.is_code(self.id),
+            }),
+        }
+    }
+
     /// Kind of thing at `path`; `None` if nothing is there, or a link is on the way.
     pub(crate) fn look(&self, path: &Relative) -> Result<Option<Found>, RootError> {
+        let kept = self.kept_out();
         let found = self
-            .parent(path)
-            .and_then(|(at, name)| Ok(fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?));
+            .parent(path, &kept)
+            .and_then(|(at, name)| Ok(at.stat(name, &kept)?));
         match found {
             Ok(stat) => Ok(Some(found_by(&stat))),
             Err(RootError::NotFound) => Ok(None),
@@ -195,14 +243,16 @@ impl Root {
         path: &Relative,
         max_bytes: u64,
     ) -> Result<(Vec<u8>, Signature), RootError> {
-        let (at, name) = self.parent(path)?;
-        read_at(at.as_fd(), name, max_bytes)
+        let kept = self.kept_out();
+        let (at, name) = self.parent(path, &kept)?;
+        read_at(&at, name, max_bytes, &kept)
     }
 
     /// Entries of a directory (`None`: the root), with what they are. Names that are no text are left out.
     pub(crate) fn list(&self, path: Option<&Relative>) -> Result<Vec<(String, Found)>, RootError> {
         let names: Vec<_> = path.into_iter().flat_map(Relative::names).collect();
-        let at = self.directory(&names)?;
+        let kept = self.kept_out();
+        let at = self.directory(&names, &kept)?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(at.as_fd())? {
             let entry = entry?;
@@ -212,9 +262,14 @@ impl Root {
             if name.starts_with('.') {
                 continue;
             }
-            match fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            let found = fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
+            match found {
+                Ok(stat) if let Some(other) = kept.root(id_of(&stat)) => {
+                    entries.push((name.to_owned(), Found::Offered(other.to_owned())));
+                }
+                Ok(stat) if kept.has_name(at.id, name) || kept.has(id_of(&stat)) => {}
                 Ok(stat) => entries.push((name.to_owned(), found_by(&stat))),
-                // Deleted since.
+                // Deleted since, or kept out.
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -231,12 +286,18 @@ impl Root {
         bytes: &[u8],
         how: Writing,
     ) -> Result<(), RootError> {
-        if how == Writing::New {
-            self.make_directories(path)?;
+        match how {
+            Writing::New => self.in_new_directories(path, || self.write_there(path, bytes, how)),
+            Writing::Replace => self.write_there(path, bytes, how),
         }
-        let (at, name) = self.parent(path)?;
+    }
+
+    fn write_there(&self, path: &Relative, bytes: &[u8], how: Writing) -> Result<(), RootError> {
+        let kept = self.kept_out();
+        let (at, name) = self.parent(path, &kept)?;
+        at.check_written(name, &kept)?;
         let unfinished = format!("{UNFINISHED}{}", unique());
-        let mode = match fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+        let mode = match at.stat(name, &kept) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
                 Mode::from_raw_mode(stat.st_mode) & Mode::from_raw_mode(0o777)
             }
@@ -274,11 +335,13 @@ impl Root {
 
     /// Tests if what is at `path` could be written, deleted or moved there now, as far as that is known without doing it.
     pub(crate) fn check(&self, path: &Relative, how: Writing) -> Result<(), RootError> {
+        let kept = self.kept_out();
         let names: Vec<_> = path.names().collect();
-        let mut at = Handle::Root(self.directory.as_fd());
+        let mut at = self.start(&kept)?;
         for (index, name) in names.iter().enumerate() {
             let is_last = index + 1 == names.len();
-            match fs::statat(at.as_fd(), *name, AtFlags::SYMLINK_NOFOLLOW) {
+            at.check_written(name, &kept)?;
+            match at.stat(name, &kept) {
                 Err(Errno::NOENT) if how == Writing::New => return may_write(at.as_fd()),
                 Err(errno) => return Err(errno.into()),
                 Ok(stat) if is_last => {
@@ -288,10 +351,7 @@ impl Root {
                         _ => Err(RootError::NotAFile),
                     };
                 }
-                Ok(_) => {
-                    let next = fs::openat(at.as_fd(), *name, ON_THE_WAY, Mode::empty())?;
-                    at = Handle::Below(next);
-                }
+                Ok(_) => at = at.enter(name, &kept)?,
             }
         }
         Ok(())
@@ -299,8 +359,10 @@ impl Root {
 
     /// Deletes a regular file.
     pub(crate) fn delete(&self, path: &Relative) -> Result<(), RootError> {
-        let (at, name) = self.parent(path)?;
-        let stat = fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let kept = self.kept_out();
+        let (at, name) = self.parent(path, &kept)?;
+        at.check_written(name, &kept)?;
+        let stat = at.stat(name, &kept)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(RootError::NotAFile);
         }
@@ -310,31 +372,71 @@ impl Root {
 
     /// Moves a regular file to a name that is free.
     pub(crate) fn rename(&self, from: &Relative, to: &Relative) -> Result<(), RootError> {
-        let (at, name) = self.parent(from)?;
-        let stat = fs::statat(at.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let kept = self.kept_out();
+        let (at, name) = self.parent(from, &kept)?;
+        at.check_written(name, &kept)?;
+        let stat = at.stat(name, &kept)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(RootError::NotAFile);
         }
-        self.make_directories(to)?;
-        let (there, new_name) = self.parent(to)?;
-        rename_new(at.as_fd(), name, there.as_fd(), new_name)?;
-        fs::fsync(there.as_fd())?;
-        fs::fsync(at.as_fd()).map_err(RootError::from)
+        self.in_new_directories(to, || {
+            let (there, new_name) = self.parent(to, &kept)?;
+            there.check_written(new_name, &kept)?;
+            rename_new(at.as_fd(), name, there.as_fd(), new_name)?;
+            fs::fsync(there.as_fd())?;
+            fs::fsync(at.as_fd()).map_err(RootError::from)
+        })
     }
 
-    /// Makes the directories above `path` that are missing.
-    fn make_directories(&self, path: &Relative) -> Result<(), RootError> {
-        let mut names: Vec<_> = path.names().collect();
-        names.pop();
-        let mut at = Handle::Root(self.directory.as_fd());
-        for name in names {
-            match fs::mkdirat(at.as_fd(), name, Mode::from_raw_mode(0o777)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
+    /// Tests if a file could be moved from one of these paths to the other one now, as far as file systems are concerned.
+    pub(crate) fn check_move(&self, from: &Relative, to: &Relative) -> Result<(), RootError> {
+        let kept = self.kept_out();
+        let (at, _) = self.parent(from, &kept)?;
+        let mut there = self.start(&kept)?;
+        for name in to.names() {
+            match there.enter(name, &kept) {
+                Ok(next) => there = next,
+                Err(_) => break,
             }
-            at = Handle::Below(fs::openat(at.as_fd(), name, ON_THE_WAY, Mode::empty())?);
         }
-        Ok(())
+        match mount_of(at.as_fd())? == mount_of(there.as_fd())? {
+            true => Ok(()),
+            false => Err(RootError::Elsewhere),
+        }
+    }
+
+    /// Does something after the directories above `path` that are missing were made. Where it fails, those are gone again.
+    fn in_new_directories(
+        &self,
+        path: &Relative,
+        act: impl FnOnce() -> Result<(), RootError>,
+    ) -> Result<(), RootError> {
+        let kept = self.kept_out();
+        let mut names: Vec<_> = path.names().collect();
+        let own_name = names.pop().unwrap_or_default();
+        let mut at = vec![self.start(&kept)?];
+        let mut made = Vec::new();
+        let mut make = || -> Result<(), RootError> {
+            for name in &names {
+                let above = at.last().ok_or(RootError::NotFound)?;
+                above.check_written(name, &kept)?;
+                match fs::mkdirat(above.as_fd(), *name, Mode::from_raw_mode(0o777)) {
+                    Ok(()) => made.push(at.len() - 1),
+                    Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+                let next = above.enter(name, &kept)?;
+                at.push(next);
+            }
+            let above = at.last().ok_or(RootError::NotFound)?;
+            above.check_written(own_name, &kept)
+        };
+        make().and_then(|()| act()).inspect_err(|_| {
+            for level in made.iter().rev() {
+                // Not if somebody else has put something there meanwhile.
+                let _kept = fs::unlinkat(at[*level].as_fd(), names[*level], AtFlags::REMOVEDIR);
+            }
+        })
     }
 }
 
@@ -347,18 +449,97 @@ pub(crate) enum Writing {
     Replace,
 }
 
-enum Handle<'r> {
+/// A directory on the way to a path.
+struct Handle<'r> {
+    directory: Opened<'r>,
+    id: Id,
+    /// It is one, or below one, that code is loaded from.
+    is_code: bool,
+}
+
+enum Opened<'r> {
     Root(BorrowedFd<'r>),
     Below(OwnedFd),
 }
 
 impl AsFd for Handle<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Root(it) => *it,
-            Self::Below(it) => it.as_fd(),
+        match &self.directory {
+            Opened::Root(it) => *it,
+            Opened::Below(it) => it.as_fd(),
         }
     }
+}
+
+impl<'r> Handle<'r> {
+    /// The directory of this name in there, unless it is kept out.
+    fn enter(&self, name: &str, kept: &KeptOut) -> Result<Handle<'r>, RootError> {
+        if kept.has_name(self.id, name) {
+            return Err(RootError::NotFound);
+        }
+        let next = fs::openat(self.as_fd(), name, ON_THE_WAY, Mode::empty())?;
+        let id = id_of(&fs::fstat(&next)?);
+        match kept.has(id) {
+            true => Err(RootError::NotFound),
+            false => Ok(Handle {
+                directory: Opened::Below(next),
+                id,
+                is_code: self.is_code || kept.is_code(id),
+            }),
+        }
+    }
+
+    /// What is called `name` in there. What is kept out is not there.
+    fn stat(&self, name: &str, kept: &KeptOut) -> Result<Stat, Errno> {
+        if kept.has_name(self.id, name) {
+            return Err(Errno::NOENT);
+        }
+        let stat = fs::statat(self.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match kept.has(id_of(&stat)) {
+            true => Err(Errno::NOENT),
+            false => Ok(stat),
+        }
+    }
+
+    /// Tests if something of this name may be written, whether it is there or not.
+    fn check_written(&self, name: &str, kept: &KeptOut) -> Result<(), RootError> {
+        let is_kept = match self.stat(name, kept) {
+            Err(Errno::NOENT) => {
+                kept.has_name(self.id, name)
+                    || fs::statat(self.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+            }
+            _ => false,
+        };
+        match (is_kept, self.is_code && is_program(name)) {
+            (true, _) => Err(RootError::NotFound),
+            (false, true) => Err(RootError::Code),
+            (false, false) => Ok(()),
+        }
+    }
+}
+
+#[allow(
+    clippy::useless_conversion,
+    clippy::unnecessary_cast,
+    reason = "platforms differ"
+)]
+fn id_of(stat: &Stat) -> Id {
+    (stat.st_dev as u64, stat.st_ino as u64)
+}
+
+/// A number of the mount that a directory is reached by; of its file system where the system does not say.
+fn mount_of(directory: BorrowedFd<'_>) -> Result<u64, RootError> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::StatxFlags;
+        let found = fs::statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+        if let Ok(found) = found
+            && found.stx_mask & StatxFlags::MNT_ID.bits() != 0
+        {
+            return Ok(found.stx_mnt_id);
+        }
+    }
+    Ok(id_of(&fs::fstat(directory)?).0)
 }
 
 fn found_by(stat: &Stat) -> Found {
@@ -370,12 +551,13 @@ fn found_by(stat: &Stat) -> Found {
 }
 
 fn read_at(
-    at: BorrowedFd<'_>,
+    at: &Handle<'_>,
     name: &str,
     max_bytes: u64,
+    kept: &KeptOut,
 ) -> Result<(Vec<u8>, Signature), RootError> {
     // Opening a device can do something by itself, so what it is comes first.
-    let stat = fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let stat = at.stat(name, kept)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         FileType::Symlink => return Err(RootError::NotFound),
@@ -383,8 +565,12 @@ fn read_at(
     }
     // A pipe that has come into its place is not waited for.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = fs::openat(at, name, flags, Mode::empty())?;
+    let file = fs::openat(at.as_fd(), name, flags, Mode::empty())?;
     let stat = fs::fstat(&file)?;
+    // As it was opened: something else may have come into its place.
+    if kept.has(id_of(&stat)) {
+        return Err(RootError::NotFound);
+    }
     let Found::File(signature) = found_by(&stat) else {
         return Err(RootError::NotAFile);
     };

@@ -1,7 +1,7 @@
 //! A watch on a directory of files: which of them have changed, each change told once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -63,6 +63,8 @@ pub(crate) trait Told: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 struct Waiting {
     paths: BTreeMap<PathBuf, Due>,
+    /// Paths that the server itself has written to.
+    written: BTreeSet<Relative>,
     everything: bool,
     root: bool,
     is_over: bool,
@@ -121,9 +123,26 @@ impl Watch {
         Ok(Self { shared })
     }
 
+    /// Access to the watch for who writes.
+    pub(crate) fn handle(&self) -> WatchHandle {
+        WatchHandle(Arc::clone(&self.shared))
+    }
+
     /// Way in which changes become known now.
     pub(crate) fn following(&self) -> Following {
         self.shared.following()
+    }
+}
+
+/// Access to a watch for who writes.
+#[derive(Debug)]
+pub(crate) struct WatchHandle(Arc<Shared>);
+
+impl WatchHandle {
+    /// Has these paths looked at now, whether the system announces their changes or not.
+    pub(crate) fn look_at(&self, paths: &[&Relative]) {
+        let paths = paths.iter().map(|it| (*it).clone());
+        self.0.change(|it| it.written.extend(paths));
     }
 }
 
@@ -275,7 +294,10 @@ impl Worker {
                     full_check = now + FULL_CHECK;
                     self.look_at_all();
                 }
-                false => self.look_at(due.paths),
+                false => {
+                    self.look_at_written(&due.written);
+                    self.look_at(due.paths);
+                }
             }
             if self.list_due.is_some_and(|it| it <= Instant::now()) {
                 self.list_due = None;
@@ -302,9 +324,11 @@ impl Worker {
             let due = AllDue {
                 everything: std::mem::take(&mut waiting.everything),
                 root: std::mem::take(&mut waiting.root),
+                written: std::mem::take(&mut waiting.written),
                 paths: waiting.paths.extract_if(.., |_, it| it.at <= now).collect(),
             };
-            if due.everything || due.root || !due.paths.is_empty() || until <= now {
+            let has_paths = !due.paths.is_empty() || !due.written.is_empty();
+            if due.everything || due.root || has_paths || until <= now {
                 return Some(due);
             }
             let next = waiting.paths.values().map(|it| it.at).min();
@@ -351,6 +375,20 @@ impl Worker {
         }
     }
 
+    fn look_at_written(&mut self, paths: &BTreeSet<Relative>) {
+        let mut all = Vec::new();
+        for path in paths {
+            match self.folder.look_at(path, false) {
+                Ok((changes, _)) => all.extend(changes),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(path = path.as_str(), error, "a file cannot be looked at");
+                }
+            }
+        }
+        self.tell(&all);
+    }
+
     fn look_at(&mut self, due: BTreeMap<PathBuf, Due>) {
         let mut all = Vec::new();
         for (path, due) in due {
@@ -393,6 +431,7 @@ impl Worker {
 /// Things to look at.
 struct AllDue {
     paths: BTreeMap<PathBuf, Due>,
+    written: BTreeSet<Relative>,
     everything: bool,
     root: bool,
 }

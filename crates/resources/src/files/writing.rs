@@ -20,8 +20,9 @@ use crate::{
         folder::Folder,
         offered::find,
         root::{Found, RootError, Writing},
+        watch::Told,
     },
-    store::Store,
+    store::{KeepError, Of, Store},
 };
 
 /// Directories that can be written to, and the old states of their files.
@@ -29,6 +30,8 @@ use crate::{
 pub(crate) struct Writers {
     pub(crate) folders: Arc<[Arc<Folder>]>,
     pub(crate) store: Option<Arc<Store>>,
+    /// Told of what was written.
+    pub(crate) told: Arc<dyn Told>,
 }
 
 /// The kinds of writing, each a tool of its own, so that rules can tell them apart.
@@ -193,6 +196,30 @@ struct Place<'f> {
     uri: String,
 }
 
+/// Names by which states of a file are kept.
+struct KeptAs<'f> {
+    place: String,
+    uri: &'f str,
+}
+
+impl Place<'_> {
+    fn kept_as(&self) -> KeptAs<'_> {
+        KeptAs {
+            place: self.folder.place(),
+            uri: &self.uri,
+        }
+    }
+}
+
+impl KeptAs<'_> {
+    fn as_ref(&self) -> Of<'_> {
+        Of {
+            place: &self.place,
+            uri: self.uri,
+        }
+    }
+}
+
 /// A state of a file.
 type State = Option<(String, Vec<u8>)>;
 
@@ -287,6 +314,7 @@ impl Writers {
         if is_dry && !is_same {
             let possible = root.check(&place.path, how);
             possible.map_err(|error| failure(error, &place.uri))?;
+            self.check_keeping(place, before)?;
         }
         if !is_dry && !is_same {
             let kept = self.keep(place, before)?;
@@ -295,6 +323,7 @@ impl Writers {
                 None => root.delete(&place.path),
             };
             self.or_forget(kept, changed, &place.uri)?;
+            place.folder.wrote(&[&place.path], &*self.told);
             note(
                 cx,
                 done,
@@ -332,7 +361,11 @@ impl Writers {
         let root = root.map_err(|error| failure(error, &from.uri))?;
         let kept = match asked.dry_run {
             true => [None, None],
-            false => [self.keep(from, &before)?, self.keep(&to, &None)?],
+            false => {
+                let first = self.keep(from, &before)?;
+                let second = self.keep(&to, &None);
+                [first, second.inspect_err(|_| self.forget(first))?]
+            }
         };
         let moved = match asked.dry_run {
             true => root
@@ -341,7 +374,8 @@ impl Writers {
                     RootError::NotAFile => RootError::Exists,
                     error => error,
                 })
-                .and_then(|()| root.check(&from.path, Writing::Replace)),
+                .and_then(|()| root.check(&from.path, Writing::Replace))
+                .and_then(|()| root.check_move(&from.path, &to.path)),
             false => root.rename(&from.path, &to.path),
         };
         let mut kept = kept.into_iter().flatten();
@@ -363,7 +397,10 @@ impl Writers {
             Err(RootError::Exists) => self.or_forget(first, moved, &to.uri)?,
             moved => self.or_forget(first, moved, &from.uri)?,
         }
-        if !asked.dry_run {
+        if asked.dry_run {
+            self.check_keeping(from, &before)?;
+        } else {
+            from.folder.wrote(&[&from.path, &to.path], &*self.told);
             note(
                 cx,
                 &format!("moved to {}", to.uri),
@@ -390,13 +427,13 @@ impl Writers {
         cx: &ToolCx,
     ) -> Result<ToolOutput, ToolError> {
         let store = self.store.as_ref().ok_or_else(|| not_found(&place.uri))?;
-        let kept = store.of(&place.uri).map_err(ToolError::broken)?;
-        let wanted = match asked.version {
-            Some(id) => Some(id),
-            None => kept.first().map(|it| it.id),
-        };
+        let of = place.kept_as();
+        let kept = store.of(of.as_ref()).map_err(ToolError::broken)?;
+        let wanted = asked.version.or_else(|| kept.first().map(|it| it.number));
         let bytes = match wanted {
-            Some(id) => store.bytes(&place.uri, id).map_err(ToolError::broken)?,
+            Some(number) => store
+                .bytes(of.as_ref(), number)
+                .map_err(ToolError::broken)?,
             None => None,
         };
         let Some(bytes) = bytes else {
@@ -415,8 +452,19 @@ impl Writers {
         let now = now.map_or(0, |it| i64::try_from(it.as_millis()).unwrap_or(i64::MAX));
         let state = before.as_ref();
         let state = state.map(|(etag, bytes)| (etag.as_str(), bytes.as_slice()));
-        let kept = store.keep(&place.uri, now, state, most);
-        kept.map(Some).map_err(ToolError::broken)
+        let kept = store.keep(place.kept_as().as_ref(), now, state, most);
+        kept.map(Some).map_err(|error| unkept(error, &place.uri))
+    }
+
+    /// Tests if the state of a file could be kept, as far as that is known without doing it.
+    fn check_keeping(&self, place: &Place<'_>, before: &State) -> Result<(), ToolError> {
+        let store = self
+            .store
+            .as_ref()
+            .filter(|_| 0 < place.folder.options.versions);
+        let size = before.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+        let checked = store.map_or(Ok(()), |it| it.check(size));
+        checked.map_err(|error| unkept(error, &place.uri))
     }
 
     /// The outcome of a write; what was kept for it goes if it has not happened.
@@ -444,12 +492,14 @@ impl Writers {
         let Some(store) = &self.store else {
             return Ok(json!([]));
         };
-        let kept = store.of(&place.uri).map_err(ToolError::broken)?;
+        let kept = store
+            .of(place.kept_as().as_ref())
+            .map_err(ToolError::broken)?;
         let kept = kept.into_iter().map(|it| {
             let at = u64::try_from(it.at_ms).unwrap_or(0);
             let at = UNIX_EPOCH + std::time::Duration::from_millis(at);
             json!({
-                "version": it.id,
+                "version": it.number,
                 "until": mcp_server::rfc3339(at),
                 "etag": it.etag,
                 "size": it.size,
@@ -528,6 +578,20 @@ fn refused(why: String, reason: &str, uri: &str) -> ToolError {
     ToolError::failed_with(why, json!({ "reason": reason, "uri": uri }))
 }
 
+/// Failure of what was to keep the state that a write replaces.
+fn unkept(error: KeepError, uri: &str) -> ToolError {
+    match error {
+        KeepError::Full(_) => {
+            tracing::error!(uri, %error, "an earlier state of a file cannot be kept");
+            let why = format!(
+                "{uri}: there is no room left to keep what would be replaced; nothing was done"
+            );
+            refused(why, "no_room", uri)
+        }
+        error @ KeepError::Other(..) => ToolError::broken(error),
+    }
+}
+
 fn failure(error: RootError, uri: &str) -> ToolError {
     match error {
         RootError::NotFound => not_found(uri),
@@ -546,6 +610,8 @@ fn failure(error: RootError, uri: &str) -> ToolError {
             tracing::error!(uri, "there is no room left for a file");
             refused(format!("{uri}: {error}"), "no_room", uri)
         }
+        RootError::Code => refused(format!("{uri}: {error}"), "read_only", uri),
+        RootError::Elsewhere => refused(format!("{uri}: {error}"), "other_file_system", uri),
         RootError::Exists => refused(format!("{uri}: {error}"), "exists", uri),
         RootError::TooLarge { .. } => refused(format!("{uri}: {error}"), "too_large", uri),
         error @ RootError::Io(_) => ToolError::broken(error),
