@@ -1119,7 +1119,52 @@ fn rules_over_addresses_have_the_spelling_of_addresses() {
 
 #[test]
 fn media_types_of_files_are_by_pattern() {
-    check_line_is_fine("resources: {files: {a: {path: ., types: {\"*.log\": text/x-log}}}}");
+    check_line_is_fine("resources: {files: {a: {path: logs, types: {\"*.log\": text/x-log}}}}");
+}
+
+#[test]
+fn directories_of_files_share_nothing_and_have_nothing_of_the_server() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let directory = directory.path();
+    for path in ["notes", "capabilities/shop", "data"] {
+        std::fs::create_dir_all(directory.join(path)).expect("it can be made");
+    }
+    std::fs::write(directory.join("data/ledger.db"), "").expect("it can be written");
+    let found = |files: &str| {
+        let file = format!("mcp_server:\n  resources:\n    files:\n      {files}\n");
+        std::fs::write(directory.join("mcp-server.yaml"), file).expect("it can be written");
+        match load(&Overrides::default(), &Environment::default(), directory) {
+            Ok(loaded) => loaded.warnings.iter().map(shown).collect::<Vec<_>>(),
+            Err(rejected) => rejected.problems.iter().map(shown).collect(),
+        }
+    };
+    let one = |files: &str, expected: &str| {
+        let found = found(files);
+        assert!(
+            found.iter().any(|it| it.contains(expected)),
+            "{files}: {found:?}"
+        );
+    };
+    let both = "notes: {path: notes}\n      all: {path: ., writable: true}";
+    one(
+        both,
+        "mcp-server.yaml:4:21: `resources.files.notes.path`: its directory is `notes` of `all`",
+    );
+    one(
+        both,
+        "exclude it there: `resources.files.all.exclude: [\"notes/**\"]`",
+    );
+    one(
+        "all: {path: .}",
+        "warning mcp-server.yaml:4:19: `resources.files.all.path`: `capabilities` and `data/ledger.db` and `mcp-server.yaml` are",
+    );
+    one(
+        "a: {path: capabilities/shop}",
+        "`resources.files.a.path` is, or lies in, ",
+    );
+    assert_eq!(found("notes: {path: notes}"), Vec::<String>::new());
+    let apart = "all: {path: ., exclude: [\"notes/**\", \"capabilities/**\", \"data/**\", \"mcp-server.yaml\"]}";
+    assert_eq!(found(apart), Vec::<String>::new());
 }
 
 #[test]

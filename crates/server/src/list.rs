@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use adapter_skills::{SkillCatalog, SkillFilter, SkillMemory};
-use adapter_tools::{Tool, ToolSet};
+use adapter_skills::{SkillCatalog, SkillMemory};
+use adapter_tools::Tool;
 use governance::{Kind, Micros, Policy};
 use mcp_server::{
     NotOffered, Offer, SearchOptions, SearchView, resource_capability, tool_capability,

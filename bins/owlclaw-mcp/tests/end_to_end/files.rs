@@ -404,3 +404,93 @@ async fn a_pattern_of_files_that_hides_nothing_is_told_or_keeps_the_server_from_
         said.messages
     );
 }
+
+#[tokio::test]
+async fn the_files_of_the_server_are_no_resources_and_directories_share_nothing() {
+    let all = json!({"all": {"path": ".", "writable": true}});
+    let site = Site::new(json!({"app": null, "resources": {"files": all}}));
+    site.write("notes/a.txt", "first");
+    let mut client = site.stdio_as("clerk");
+    client.open("2025-11-25").await;
+    assert_eq!(uris(&mut client).await, ["files://all/notes/a.txt"]);
+    for path in [
+        "mcp-server.yaml",
+        "ledger.db",
+        "ledger.db.redaction-key",
+        "ledger-resources.db",
+    ] {
+        let uri = format!("files://all/{path}");
+        let read = client.request("resources/read", json!({"uri": uri})).await;
+        assert!(read.error().is_object(), "{path}");
+        let write = call("resource-write", json!({"uri": uri, "text": "gone"}));
+        let said = client.request("tools/call", write).await;
+        assert_eq!(said.result()["isError"], true, "{path}");
+    }
+    let both = json!({"all": {"path": "."}, "notes": {"path": "notes"}});
+    let site = Site::new(json!({"app": null, "resources": {"files": both}}));
+    site.write("notes/a.txt", "first");
+    for words in ["validate", "start"] {
+        let said = run(site.command(&[words])).await;
+        assert_ne!(said.code, Some(0), "{words}");
+        let all = said.output + &said.messages;
+        let cure = "`resources.files.all.exclude: [\"notes/**\"]`";
+        assert!(
+            all.contains("is `notes` of `all`") && all.contains(cure),
+            "{words}: {all}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_look_at_what_is_offered_makes_nothing_and_disturbs_no_server() {
+    let site = site(json!({}));
+    let configured = site
+        .read("mcp-server.yaml")
+        .replace("\"files\":{", "\"search\":{\"enabled\":true},\"files\":{");
+    site.write("mcp-server.yaml", configured);
+    let words = [
+        &["doctor"][..],
+        &["tools", "list"],
+        &["resources", "list"],
+        &[
+            "governance",
+            "explain",
+            "--as",
+            "ada",
+            "--tool",
+            "resource-write",
+        ],
+    ];
+    let look = async |words: &[&str]| {
+        let said = run(site.command(words)).await;
+        assert!(
+            !said.messages.contains("in use"),
+            "{words:?}: {}",
+            said.messages
+        );
+        said.output
+    };
+    for words in words {
+        look(words).await;
+        for made in [
+            "ledger-resources.db",
+            "ledger-search.db",
+            "ledger-search.db.lock",
+        ] {
+            assert!(!site.path(made).exists(), "{words:?} made {made}");
+        }
+    }
+    let mut server = site.stdio_as("ada");
+    server.open("2025-11-25").await;
+    assert_eq!(uris(&mut server).await, ALL);
+    for words in words {
+        look(words).await;
+    }
+    let listed = look(&["resources", "list"]).await;
+    assert!(ALL.iter().all(|it| listed.contains(it)), "{listed}");
+    let tools = look(&["tools", "list"]).await;
+    assert!(
+        tools.contains("resource-undo") && tools.contains("search_resources"),
+        "{tools}"
+    );
+}

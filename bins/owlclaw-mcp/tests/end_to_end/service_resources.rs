@@ -176,3 +176,15 @@ async fn a_service_that_may_not_be_reached_keeps_the_server_from_starting() {
         said.messages
     );
 }
+
+#[tokio::test]
+async fn a_rule_that_names_a_template_holds_for_what_it_yields() {
+    let (port, _) = stock().await;
+    let rules = json!({"clients": {"clerk": {"resources": {"allow": ["*"], "hide": ["api://shop/stock{?sku}"]}}}});
+    let site = site(port, &json!({"governance": rules}));
+    let mut clerk = start(&site, "clerk");
+    clerk.open("2025-11-25").await;
+    let tea = json!({"uri": "api://shop/stock?sku=TEA-1"});
+    let refused = clerk.request("resources/read", tea).await;
+    assert!(refused.error().is_object());
+}

@@ -6,7 +6,8 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
 /// Device and inode of a file or directory.
@@ -72,13 +73,20 @@ pub(crate) struct Guard {
     own: OwnFiles,
     /// The directories that are offered, by name.
     roots: RwLock<BTreeMap<String, Id>>,
+    /// All that is kept out of each of them, and since when that is known.
+    known: Mutex<BTreeMap<String, (Instant, Arc<KeptOut>)>>,
 }
+
+/// Time for which it is believed that paths of the server's own lead where they led: names in those directories are kept
+/// out whatever becomes of the files.
+const KNOWN_FOR: Duration = Duration::from_millis(500);
 
 impl Guard {
     pub(crate) fn new(own: OwnFiles) -> Self {
         Self {
             own,
             roots: RwLock::default(),
+            known: Mutex::default(),
         }
     }
 
@@ -86,10 +94,29 @@ impl Guard {
     pub(crate) fn offers(&self, root: &str, directory: Id) {
         let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
         roots.insert(root.to_owned(), directory);
+        drop(roots);
+        self.known().clear();
     }
 
     /// All that is kept out of the directory of this name, by what paths lead to now.
-    pub(crate) fn kept_out_of(&self, root: &str) -> KeptOut {
+    pub(crate) fn kept_out_of(&self, root: &str) -> Arc<KeptOut> {
+        let mut known = self.known();
+        if let Some((since, kept)) = known.get(root)
+            && since.elapsed() < KNOWN_FOR
+        {
+            return Arc::clone(kept);
+        }
+        let since = Instant::now();
+        let kept = Arc::new(self.look(root));
+        known.insert(root.to_owned(), (since, Arc::clone(&kept)));
+        kept
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Arc<KeptOut>)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, root: &str) -> KeptOut {
         let mut kept = KeptOut::default();
         for path in &self.own.kept {
             kept.add(path);

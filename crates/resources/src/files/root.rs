@@ -183,7 +183,7 @@ impl Root {
         self.id
     }
 
-    fn kept_out(&self) -> KeptOut {
+    fn kept_out(&self) -> Arc<KeptOut> {
         self.guard.kept_out_of(&self.name)
     }
 
