@@ -429,14 +429,14 @@ async fn the_files_of_the_server_are_no_resources_and_directories_share_nothing(
     let both = json!({"all": {"path": "."}, "notes": {"path": "notes"}});
     let site = Site::new(json!({"app": null, "resources": {"files": both}}));
     site.write("notes/a.txt", "first");
-    for words in ["validate", "start"] {
-        let said = run(site.command(&[words])).await;
-        assert_ne!(said.code, Some(0), "{words}");
+    for words in [&["config", "validate"][..], &["start"]] {
+        let said = run(site.command(words)).await;
+        assert_ne!(said.code, Some(0), "{words:?}");
         let all = said.output + &said.messages;
         let cure = "`resources.files.all.exclude: [\"notes/**\"]`";
         assert!(
             all.contains("is `notes` of `all`") && all.contains(cure),
-            "{words}: {all}"
+            "{words:?}: {all}"
         );
     }
 }
