@@ -342,6 +342,12 @@ impl Root {
             let is_last = index + 1 == names.len();
             at.check_written(name, &kept)?;
             match at.stat(name, &kept) {
+                // The directories that would be made are in the same one.
+                Err(Errno::NOENT)
+                    if how == Writing::New && at.is_code && is_program(path.name()) =>
+                {
+                    return Err(RootError::Code);
+                }
                 Err(Errno::NOENT) if how == Writing::New => return may_write(at.as_fd()),
                 Err(errno) => return Err(errno.into()),
                 Ok(stat) if is_last => {
