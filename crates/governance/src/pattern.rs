@@ -32,7 +32,7 @@ pub enum TemplatePart {
     Text(Box<str>),
     /// Any text without a `/`, a `?` or a `#`: the value of `{name}`.
     Segment,
-    /// Nothing, or a text that begins so: `{?name}`, `{&name}`, `{#name}`.
+    /// No text, or one that begins so: `{?name}`, `{&name}`, `{#name}`.
     Begun(u8),
     /// Any text: the value of an expression of another kind.
     Any,
@@ -64,7 +64,7 @@ impl Template {
         has_expression.then(|| Self(parts.into()))
     }
 
-    /// Its parts, in their order.
+    /// The parts, in their order.
     #[must_use]
     pub fn parts(&self) -> &[TemplatePart] {
         &self.0

@@ -652,9 +652,9 @@ impl<Q: QuotaStore> Server<Q> {
 /// Way in which a client listens to a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listening {
-    /// It may read what is there.
+    /// Of one that it may read.
     Openly,
-    /// It is not to know whether anything is there.
+    /// Of one of which it is not to know whether it is there.
     AsAbsent,
 }
 

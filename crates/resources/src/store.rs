@@ -97,7 +97,7 @@ pub(crate) enum KeepError {
     /// No room.
     #[error("there is no room left for {}", .0.display())]
     Full(PathBuf),
-    /// Anything else.
+    /// Any other failure.
     #[error("{}: {}", .0.display(), .1)]
     Other(PathBuf, Arc<rusqlite::Error>),
 }

@@ -96,7 +96,7 @@ pub struct Overlap {
     pub inner: String,
     /// Name of the one that it lies in, or is.
     pub outer: String,
-    /// Its path in there; empty if they are the same.
+    /// Path in there; empty if they are the same.
     pub below: String,
 }
 

@@ -459,7 +459,7 @@ pub(crate) enum Writing {
 struct Handle<'r> {
     directory: Opened<'r>,
     id: Id,
-    /// It is one, or below one, that code is loaded from.
+    /// True for one that code is loaded from, and for those below.
     is_code: bool,
 }
 
@@ -495,7 +495,7 @@ impl<'r> Handle<'r> {
         }
     }
 
-    /// What is called `name` in there. What is kept out is not there.
+    /// State of the thing called `name` in there. What is kept out is not there.
     fn stat(&self, name: &str, kept: &KeptOut) -> Result<Stat, Errno> {
         if kept.has_name(self.id, name) {
             return Err(Errno::NOENT);
