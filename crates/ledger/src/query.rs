@@ -180,6 +180,13 @@ pub trait ReadLedger {
     /// [`QueryError`] when the ledger cannot be read.
     fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, QueryError>;
 
+    /// The same for many entries, in their order, of what can be told without a segment of the archive.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn hashes_after(&mut self, sequences: &[u64]) -> Result<Vec<HashAfter>, QueryError>;
+
     /// A page of the index: the rows of the calls that begin at sequence `from` or later, in order
     /// of their starts, [`MAX_PAGE_ROWS`] at most. Empty at the end.
     ///
@@ -472,6 +479,26 @@ pub struct StoredGroup {
     pub hash: Digest,
     /// Entries, each preceded by its length.
     pub body: Vec<u8>,
+}
+
+/// Answer of [`ReadLedger::hashes_after`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashAfter {
+    /// The stored hash, if a group ends with the entry.
+    Known(Option<Digest>),
+    /// The entry is in a segment of the archive, or was deleted with it.
+    Archived,
+}
+
+impl HashAfter {
+    /// Returns true if it is known not to be this one.
+    #[must_use]
+    pub fn is_other(&self, hash: &Digest) -> bool {
+        match self {
+            Self::Known(known) => known.as_ref() != Some(hash),
+            Self::Archived => false,
+        }
+    }
 }
 
 /// Entries that were deleted, or that cannot be read ([`ReadLedger::leave_unread`]).

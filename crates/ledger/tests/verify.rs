@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    Approval, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId, CheckpointOptions,
-    Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End, Fault, Follower,
-    KeyClaim, Kind, LedgerReader, MAX_PAGE_ROWS, NewApproval, Note, NoteKind, OfflineApprovals,
-    Outcome, PublicKey, ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError,
-    SigningKey, SqliteLedger, Start, Tail, Trust, Verdict, VerifyError, check_continuity, verify,
-    verify_telling,
+    Approval, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId, Checkpoint,
+    CheckpointOptions, Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End,
+    Fault, Follower, KeyClaim, Kind, LedgerReader, MAX_PAGE_ROWS, NewApproval, Note, NoteKind,
+    OfflineApprovals, Outcome, PublicKey, ReadLedger, Recorder, RecorderOptions, Report,
+    SealedEvery, SignatureError, SigningKey, SqliteLedger, Start, Tail, Trust, Verdict,
+    VerifyError, check_continuity, check_witness_file, verify, verify_telling,
 };
 use rusqlite::{Connection, params};
 use sha2::{Digest as _, Sha256};
@@ -1581,6 +1581,58 @@ fn a_ledger_that_is_not_the_one_of_its_checkpoints_is_not_gone_on_with() {
         matches!(error, ContinuityError::RolledBack { last: 0, .. }),
         "{error}"
     );
+}
+
+#[test]
+fn every_line_of_the_file_is_compared_before_a_ledger_is_gone_on_with() {
+    let files = ledger();
+    let whole = fs::read_to_string(files.checkpoints()).unwrap();
+    let lines: Vec<_> = whole.lines().map(str::to_owned).collect();
+    assert!(3 < lines.len());
+    let check = |lines: &[String]| {
+        fs::write(files.checkpoints(), lines.join("\n")).unwrap();
+        let mut reader = LedgerReader::open(files.path()).unwrap();
+        let checked = check_continuity(Some(&mut reader), &files.checkpoints());
+        let witnessed = check_witness_file(Some(&mut reader), &files.checkpoints());
+        (checked, witnessed.map_err(|error| error.to_string()))
+    };
+    assert!(check(&lines).0.is_ok());
+    let changed = |change: fn(&mut Checkpoint)| {
+        let mut lines = lines.clone();
+        let mut line = Checkpoint::from_json(&lines[1]).unwrap();
+        change(&mut line);
+        lines[1] = line.to_json();
+        (lines, line.sequence)
+    };
+
+    // Of a ledger that forked, was put back and has grown beyond the fork again.
+    let (lines_of_fork, forked) = changed(|line| line.hash[0] ^= 1);
+    let (error, witnessed) = check(&lines_of_fork);
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, ContinuityError::Differs { sealed, .. } if sealed == forked),
+        "{error}"
+    );
+    assert_eq!(witnessed.unwrap_err(), error.to_string());
+
+    let (lines_beyond, beyond) = changed(|line| line.sequence = 1 << 40);
+    let (error, witnessed) = check(&lines_beyond);
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, ContinuityError::RolledBack { sealed, .. } if sealed == beyond),
+        "{error}"
+    );
+    assert_eq!(witnessed.unwrap_err(), error.to_string());
+
+    let mut turned = lines.clone();
+    turned.swap(0, 1);
+    let (error, witnessed) = check(&turned);
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, ContinuityError::Backwards { .. }),
+        "{error}"
+    );
+    assert_eq!(witnessed.unwrap_err(), error.to_string());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! that was taken away. Whoever serves with it would forget budgets that are used up, approvals that
 //! are used and keys that have run. The file of checkpoints remembers.
 
-use super::{Checkpoint, FileKind, Filed, SigningKey, file};
+use super::{Checkpoint, FileKind, Filed, Lines, SigningKey, file};
 use crate::{
     query::{NoteFilter, NoteRecord, QueryError, ReadLedger},
     record::{codec::hex, note::NoteKind},
@@ -38,8 +38,21 @@ pub enum ContinuityError {
     Differs {
         /// The file of checkpoints.
         file: PathBuf,
-        /// The last entry that the file seals.
+        /// The entry that the file seals, of the first line that says otherwise.
         sealed: u64,
+    },
+    /// A line of the file seals an entry before that of the line above it.
+    #[error(
+        "{} seals entry {sealed} after entry {before}: an earlier copy has replaced the ledger while a server wrote to it",
+        file.display()
+    )]
+    Backwards {
+        /// The file of checkpoints.
+        file: PathBuf,
+        /// The entry that the later line seals.
+        sealed: u64,
+        /// The entry that the line above it seals.
+        before: u64,
     },
     /// The file has fewer lines than it had.
     #[error(
@@ -152,29 +165,49 @@ fn check_file(
     file: &Path,
     kind: FileKind,
 ) -> Result<Continuity, ContinuityError> {
-    let found = match file::last(file) {
-        Ok(found) => Some(found),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(source) => {
-            let file = file.to_owned();
-            return Err(ContinuityError::File { file, source });
-        }
+    let failed = |source| ContinuityError::File {
+        file: file.to_owned(),
+        source,
     };
-    let is_there = found.is_some();
-    let line = found.flatten();
+    // Opened first: what it has by then the ledger has, too.
+    let lines = match Lines::open(file) {
+        Ok(lines) => Some(lines),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(source) => return Err(failed(source)),
+    };
+    let is_there = lines.is_some();
+    let mut ledger = ledger;
+    let last = match &mut ledger {
+        None => 0,
+        Some(ledger) => ledger.extent()?.last_sequence,
+    };
+    let all = match lines {
+        None => Compared::default(),
+        Some(lines) => compare(ledger.as_deref_mut(), lines, last, &failed)?,
+    };
+    let line = all.line;
     let sealed = line.as_ref().map_or(0, |line| line.sequence);
-    let (last, hash, filed) = match ledger {
-        None => (0, None, None),
-        Some(ledger) => {
-            let last = ledger.extent()?.last_sequence;
-            let hash = ledger.hash_after(sealed)?;
-            (last, hash, last_filed(ledger, kind)?)
-        }
+    let (hash, filed) = match ledger {
+        None => (None, None),
+        // What differs above may be of another ledger, whose notes say nothing of this one.
+        Some(_) if last < all.furthest || all.differs.is_some() => (None, None),
+        Some(ledger) => (ledger.hash_after(sealed)?, last_filed(ledger, kind)?),
     };
     // The file is made after the first entry has been stored.
-    if last < sealed || (last == 0 && is_there) {
-        let file = file.to_owned();
+    if last < all.furthest || (last == 0 && is_there) {
+        let (file, sealed) = (file.to_owned(), all.furthest);
         return Err(ContinuityError::RolledBack { file, last, sealed });
+    }
+    if let Some(sealed) = all.differs {
+        let file = file.to_owned();
+        return Err(ContinuityError::Differs { file, sealed });
+    }
+    if let Some((before, sealed)) = all.backwards {
+        return Err(ContinuityError::Backwards {
+            file: file.to_owned(),
+            sealed,
+            before,
+        });
     }
     if let Some(line) = line.as_ref().filter(|line| line.sequence != 0)
         && hash != Some(line.hash)
@@ -198,6 +231,61 @@ fn check_file(
             last: line,
             moved_from: filed.map(|it| it.file.into()),
         }),
+    }
+}
+
+/// Lines that are looked up in a ledger at a time.
+const MAX_LINES: usize = 1024;
+
+/// What the lines of a file say of a ledger.
+#[derive(Debug, Default)]
+struct Compared {
+    /// The last line.
+    line: Option<Checkpoint>,
+    /// The last entry that any line seals.
+    furthest: u64,
+    /// The first sealed entry that is another one in the ledger.
+    differs: Option<u64>,
+    /// The first line that seals an entry before that of the line above it: both entries.
+    backwards: Option<(u64, u64)>,
+}
+
+/// Compares all lines of a file with a ledger that ends with entry `last`. What has been archived is not opened for it.
+fn compare(
+    mut ledger: Option<&mut (dyn ReadLedger + '_)>,
+    mut lines: Lines,
+    last: u64,
+    failed: &dyn Fn(io::Error) -> ContinuityError,
+) -> Result<Compared, ContinuityError> {
+    let mut found = Compared::default();
+    loop {
+        let mut page = Vec::new();
+        while page.len() < MAX_LINES
+            && let Some(line) = lines.peek().cloned()
+        {
+            lines.advance().map_err(failed)?;
+            let above = found.line.as_ref().map_or(0, |above| above.sequence);
+            if line.sequence < above && found.backwards.is_none() {
+                found.backwards = Some((above, line.sequence));
+            }
+            found.furthest = found.furthest.max(line.sequence);
+            if 0 < line.sequence && line.sequence <= last {
+                page.push((line.sequence, line.hash));
+            }
+            found.line = Some(line);
+        }
+        if let Some(ledger) = &mut ledger
+            && found.differs.is_none()
+        {
+            let sequences: Vec<_> = page.iter().map(|line| line.0).collect();
+            let hashes = ledger.hashes_after(&sequences)?;
+            let mut both = page.iter().zip(hashes);
+            let other = both.find(|((_, sealed), hash)| hash.is_other(sealed));
+            found.differs = other.map(|((sequence, _), _)| *sequence);
+        }
+        if lines.peek().is_none() {
+            return Ok(found);
+        }
     }
 }
 

@@ -15,8 +15,9 @@ use super::{
 use crate::{
     fault::Fault,
     query::{
-        ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, Gap, IndexedCall,
-        IndexedNote, KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger, StoredGroup, Usage,
+        ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, Gap, HashAfter,
+        IndexedCall, IndexedNote, KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger,
+        StoredGroup, Usage,
         statistics::{Statistics, StatisticsQuery},
     },
     record::{
@@ -317,6 +318,13 @@ impl ReadLedger for PostgresReader {
         let (hash, view) =
             self.look(async |session, _| scan::hash_after(session, sequence).await)?;
         self.segments.hash_after(&view, sequence, hash)
+    }
+
+    fn hashes_after(&mut self, sequences: &[u64]) -> Result<Vec<HashAfter>, QueryError> {
+        let (hashes, view) =
+            self.look(async |session, _| scan::hashes_after(session, sequences).await)?;
+        let both = sequences.iter().zip(hashes);
+        Ok(both.map(|(it, live)| view.hash_after(*it, live)).collect())
     }
 
     fn indexed_calls(&mut self, mut from: u64) -> Result<Vec<IndexedCall>, QueryError> {

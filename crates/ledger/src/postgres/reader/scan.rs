@@ -85,6 +85,30 @@ pub(super) async fn hash_after(
         .flatten())
 }
 
+/// Hashes of the groups that end with these entries, in the same order.
+pub(super) async fn hashes_after(
+    session: &mut Session,
+    sequences: &[u64],
+) -> Result<Vec<Option<Digest>>, QueryError> {
+    let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
+    let rows = session
+        .query(
+            "SELECT found.hash FROM unnest($1::bigint[]) WITH ORDINALITY AS wanted (sequence, place)
+             LEFT JOIN LATERAL (
+                SELECT first_sequence + count - 1 AS last, hash FROM owlclaw_ledger.entry_group
+                WHERE first_sequence <= wanted.sequence ORDER BY first_sequence DESC LIMIT 1
+             ) AS found ON found.last = wanted.sequence
+             ORDER BY wanted.place",
+            &[&sequences],
+        )
+        .await?;
+    let hash = |row: &Row| {
+        let hash: Option<&[u8]> = row.try_get(0)?;
+        Ok(hash.and_then(|hash| hash.try_into().ok()))
+    };
+    rows.iter().map(hash).collect()
+}
+
 pub(super) async fn indexed_calls(
     session: &mut Session,
     from: u64,

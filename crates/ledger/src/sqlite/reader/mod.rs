@@ -17,8 +17,9 @@ pub(crate) use self::{
 use crate::{
     fault::Fault,
     query::{
-        ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, Gap, IndexedCall,
-        IndexedNote, KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger, StoredGroup, Usage,
+        ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, Gap, HashAfter,
+        IndexedCall, IndexedNote, KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger,
+        StoredGroup, Usage,
         statistics::{Statistics, StatisticsQuery},
     },
     record::{
@@ -287,6 +288,15 @@ impl ReadLedger for LedgerReader {
     fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, QueryError> {
         let (hash, view) = self.look(|snapshot| scan::hash_after(snapshot, sequence))?;
         self.segments.hash_after(&view, sequence, hash)
+    }
+
+    fn hashes_after(&mut self, sequences: &[u64]) -> Result<Vec<HashAfter>, QueryError> {
+        let (hashes, view) = self.look(|snapshot| {
+            let hashes = sequences.iter().map(|it| scan::hash_after(snapshot, *it));
+            hashes.collect::<Result<Vec<_>, _>>()
+        })?;
+        let both = sequences.iter().zip(hashes);
+        Ok(both.map(|(it, live)| view.hash_after(*it, live)).collect())
     }
 
     fn indexed_calls(&mut self, mut from: u64) -> Result<Vec<IndexedCall>, QueryError> {

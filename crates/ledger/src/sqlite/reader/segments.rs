@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     query::{
-        CallRecord, Filter, Gap, IndexedCall, IndexedNote, MAX_PAGE_BYTES, MAX_PAGE_ROWS,
-        NoteFilter, NoteRecord, QueryError, StoredGroup, statistics::DAY_US,
+        CallRecord, Filter, Gap, HashAfter, IndexedCall, IndexedNote, MAX_PAGE_BYTES,
+        MAX_PAGE_ROWS, NoteFilter, NoteRecord, QueryError, StoredGroup, statistics::DAY_US,
     },
     record::{codec::DecodeError, entry::Digest, id::CallId, seal::Seal},
     recorder::system_now_us,
@@ -78,6 +78,18 @@ impl View {
         let end = self.state.through;
         let has = |it: &&Listed| it.first <= sequence && sequence <= it.last.min(end);
         self.listed.iter().find(has).is_some_and(|it| it.is_deleted)
+    }
+
+    /// The hash of the entry at `sequence`, without a look into its segment; `live` is what the ledger says.
+    pub(crate) fn hash_after(&self, sequence: u64, live: Option<Digest>) -> HashAfter {
+        if sequence == self.through() && sequence != 0 {
+            return HashAfter::Known(Some(self.state.hash));
+        }
+        match self.from(sequence) {
+            Some(listed) if listed.last == sequence => HashAfter::Known(Some(listed.last_hash)),
+            Some(_) => HashAfter::Archived,
+            None => HashAfter::Known(live),
+        }
     }
 
     /// The segments that have entries, the newest first.
