@@ -1149,3 +1149,99 @@ fn tables_that_do_not_fit_the_entries_or_do_not_obey_are_told_and_not_gone_on_wi
         "{told}"
     );
 }
+
+/// Brings the ledger back to what it was when it ended before this entry.
+fn roll_back(postgres: &Postgres, next: &str, hash: &str) {
+    postgres.sql(&format!(
+        "BEGIN;
+         LOCK owlclaw_ledger.tail;
+         DELETE FROM owlclaw_ledger.entry_group WHERE first_sequence >= {next};
+         DELETE FROM owlclaw_ledger.call WHERE start_sequence >= {next};
+         DELETE FROM owlclaw_ledger.note WHERE sequence >= {next};
+         UPDATE owlclaw_ledger.indexed SET through = least(through, {next} - 1);
+         UPDATE owlclaw_ledger.tail SET next_sequence = {next}, hash = '{hash}';
+         COMMIT"
+    ));
+}
+
+#[test]
+fn a_database_that_is_rolled_back_under_a_server_is_not_written_to() {
+    for is_cut in [false, true] {
+        let Some(postgres) = Postgres::start() else {
+            return;
+        };
+        let options = options(&postgres.url());
+        runtime().block_on(async {
+            let (recorder, other) = (open(&options), open(&options));
+            for _ in 0..3 {
+                call(&recorder, "alice").await.unwrap();
+                call(&other, "bob").await.unwrap();
+            }
+            let end = "SELECT next_sequence, hash FROM owlclaw_ledger.tail";
+            let kept = postgres.sql(end);
+            let (next, hash) = kept.split_once('|').unwrap();
+            for _ in 0..3 {
+                call(&recorder, "alice").await.unwrap();
+                call(&other, "bob").await.unwrap();
+            }
+            roll_back(&postgres, next, hash);
+            if is_cut {
+                postgres.sql(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                     WHERE application_name = 'owlclaw-mcp ledger'",
+                );
+            }
+            for recorder in [&recorder, &other] {
+                let refused = call(recorder, "alice").await;
+                assert_eq!(refused.unwrap_err(), RecordError::Unavailable);
+                until("the rollback is told", || {
+                    let error = recorder.health().last_error.unwrap_or_default();
+                    error.contains("is not in the ledger any more")
+                })
+                .await;
+                assert!(!recorder.is_ok());
+            }
+            assert_eq!(postgres.sql(end), kept);
+        });
+    }
+}
+
+#[test]
+fn a_line_of_a_forked_ledger_is_found_among_those_of_the_file() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let options = options(&postgres.url());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("checkpoints");
+    let checkpoints = |max_entries| {
+        ledger::Checkpoints::new(ledger::CheckpointOptions {
+            entries: max_entries,
+            file: Some(file.clone()),
+            shared: true,
+            ..ledger::CheckpointOptions::default()
+        })
+    };
+    runtime().block_on(async {
+        let store = PostgresLedger::open(&options).unwrap();
+        let recorder =
+            Recorder::spawn_with_hook(store, RecorderOptions::default(), checkpoints(4)).unwrap();
+        for _ in 0..20 {
+            call(&recorder, "alice").await.unwrap();
+        }
+        close(&recorder).await;
+    });
+    let mut reader = PostgresReader::open(&options).unwrap();
+    ledger::check_continuity(Some(&mut reader), &file).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    let mut forked = ledger::Checkpoint::from_json(&lines[2]).unwrap();
+    forked.hash[0] ^= 1;
+    lines[2] = forked.to_json();
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let error = ledger::check_continuity(Some(&mut reader), &file).unwrap_err();
+    assert!(
+        matches!(error, ledger::ContinuityError::Differs { sealed, .. } if sealed == forked.sequence),
+        "{error}"
+    );
+}

@@ -60,6 +60,12 @@ const WRITE: &str = "WITH stored AS (
      )
      SELECT 1 / ((SELECT count(*) FROM stored) = 1 AND (SELECT count(*) FROM moved) = 1)::int";
 
+/// What has been archived since is not there any more.
+const IS_STORED: &str = "SELECT coalesce((
+        SELECT first_sequence + count - 1 = $1 AND hash = $2 FROM owlclaw_ledger.entry_group
+        WHERE first_sequence <= $1 ORDER BY first_sequence DESC LIMIT 1), false)
+     OR $1 <= coalesce((SELECT through FROM owlclaw_ledger.archived), 0)";
+
 /// The statements that tell what calls have cost, where there is a table for that.
 #[derive(Debug)]
 pub(super) struct ChargeStatements {
@@ -182,6 +188,34 @@ pub(super) async fn lock(
     lock_after(session, node, begin).await
 }
 
+/// Does what [`lock`] does for a node that appends, and fails if the ledger does not have what the node has stored.
+pub(super) async fn lock_as(
+    session: &mut Session,
+    node: &Node,
+    durable: bool,
+) -> Result<Locked, SessionError> {
+    let locked = lock(session, node.id(), durable).await?;
+    // As long as nobody else has appended, the end itself says so.
+    if locked.end.tail != node.stored() {
+        expect_stored(session, node).await?;
+    }
+    Ok(locked)
+}
+
+/// Fails if the ledger does not have what the node has stored.
+pub(super) async fn expect_stored(session: &mut Session, node: &Node) -> Result<(), SessionError> {
+    let stored = node.stored();
+    if stored.next_sequence == 1 {
+        return Ok(());
+    }
+    let last = stored.next_sequence - 1;
+    let values: Values<'_> = &[&signed(last), &&stored.hash[..]];
+    match session.query_opt(IS_STORED, values).await? {
+        Some(row) if row.try_get(0)? => Ok(()),
+        _ => Err(SessionError::RolledBack(last)),
+    }
+}
+
 /// Locks the end of the ledger after these statements, which begin a transaction unless there is one.
 pub(super) async fn lock_after(
     session: &mut Session,
@@ -266,7 +300,7 @@ pub(super) async fn append(
     group: &Group<'_>,
     statements: Option<&ChargeStatements>,
 ) -> Result<(Appended, Option<End>), SessionError> {
-    let Locked { end, is_alive } = lock(session, node.id(), group.durable).await?;
+    let Locked { end, is_alive } = lock_as(session, node, group.durable).await?;
     if let Some(outcomes) = outcomes_of(session, group).await? {
         session.run("COMMIT").await?;
         let tail = end.tail;

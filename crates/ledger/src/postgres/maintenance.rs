@@ -191,7 +191,11 @@ impl Care {
         let (limit, node) = (self.options.max_attempt, Arc::clone(&self.node));
         let session = match &mut self.session {
             Some(session) if !session.is_closed() => session,
-            empty => empty.insert(Session::connect(&self.options).await?),
+            empty => {
+                let session = empty.insert(Session::connect(&self.options).await?);
+                within(limit, chain::expect_stored(session, &node)).await?;
+                session
+            }
         };
         if node.lease() / 3 <= self.renewed.elapsed() {
             let asked = Instant::now();
@@ -279,7 +283,7 @@ async fn end_calls_of_the_dead(session: &mut Session, node: &Node) -> Result<boo
     if open.is_empty() {
         return Ok(false);
     }
-    let Locked { end, is_alive } = chain::lock(session, node.id(), true).await?;
+    let Locked { end, is_alive } = chain::lock_as(session, node, true).await?;
     // Now nobody else can end them, and what has been ended is seen once everything is indexed.
     while index::index_here(session).await? {}
     let open = session.query(OPEN_CALLS_OF_THE_DEAD, &[&MAX_ENDED]).await?;
@@ -325,7 +329,7 @@ pub(super) async fn tidy(
     if !Rows::any_due(session, now_us).await? {
         return Ok(false);
     }
-    let Locked { end, .. } = chain::lock(session, node.id(), false).await?;
+    let Locked { end, .. } = chain::lock_as(session, node, false).await?;
     let (Applied { body, count, .. }, more) = claims::tidy(&mut Rows(session), now_us).await?;
     chain::write(session, node.id(), Uuid::new_v4(), (&body, count), end).await?;
     Ok(more)

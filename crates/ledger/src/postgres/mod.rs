@@ -103,6 +103,7 @@ impl PostgresLedger {
             match chain::append_at(session, self.node.id(), group, end, charges).await {
                 Ok(Some(end)) => {
                     self.end = Some(end);
+                    self.has_stored(group, end.tail);
                     return Ok(Appended::at(end.tail));
                 }
                 // Somebody else was faster.
@@ -114,7 +115,15 @@ impl PostgresLedger {
         }
         let (appended, end) = chain::append(session, &self.node, group, charges).await?;
         self.end = end;
+        self.has_stored(group, appended.tail);
         Ok(appended)
+    }
+
+    /// Remembers what is to be in the ledger from now on. What is not waited for may be gone after a crash of the database.
+    fn has_stored(&self, group: &Group<'_>, tail: Tail) {
+        if group.durable || self.options.durability == Durability::Strict {
+            self.node.has_stored(tail);
+        }
     }
 }
 
@@ -161,6 +170,8 @@ impl LedgerStore for PostgresLedger {
                 Some(session) if !session.is_closed() => session,
                 empty => empty.insert(Session::connect(&self.options).await?),
             };
+            // So that one which is put back while nobody calls is noticed, too.
+            chain::expect_stored(session, node).await?;
             if !Rows::any_due(session, now_us).await? {
                 return Ok(false);
             }

@@ -1,6 +1,7 @@
 //! Node: this server among those that share a ledger.
 
 use super::session::Session;
+use crate::store::Tail;
 use std::{
     fs,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -17,6 +18,8 @@ pub(super) struct Node {
     /// The same for as long as the process runs.
     writer: Uuid,
     lease: Duration,
+    /// End of the ledger after what this process last stored for good.
+    stored: Mutex<Tail>,
 }
 
 impl Node {
@@ -25,6 +28,21 @@ impl Node {
             id: Mutex::new(Uuid::nil()),
             writer: Uuid::new_v4(),
             lease,
+            stored: Mutex::default(),
+        }
+    }
+
+    /// End of the ledger after what this process last stored for good; that of an empty ledger at first. Whoever
+    /// appends has it in the ledger, unless an earlier copy has replaced that.
+    pub(super) fn stored(&self) -> Tail {
+        *self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Entries have been stored, so that the ledger ended there, and a crash of the database leaves them there.
+    pub(super) fn has_stored(&self, tail: Tail) {
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        if stored.next_sequence < tail.next_sequence {
+            *stored = tail;
         }
     }
 

@@ -34,6 +34,13 @@ pub(super) enum SessionError {
          the schema owlclaw_ledger is in the way"
     )]
     NotStored,
+    /// What this process has stored is gone.
+    #[error(
+        "entry {0}, which this server has stored, is not in the ledger any more: an earlier copy has replaced the database, or \
+         a standby that lacked the entry has taken over. Nothing is written to it: put back the database that has the \
+         entry, or stop all servers and have an operator accept what is there with `ledger accept-rollback`"
+    )]
+    RolledBack(u64),
 }
 
 impl Session {
@@ -161,7 +168,7 @@ impl SessionError {
         match self {
             Self::Connect(error) => error.database().and_then(Error::code),
             Self::Database(error) => error.code(),
-            Self::Silent(_) | Self::Outcomes(_) | Self::NotStored => None,
+            Self::Silent(_) | Self::Outcomes(_) | Self::NotStored | Self::RolledBack(_) => None,
         }
     }
 
