@@ -227,12 +227,14 @@ fn made() -> Files {
                 ("failed", Outcome::Failed),
                 ("refused", Outcome::Invalid),
             ] {
-                let digest = Sha256::digest("{}").into();
+                // As a server has it: of what the arguments say, however they are written.
+                let arguments = r#"{"to": "bob", "cost": "0.1"}"#;
+                let digest = redaction::digest(arguments);
                 let start = Start {
                     arguments_digest: Some(digest),
                     idempotency_key: Some(key),
                     key_until_us: Some(u64::MAX),
-                    ..start(CALLS, "{}")
+                    ..start(CALLS, arguments)
                 };
                 let claim = Claim::Key(KeyClaim {
                     principal: "alice".to_owned(),

@@ -118,9 +118,13 @@ fn has_arguments(started: &Started, digest: Digest) -> bool {
         return true;
     };
     let kept = &started.arguments;
-    let of_kept = match &kept.cut {
-        Some(cut) => cut.digest,
-        None => Sha256::digest(&kept.text).into(),
+    let is_of_kept = match &kept.cut {
+        Some(cut) => recorded == cut.digest,
+        // The digest of a server is of what the text says, however it is written.
+        None => {
+            let of_text: Digest = Sha256::digest(&kept.text).into();
+            recorded == of_text || recorded == redaction::digest(&kept.text)
+        }
     };
-    recorded == digest || recorded != of_kept
+    recorded == digest || !is_of_kept
 }
