@@ -2,11 +2,11 @@
 
 use super::LedgerReader;
 use crate::{
-    query::{Cursor, NoteFilter, QueryError, ReadLedger},
-    record::note::NoteKind,
+    query::{Cursor, NoteFilter, NoteRecord, QueryError, ReadLedger},
+    record::{codec, entry::MAX_TEXT_BYTES, note::NoteKind},
     sqlite::archive::{ArchiveError, Hold, HoldFilter, stored_holds},
 };
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -20,10 +20,18 @@ const PAGE: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) holds: Vec<Hold>,
-    /// Details of the notes that no server has put on record yet.
-    pub(crate) unsaid: Vec<String>,
+    /// The notes that no server has put on record yet.
+    pub(crate) unsaid: Vec<Said>,
     /// True if segments were deleted: the note of a hold may have been in one.
     pub(crate) has_gaps: bool,
+}
+
+/// Note about a hold or a segment.
+#[derive(Debug)]
+pub(crate) struct Said {
+    at_us: u64,
+    actor: String,
+    detail: String,
 }
 
 /// Reader of a ledger that has holds.
@@ -55,30 +63,21 @@ pub(crate) trait ReadHolds: ReadLedger {
     fn hold_noted(&mut self, number: u64) -> Result<Option<Hold>, ArchiveError> {
         let noted = self.held().and_then(|held| self.holds_noted(held.unsaid));
         let mut noted = noted.map_err(|error| ArchiveError::Holds(Box::new(error)))?;
-        Ok(noted.remove(&number).map(|of| Hold {
-            number,
-            of,
-            by: String::new(),
-            reason: String::new(),
-            at_us: 0,
-        }))
+        Ok(noted.remove(&number))
     }
 
     /// The holds that are in force by the notes on record and by those that no server has put there yet.
-    fn holds_noted(
-        &mut self,
-        unsaid: Vec<String>,
-    ) -> Result<BTreeMap<u64, HoldFilter>, QueryError> {
+    fn holds_noted(&mut self, unsaid: Vec<Said>) -> Result<BTreeMap<u64, Hold>, QueryError> {
         // What is on record by now as well is taken twice, which changes nothing.
-        let mut details = self.retention_notes()?;
-        details.extend(unsaid);
+        let mut notes = self.retention_notes()?;
+        notes.extend(unsaid);
         let mut expected = BTreeMap::new();
-        details.iter().for_each(|it| take(it, &mut expected));
+        notes.iter().for_each(|it| take(it, &mut expected));
         Ok(expected)
     }
 
-    /// Details of the notes about segments and holds, in the order of their entries.
-    fn retention_notes(&mut self) -> Result<Vec<String>, QueryError> {
+    /// The notes about segments and holds, in the order of their entries.
+    fn retention_notes(&mut self) -> Result<Vec<Said>, QueryError> {
         let kind = NoteKind::RETENTION;
         let (mut all, mut before) = (Vec::new(), None::<Cursor>);
         loop {
@@ -93,7 +92,12 @@ pub(crate) trait ReadHolds: ReadLedger {
             all.extend(page);
         }
         all.sort_by_key(|it| it.sequence);
-        Ok(all.into_iter().map(|it| it.noted.detail.text).collect())
+        let said = all.into_iter().map(|NoteRecord { noted, .. }| Said {
+            at_us: noted.at_us,
+            actor: noted.actor,
+            detail: noted.detail.text,
+        });
+        Ok(said.collect())
     }
 }
 
@@ -102,7 +106,7 @@ impl ReadHolds for LedgerReader {
         let (mut held, view) = self.look(|snapshot| {
             Ok(Held {
                 holds: stored_holds(snapshot)?,
-                unsaid: unsaid_details(snapshot)?,
+                unsaid: unsaid(snapshot)?,
                 has_gaps: false,
             })
         })?;
@@ -111,16 +115,23 @@ impl ReadHolds for LedgerReader {
     }
 }
 
-/// Details of the notes that no server has put on record yet.
-fn unsaid_details(snapshot: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut select =
-        snapshot.prepare_cached("SELECT detail FROM main.unsaid_note ORDER BY number")?;
-    select.query_map([], |row| row.get(0))?.collect()
+/// The notes that no server has put on record yet.
+fn unsaid(snapshot: &Connection) -> rusqlite::Result<Vec<Said>> {
+    let mut select = snapshot
+        .prepare_cached("SELECT at_us, actor, detail FROM main.unsaid_note ORDER BY number")?;
+    let said = |row: &Row<'_>| {
+        Ok(Said {
+            at_us: row.get::<_, i64>(0)?.unsigned_abs(),
+            actor: row.get(1)?,
+            detail: row.get(2)?,
+        })
+    };
+    select.query_map([], said)?.collect()
 }
 
 /// Takes over what one note says.
-fn take(detail: &str, expected: &mut BTreeMap<u64, HoldFilter>) {
-    let detail = serde_json::from_str::<Value>(detail).unwrap_or_default();
+fn take(said: &Said, expected: &mut BTreeMap<u64, Hold>) {
+    let detail = serde_json::from_str::<Value>(&said.detail).unwrap_or_default();
     if let Some(number) = detail["hold_set"].as_u64() {
         let text = |name: &str| detail[name].as_str().map(str::to_owned);
         let of = HoldFilter {
@@ -129,17 +140,33 @@ fn take(detail: &str, expected: &mut BTreeMap<u64, HoldFilter>) {
             since_us: detail["since_us"].as_u64(),
             until_us: detail["until_us"].as_u64(),
         };
-        expected.insert(number, of);
+        let hold = Hold {
+            number,
+            of,
+            by: said.actor.clone(),
+            reason: text("reason").unwrap_or_default(),
+            at_us: said.at_us,
+        };
+        expected.insert(number, hold);
     } else if let Some(number) = detail["hold_lifted"].as_u64() {
         expected.remove(&number);
     }
 }
 
-fn agree(holds: &[Hold], mut expected: BTreeMap<u64, HoldFilter>, has_gaps: bool) -> bool {
+/// Returns true if a row says what its note says, which may have less of a long name.
+fn is_noted(hold: &Hold, noted: &Hold) -> bool {
+    let is = |row: &str, said: &str| row == said || codec::cut(row, MAX_TEXT_BYTES) == said;
+    (hold.number, hold.at_us) == (noted.number, noted.at_us)
+        && hold.of == noted.of
+        && hold.reason == noted.reason
+        && is(&hold.by, &noted.by)
+}
+
+fn agree(holds: &[Hold], mut expected: BTreeMap<u64, Hold>, has_gaps: bool) -> bool {
     let are_known = holds
         .iter()
         .all(|hold| match expected.remove(&hold.number) {
-            Some(of) => of == hold.of,
+            Some(noted) => is_noted(hold, &noted),
             None => has_gaps,
         });
     are_known && expected.is_empty()
