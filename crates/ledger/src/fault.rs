@@ -1,6 +1,7 @@
 //! Faults that a ledger can have.
 
 use crate::record::codec::DecodeError;
+use std::path::PathBuf;
 
 /// Fault of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +63,25 @@ pub enum Fault {
         "the encrypted segment of the archive that ends with this entry is not the file that was sealed"
     )]
     SegmentAltered,
+    /// A segment of the archive has not what it was written with, or is another one.
+    #[error(
+        "the segment {} of the archive is damaged, or is not the one that the table archive_segment lists: {why}",
+        file.display()
+    )]
+    SegmentDamaged {
+        /// Path of the segment.
+        file: PathBuf,
+        /// Reason.
+        why: String,
+    },
+    /// The database of a file contradicts itself.
+    #[error("the file {} is damaged, or was changed: {why}", file.display())]
+    FileDamaged {
+        /// Path of the file.
+        file: PathBuf,
+        /// First contradiction.
+        why: String,
+    },
     /// The ledger ends before an entry that was sealed.
     #[error("the ledger ends before this entry; it once went on to entry {through} at least")]
     Truncated {

@@ -249,6 +249,16 @@ pub trait ReadLedger {
         Ok(Vec::new())
     }
 
+    /// Looks for damage in the files that the ledger is in, indexes of the database included: by a damaged one a question finds
+    /// less than there is. It reads all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when they cannot be read.
+    fn damage(&mut self) -> Result<Option<Fault>, QueryError> {
+        Ok(None)
+    }
+
     /// Leaves out, from now on, the entries of segments that are encrypted and that no identity opens: for who verifies,
     /// and looks at [`ReadLedger::gaps`]. Any other answer would say less than there is.
     fn leave_unread(&mut self) {}
@@ -614,6 +624,28 @@ pub enum QueryError {
         path: PathBuf,
         /// Last entry of the segment.
         last: u64,
+    },
+    /// A segment has not what it was written with, or is another one than the ledger lists.
+    #[error("the segment {} of the archive is damaged, or is not the one that the table archive_segment lists", path.display())]
+    Segment {
+        /// Path of the segment.
+        path: PathBuf,
+        /// First entry of the segment.
+        first: u64,
+        /// Last entry of the segment.
+        last: u64,
+        /// Reason.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The start of a call that has not ended is gone.
+    #[error(
+        "the start of the call that began with entry {sequence} is gone: what is archived has it in the table carried_start. \
+         Put back the ledger as it was (`ledger verify` says what else differs)"
+    )]
+    NoStart {
+        /// The entry.
+        sequence: u64,
     },
     /// An entry is not where the index says.
     #[error("an entry of the ledger is damaged")]

@@ -145,6 +145,26 @@ impl Wrong {
 }
 
 impl Report {
+    /// A ledger none of which could be looked at, for this reason.
+    fn of_nothing(what: Fault) -> Self {
+        Self {
+            entries: 0,
+            deleted: 0,
+            unread: 0,
+            head: Digest::default(),
+            first_wrong: Some(Wrong {
+                sequence: None,
+                what,
+            }),
+            checkpoints_checked: 0,
+            sealed_through: 0,
+            unsealed: 0,
+            file_lacks: None,
+            witness_lacks: None,
+            unreadable_lines: 0,
+        }
+    }
+
     /// Returns true if nothing is wrong.
     #[must_use]
     pub fn is_ok(&self) -> bool {
@@ -212,13 +232,22 @@ pub fn verify_while(
     // The file first: a line is written after what it seals, so all that it says must be there.
     let seals = Seals::new(trust)?;
     // Questions of a ledger whose tables do not fit each other may fail.
-    let fault = ledger.fault()?;
-    let extent = ledger.extent()?;
-    let gaps = ledger.gaps()?;
+    let fault = ledger.fault();
+    let opened = ledger
+        .extent()
+        .and_then(|extent| Ok((extent, ledger.gaps()?)));
+    let (fault, (extent, gaps)) = match (fault, opened) {
+        (Ok(fault), Ok(opened)) => (fault, opened),
+        (Ok(Some(what)), Err(_)) => return Ok(Some(Report::of_nothing(what))),
+        (Err(error), _) | (_, Err(error)) => match ledger.damage() {
+            Ok(Some(what)) => return Ok(Some(Report::of_nothing(what))),
+            _ => return Err(error.into()),
+        },
+    };
     let deleted_through = gaps.last().map_or(0, |gap| gap.last_sequence);
     let (segments, early) = match ledger.segments() {
         Ok(segments) => (segments, None),
-        Err(error) => (Vec::new(), Some(altered(error.into())?)),
+        Err(error) => (Vec::new(), Some(altered(error.into(), 1)?)),
     };
     let mut verification = Verification {
         tail: Tail::default(),
@@ -247,7 +276,20 @@ pub fn verify_while(
             sequence: None,
             what,
         }),
-        (Err(Stop::Error(error)), None) => Some(altered(error)?),
+        (Err(Stop::Error(error)), None) => {
+            let next = verification.tail.next_sequence;
+            match altered(error, next) {
+                Ok(wrong) => Some(wrong),
+                // What cannot be read may be damaged, which says more.
+                Err(error) => match ledger.damage() {
+                    Ok(Some(what)) => Some(Wrong {
+                        sequence: None,
+                        what,
+                    }),
+                    _ => return Err(error),
+                },
+            }
+        }
         (Ok(()), None) => None,
     };
     let entries = verification.tail.next_sequence - 1;
@@ -343,7 +385,13 @@ impl Verification {
                 what: Fault::TableDiffers { table },
             }));
         }
-        Ok(())
+        match ledger.damage()? {
+            Some(what) => Err(Stop::Wrong(Wrong {
+                sequence: None,
+                what,
+            })),
+            None => Ok(()),
+        }
     }
 
     /// Goes on behind what was deleted or cannot be read. The groups after it prove that nothing else was there; that it was
@@ -482,15 +530,49 @@ fn link(tail: &Tail, group: &StoredGroup) -> Result<Tail, Stop> {
     Ok(after)
 }
 
-/// The fault that an error is, if it is one.
-fn altered(error: VerifyError) -> Result<Wrong, VerifyError> {
+/// The fault that an error is, if it is one; `next` is the entry that is looked at next.
+fn altered(error: VerifyError, next: u64) -> Result<Wrong, VerifyError> {
     match error {
+        VerifyError::Ledger(QueryError::Segment {
+            path: file,
+            first,
+            last,
+            source,
+        }) => Ok(Wrong {
+            sequence: Some(if (first..=last).contains(&next) {
+                next
+            } else {
+                first
+            }),
+            what: Fault::SegmentDamaged {
+                file,
+                why: chain(&*source),
+            },
+        }),
+        VerifyError::Ledger(QueryError::NoStart { sequence }) => Ok(Wrong {
+            sequence: Some(sequence),
+            what: Fault::TableDiffers {
+                table: "carried_start",
+            },
+        }),
         VerifyError::Ledger(QueryError::Altered { last, .. }) => Ok(Wrong {
             sequence: Some(last),
             what: Fault::SegmentAltered,
         }),
         error => Err(error),
     }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 /// First entry of the segment that a note says was archived, and the digest of its file if it is encrypted.

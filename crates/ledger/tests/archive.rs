@@ -390,6 +390,8 @@ fn changes_of_an_archive_are_found() {
         "UPDATE usage_day SET used_micros = used_micros + 1",
         "DELETE FROM entry_group WHERE first_sequence = (SELECT min(first_sequence) FROM entry_group)",
         "UPDATE frame SET zstd = zeroblob(20)",
+        "DELETE FROM frame WHERE number = (SELECT max(number) FROM frame)",
+        "DROP TABLE frame",
         "UPDATE seal SET json = json_set(json, '$.at_us', 1)",
         "UPDATE seal SET json = json_set(json, '$.first_sequence', 1)",
     ];
@@ -402,12 +404,16 @@ fn changes_of_an_archive_are_found() {
             keys: &keys,
             ..Trust::default()
         };
-        match verify(&mut fixture.reader(), trust) {
-            Ok(report) => assert!(!report.is_ok(), "{change}"),
-            Err(error) => assert!(
-                change.contains("frame") || change.contains("first_sequence"),
-                "{error}"
-            ),
+        let wrong = verify(&mut fixture.reader(), trust).unwrap().first_wrong;
+        let wrong = wrong.unwrap_or_else(|| panic!("{change}"));
+        if change.contains("frame") || change.contains("first_sequence =") {
+            assert!(wrong.sequence.is_some(), "{wrong}");
+        }
+        if change.contains("frame") || change.contains("json, '$.first_sequence'") {
+            assert!(
+                wrong.to_string().contains("ledger-000002.segment"),
+                "{wrong}"
+            );
         }
         std::fs::write(&segment, &original).unwrap();
         fixture.assert_sound();
@@ -416,6 +422,10 @@ fn changes_of_an_archive_are_found() {
         "UPDATE carried_day SET used_micros = used_micros - 1 WHERE day = (SELECT min(day) FROM carried_day)",
         "UPDATE carried_quarter SET used_micros = used_micros - 1 WHERE quarter = (SELECT max(quarter) FROM carried_quarter)",
         "UPDATE carried_start SET entry = zeroblob(length(entry))",
+        "DELETE FROM carried_start",
+        "DELETE FROM carried_start WHERE sequence = (SELECT max(sequence) FROM carried_start)",
+        "DELETE FROM archived",
+        "UPDATE archive_segment SET last_hash = zeroblob(32) WHERE number = 2",
         "UPDATE archived SET calls = calls + 1",
         "UPDATE archived SET hash = zeroblob(32)",
     ] {
@@ -487,6 +497,9 @@ fn a_hold_that_is_gone_or_changed_without_a_note_is_found() {
             "UPDATE legal_hold SET principal = 'x';",
             "UPDATE legal_hold SET since_us = 8;",
             "UPDATE legal_hold SET number = 1;",
+            "UPDATE legal_hold SET set_by = 'bob';",
+            "UPDATE legal_hold SET reason = 'case 9';",
+            "UPDATE legal_hold SET set_us = set_us + 1;",
         ] {
             assert_eq!(found(change), differs, "{is_said} {change}");
             assert_eq!(found(&format!("DELETE FROM legal_hold; {undone}")), None);
@@ -800,4 +813,140 @@ fn segments_are_deleted_when_they_are_old_enough_unless_a_hold_keeps_them() {
         (wrong.sequence, wrong.what),
         (Some(held.first_sequence), Fault::Deleted)
     );
+}
+
+#[test]
+fn a_segment_that_is_damaged_or_another_one_is_named() {
+    let fixture = Fixture::new();
+    fixture.archive_all(fixture.days_ago(2));
+    let named = |number: u32| {
+        fixture
+            .archive()
+            .join(format!("ledger-{number:06}.segment"))
+    };
+    let (second, third) = (named(2), named(3));
+    let original = std::fs::read(&second).unwrap();
+    let wrong = |what: &str| {
+        let wrong = fixture.verify().first_wrong;
+        let wrong = wrong.unwrap_or_else(|| panic!("{what}")).to_string();
+        assert!(
+            wrong.starts_with("entry ") && wrong.contains("ledger-000002.segment"),
+            "{what}: {wrong}"
+        );
+    };
+    std::fs::copy(&third, &second).unwrap();
+    wrong("another segment in its place");
+    let mut flipped = original.clone();
+    for byte in &mut flipped[4_096..] {
+        *byte ^= 0x55;
+    }
+    std::fs::write(&second, &flipped).unwrap();
+    wrong("flipped bytes");
+    std::fs::write(&second, b"nothing").unwrap();
+    wrong("no database");
+    std::fs::write(&second, &original).unwrap();
+    fixture.assert_sound();
+    // The follower of a server tells it as damage, too, and one that is not there as what it is.
+    std::fs::remove_file(&second).unwrap();
+    verify(&mut fixture.reader(), Trust::default()).unwrap_err();
+}
+
+/// Changes rows behind the back of an index: it goes on to find what it had.
+fn hide(file: &Path, table: &str, change: &str) {
+    let connection = Connection::open(file).unwrap();
+    let version: i64 = connection
+        .query_row("PRAGMA schema_version", [], |row| row.get(0))
+        .unwrap();
+    let indexes = format!("type = 'index' AND tbl_name = '{table}'");
+    let sql = format!(
+        "CREATE TABLE kept AS SELECT * FROM sqlite_master WHERE {indexes};
+         PRAGMA writable_schema = ON;
+         DELETE FROM sqlite_master WHERE {indexes};
+         PRAGMA schema_version = {};",
+        version + 2
+    );
+    connection.execute_batch(&sql).unwrap();
+    drop(connection);
+    let connection = Connection::open(file).unwrap();
+    assert_ne!(connection.execute(change, []).unwrap(), 0);
+    let sql = format!(
+        "PRAGMA writable_schema = ON;
+         INSERT INTO sqlite_master SELECT * FROM kept;
+         PRAGMA schema_version = {};",
+        version + 3
+    );
+    connection.execute_batch(&sql).unwrap();
+    drop(connection);
+    let connection = Connection::open(file).unwrap();
+    connection.execute_batch("DROP TABLE kept").unwrap();
+}
+
+#[test]
+fn an_index_of_the_database_that_hides_a_call_is_found() {
+    let fixture = Fixture::new();
+    fixture.archive_all(fixture.days_ago(2));
+    for file in [
+        fixture.path(),
+        fixture.archive().join("ledger-000002.segment"),
+    ] {
+        let last = "WHERE start_sequence = (SELECT max(start_sequence) FROM call WHERE outcome IS NOT NULL)";
+        let connection = Connection::open(&file).unwrap();
+        let sql = format!("SELECT principal FROM call {last}");
+        let principal: String = connection.query_row(&sql, [], |row| row.get(0)).unwrap();
+        // In the index under another name, and then by its own in the table alone.
+        let sql = format!("UPDATE call SET principal = 'nobody' {last}");
+        connection.execute(&sql, []).unwrap();
+        drop(connection);
+        hide(
+            &file,
+            "call",
+            &format!("UPDATE call SET principal = '{principal}' {last}"),
+        );
+        let wrong = fixture.verify().first_wrong.unwrap().to_string();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(wrong.contains(&name) && wrong.contains("index"), "{wrong}");
+        let connection = Connection::open(&file).unwrap();
+        connection.execute_batch("REINDEX").unwrap();
+        drop(connection);
+        fixture.assert_sound();
+    }
+}
+
+#[test]
+fn what_is_missing_beside_an_archive_is_named_by_questions() {
+    let fixture = Fixture::new();
+    fixture.archive_all(fixture.days_ago(2));
+    let change = |sql: &str| {
+        let connection = Connection::open(fixture.path()).unwrap();
+        assert_ne!(connection.execute(sql, []).unwrap(), 0);
+    };
+    let told = || {
+        let error = fixture
+            .reader()
+            .recent(usize::MAX, Filter::default())
+            .unwrap_err();
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        format!("{error}: {}", source.unwrap_or_default())
+    };
+    change("DELETE FROM carried_start");
+    assert!(told().contains("in the table carried_start"), "{}", told());
+    let wrong = fixture.verify().first_wrong.unwrap();
+    let table = "carried_start";
+    assert_eq!(wrong.what, Fault::TableDiffers { table });
+    change("DELETE FROM archived");
+    assert!(
+        told().contains("the table archived does not have its row"),
+        "{}",
+        told()
+    );
+    let wrong = fixture.verify().first_wrong.unwrap();
+    assert_eq!(wrong.what, Fault::NoRow { table: "archived" });
+    let refused = SqliteLedger::open(fixture.path(), Durability::Strict).unwrap_err();
+    let mut text = refused.to_string();
+    let mut cause = std::error::Error::source(&refused);
+    while let Some(error) = cause {
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    assert!(text.contains("table archived"), "{text}");
 }

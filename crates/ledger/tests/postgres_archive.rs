@@ -472,6 +472,8 @@ fn changes_of_an_archive_and_of_what_is_carried_over_are_found() {
         "UPDATE usage_day SET used_micros = used_micros + 1",
         "DELETE FROM entry_group WHERE first_sequence = (SELECT min(first_sequence) FROM entry_group)",
         "UPDATE frame SET zstd = zeroblob(20)",
+        "DELETE FROM frame WHERE number = (SELECT max(number) FROM frame)",
+        "DROP TABLE frame",
         "UPDATE seal SET json = json_set(json, '$.at_us', 1)",
         "UPDATE seal SET json = json_set(json, '$.first_sequence', 1)",
     ] {
@@ -483,12 +485,16 @@ fn changes_of_an_archive_and_of_what_is_carried_over_are_found() {
             keys: &keys,
             ..Trust::default()
         };
-        match verify(&mut fixture.reader(), trust) {
-            Ok(report) => assert!(!report.is_ok(), "{change}"),
-            Err(error) => assert!(
-                change.contains("frame") || change.contains("first_sequence"),
-                "{error}"
-            ),
+        let wrong = verify(&mut fixture.reader(), trust).unwrap().first_wrong;
+        let wrong = wrong.unwrap_or_else(|| panic!("{change}"));
+        if change.contains("frame") || change.contains("first_sequence =") {
+            assert!(wrong.sequence.is_some(), "{wrong}");
+        }
+        if change.contains("frame") || change.contains("json, '$.first_sequence'") {
+            assert!(
+                wrong.to_string().contains("ledger-000002.segment"),
+                "{wrong}"
+            );
         }
         std::fs::write(&segment, &original).unwrap();
     }
@@ -528,6 +534,11 @@ fn changes_of_an_archive_and_of_what_is_carried_over_are_found() {
         (
             "carried_start",
             "UPDATE owlclaw_ledger.carried_start SET entry = overlay(entry PLACING '\\xff' FROM 30 FOR 1)",
+        ),
+        ("carried_start", "DELETE FROM owlclaw_ledger.carried_start"),
+        (
+            "carried_start",
+            "DELETE FROM owlclaw_ledger.carried_start WHERE sequence = (SELECT max(sequence) FROM owlclaw_ledger.carried_start)",
         ),
         (
             "archived",

@@ -869,6 +869,16 @@ pub(super) async fn carried_starts(session: &mut Session) -> Result<Vec<CarriedS
     rows.iter().map(carried_start).collect()
 }
 
+/// Returns true if the start of each call that has a row, and whose start was taken out, is kept.
+pub(super) async fn has_starts(session: &mut Session) -> Result<bool, Error> {
+    let sql = "SELECT NOT EXISTS (SELECT FROM owlclaw_ledger.call
+            LEFT JOIN owlclaw_ledger.carried_start ON carried_start.sequence = call.start_sequence
+        WHERE call.start_sequence <= (SELECT through FROM owlclaw_ledger.archived)
+            AND carried_start.sequence IS NULL)";
+    let row = session.query_opt(sql, &[]).await?;
+    row.map_or(Ok(true), |row| row.try_get(0))
+}
+
 fn carried_start(row: &Row) -> Result<CarriedStart, Error> {
     Ok(CarriedStart {
         sequence: number(row, 0)?,

@@ -220,13 +220,17 @@ impl PostgresReader {
         let (carried, view) = self.look(async |session, view| {
             let calls = archive::calls_taken_out(session).await?;
             let starts = archive::carried_starts(session).await?;
+            let is_whole = archive::has_starts(session).await?;
             let quarters = match view.has_gaps() {
                 true => None,
                 false => Some(archive::quarters(session).await?),
             };
-            Ok((calls, starts, quarters))
+            Ok((calls, starts, is_whole, quarters))
         })?;
-        let (calls, starts, quarters) = carried;
+        let (calls, starts, is_whole, quarters) = carried;
+        if !is_whole {
+            return Ok(Some("carried_start"));
+        }
         if let Some(quarters) = quarters.filter(|_| !view.has_gaps()) {
             if self.segments.count(&view)? != calls {
                 return Ok(Some("archived"));
@@ -372,6 +376,11 @@ impl ReadLedger for PostgresReader {
     fn segments(&mut self) -> Result<Vec<Seal>, QueryError> {
         let ((), view) = self.look(async |_, _| Ok(()))?;
         self.segments.seals(&view)
+    }
+
+    fn damage(&mut self) -> Result<Option<Fault>, QueryError> {
+        let ((), view) = self.look(async |_, _| Ok(()))?;
+        self.segments.damage(&view)
     }
 
     fn leave_unread(&mut self) {

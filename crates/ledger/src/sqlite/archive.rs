@@ -31,12 +31,12 @@ pub(crate) use self::{
 };
 use crate::{
     checkpoint::SigningKey,
-    query::statistics::DAY_US,
+    query::{QueryError, statistics::DAY_US},
     record::{entry::Digest, seal::Seal},
     store::Tail,
 };
 use age_format::{AgeError, Identity, Recipient};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 use sqlite_file::{CreateError, Unusable};
 use std::{
     error::Error,
@@ -259,8 +259,37 @@ pub(crate) struct State {
     pub(crate) directory: PathBuf,
 }
 
+/// The state of an archive cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    #[error(transparent)]
+    Database(#[from] rusqlite::Error),
+    #[error(
+        "the table archived does not have its row: put back the ledger as it was, since only the row knows what was archived"
+    )]
+    NoRow,
+}
+
+impl From<StateError> for QueryError {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Database(error) => error.into(),
+            StateError::NoRow => Self::Store(Box::new(error)),
+        }
+    }
+}
+
+impl From<StateError> for ArchiveError {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Database(error) => error.into(),
+            StateError::NoRow => Self::Database(Box::new(error)),
+        }
+    }
+}
+
 impl State {
-    pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Self> {
+    pub(crate) fn read(connection: &Connection) -> Result<Self, StateError> {
         connection
             .prepare_cached("SELECT through, hash, directory FROM main.archived")?
             .query_row([], |row| {
@@ -270,6 +299,8 @@ impl State {
                     directory: row.get::<_, String>(2)?.into(),
                 })
             })
+            .optional()?
+            .ok_or(StateError::NoRow)
     }
 }
 

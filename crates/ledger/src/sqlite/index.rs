@@ -11,7 +11,8 @@ mod tables;
 use self::rows::{Place, Rows};
 pub(crate) use self::sums::{Used, sum_up};
 pub(crate) use self::tables::{
-    CALL_COLUMNS, NOTE_COLUMNS, begin_after_archive, fault, is_current, prepare, tables,
+    CALL_COLUMNS, NOTE_COLUMNS, begin_after_archive, fault, is_current, lacks_state, prepare,
+    tables,
 };
 use crate::record::codec::{self, DecodeError};
 use rusqlite::Connection;

@@ -1,6 +1,6 @@
 //! Schema of a ledger file.
 
-use crate::sqlite::index;
+use crate::sqlite::{archive::StateError, index};
 use rusqlite::{Connection, TransactionBehavior, config::DbConfig};
 use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, keep_a_log};
 use std::{
@@ -243,6 +243,12 @@ pub(crate) fn take(path: &Path) -> Result<(PathBuf, FileLock), OpenError> {
 /// Opens an existing ledger file for appending; an empty one is made a ledger.
 pub(crate) fn open_to_append(path: &Path, synchronous: &str) -> Result<Connection, OpenError> {
     let mut connection = open(path, Access::Write)?;
+    if index::lacks_state(&connection).map_err(|error| explain(path, error))? {
+        return Err(OpenError::Database {
+            path: path.to_owned(),
+            source: Box::new(StateError::NoRow),
+        });
+    }
     prepare(&mut connection, synchronous).map_err(|error| explain(path, error))?;
     Ok(connection)
 }

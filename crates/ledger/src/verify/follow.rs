@@ -1,4 +1,4 @@
-use super::{Fault, Stop, VerifyError, Wrong, link};
+use super::{Fault, Stop, VerifyError, Wrong, altered, link};
 use crate::{
     checkpoint::{Checkpoint, PublicKey},
     fault::SignatureError,
@@ -40,7 +40,7 @@ impl Follower {
         match self.look_on(ledger, keys, go_on) {
             Ok(()) | Err(Stop::Told) => Ok(None),
             Err(Stop::Wrong(wrong)) => Ok(Some(wrong)),
-            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Error(error)) => altered(error, 0).map(Some),
         }
     }
 

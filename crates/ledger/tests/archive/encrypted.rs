@@ -286,7 +286,9 @@ fn a_file_that_is_not_the_one_that_was_sealed_is_found_with_and_without_an_ident
     fs::copy(fixture.segment(1), &path).unwrap();
     let mut reader = fixture.outsider();
     reader.leave_unread();
-    assert!(verify(&mut reader, Trust::default()).is_err());
+    let wrong = verify(&mut reader, Trust::default()).unwrap().first_wrong;
+    let wrong = wrong.unwrap().to_string();
+    assert!(wrong.contains("ledger-000002.segment"), "{wrong}");
     fs::remove_file(&path).unwrap();
     let gone = verify(&mut reader, Trust::default()).unwrap_err();
     let VerifyError::Ledger(QueryError::Store(source)) = gone else {

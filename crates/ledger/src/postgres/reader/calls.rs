@@ -115,6 +115,10 @@ fn record(row: &Row) -> Result<CallRecord, QueryError> {
             _ => Err(misplaced()),
         }
     };
+    let sequence = row.try_get::<_, i64>("start_sequence")?.unsigned_abs();
+    if row.try_get::<_, Option<&[u8]>>("start")?.is_none() {
+        return Err(QueryError::NoStart { sequence });
+    }
     let Event::Started(started) = event("start")? else {
         return Err(misplaced());
     };
@@ -128,7 +132,7 @@ fn record(row: &Row) -> Result<CallRecord, QueryError> {
     };
     Ok(CallRecord {
         call,
-        sequence: row.try_get::<_, i64>("start_sequence")?.unsigned_abs(),
+        sequence,
         started,
         ended,
     })

@@ -122,8 +122,26 @@ pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
     has_version(connection, VERSION..=VERSION)
 }
 
-/// The fault of an index of a known version that does not end where it says. It can be made anew from the entries.
+/// The fault of what stands beside the entries: see [`crate::query::ReadLedger::fault`].
 pub(crate) fn fault(connection: &Connection) -> rusqlite::Result<Option<Fault>> {
+    match lacks_state(connection)? {
+        true => Ok(Some(Fault::NoRow { table: "archived" })),
+        false => index_fault(connection),
+    }
+}
+
+/// Returns true if the row that says what was archived is gone.
+pub(crate) fn lacks_state(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(connection.table_exists(Some("main"), "archived")?
+        && connection.query_row(
+            "SELECT NOT EXISTS (SELECT 1 FROM main.archived)",
+            [],
+            |row| row.get(0),
+        )?)
+}
+
+/// The fault of an index of a known version that does not end where it says. It can be made anew from the entries.
+fn index_fault(connection: &Connection) -> rusqlite::Result<Option<Fault>> {
     if !has_column(connection)? {
         return Ok(None);
     }
@@ -186,7 +204,7 @@ fn has_version(connection: &Connection, versions: RangeInclusive<i64>) -> rusqli
 /// Makes the tables of the index, in place of those of another version. Of versions whose rows
 /// are the same these are kept, and only summed up anew. What does not end where it says is made anew as a whole.
 pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    let fault = fault(connection)?;
+    let fault = index_fault(connection)?;
     if let Some(fault) = &fault {
         tracing::error!(%fault, "the index of the ledger was changed, and is made anew from the entries");
     } else if is_current(connection)? {

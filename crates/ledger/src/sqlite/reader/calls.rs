@@ -231,6 +231,10 @@ impl<'a> Groups<'a> {
             if let Some(entry) = entry {
                 return codec::decode(&entry).map(Some).map_err(QueryError::Damaged);
             }
+            if matches!(self.source, Source::Ledger { .. }) {
+                let sequence = row.get::<_, i64>("start_sequence")?.unsigned_abs();
+                return Err(QueryError::NoStart { sequence });
+            }
         }
         let body = self.body(group)?;
         let bytes = match (usize::try_from(offset), usize::try_from(length)) {

@@ -216,8 +216,12 @@ impl LedgerReader {
                 return Ok(differing);
             }
         }
-        let (starts, view) = self.look(|snapshot| Ok(scan::carried_starts(snapshot)?))?;
-        self.segments.differing(&view, &starts)
+        let ((starts, is_whole), view) = self
+            .look(|snapshot| Ok((scan::carried_starts(snapshot)?, scan::has_starts(snapshot)?)))?;
+        match is_whole {
+            true => self.segments.differing(&view, &starts),
+            false => Ok(Some("carried_start")),
+        }
     }
 }
 
@@ -365,6 +369,15 @@ impl ReadLedger for LedgerReader {
     fn segments(&mut self) -> Result<Vec<Seal>, QueryError> {
         let (_, view) = self.look(|_| Ok(()))?;
         self.segments.seals(&view)
+    }
+
+    fn damage(&mut self) -> Result<Option<Fault>, QueryError> {
+        if let Some(why) = segments::contradiction(&self.connection)? {
+            let file = self.connection.path().unwrap_or_default().into();
+            return Ok(Some(Fault::FileDamaged { file, why }));
+        }
+        let (_, view) = self.look(|_| Ok(()))?;
+        self.segments.damage(&view)
     }
 
     fn leave_unread(&mut self) {

@@ -182,6 +182,14 @@ pub(super) fn carried_starts(snapshot: &Connection) -> rusqlite::Result<Vec<Carr
     rows.collect()
 }
 
+/// Returns true if the start of each call that has a row, and whose start was taken out, is kept.
+pub(super) fn has_starts(snapshot: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT NOT EXISTS (SELECT 1 FROM main.call
+        WHERE start_sequence <= (SELECT through FROM main.archived)
+            AND start_sequence NOT IN (SELECT sequence FROM main.carried_start))";
+    snapshot.query_row(sql, [], |row| row.get(0))
+}
+
 pub(super) fn approval_rows(
     connection: &Connection,
     after: Option<ApprovalId>,

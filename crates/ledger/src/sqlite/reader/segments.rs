@@ -8,6 +8,7 @@ use super::{
     tail::Tail,
 };
 use crate::{
+    fault::Fault,
     query::{
         CallRecord, Filter, Gap, HashAfter, IndexedCall, IndexedNote, MAX_PAGE_BYTES,
         MAX_PAGE_ROWS, NoteFilter, NoteRecord, QueryError, StoredGroup, statistics::DAY_US,
@@ -16,15 +17,16 @@ use crate::{
     recorder::system_now_us,
     sqlite::{
         archive::{
-            ArchiveError, KEPT_DAYS, Listed, QUARTER_US, State, expect_sealed, is_opened_by,
-            seal_of,
+            ArchiveError, KEPT_DAYS, Listed, QUARTER_US, State, StateError, expect_sealed,
+            is_opened_by, seal_of,
             segment::{self, LastFrame},
         },
         index::{self, IndexError},
     },
 };
 use age_format::Identity;
-use rusqlite::{Connection, OptionalExtension, Transaction};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction};
+use sqlite_file::Unusable;
 use std::{
     collections::BTreeMap,
     ops::{ControlFlow, Range},
@@ -46,7 +48,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(super) fn read(snapshot: &Connection) -> rusqlite::Result<Self> {
+    pub(super) fn read(snapshot: &Connection) -> Result<Self, StateError> {
         let state = State::read(snapshot)?;
         if state.through == 0 {
             return Ok(Self::default());
@@ -143,6 +145,37 @@ impl Segments {
         Ok(&mut self.open[position])
     }
 
+    /// Asks a segment; what fails since it is not what it was is told with its name.
+    fn within<T>(
+        &mut self,
+        view: &View,
+        listed: &Listed,
+        question: impl FnOnce(&mut Segment) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let answer = self.get(view, listed).and_then(question);
+        answer.map_err(|error| match is_damage(&error) {
+            true => QueryError::Segment {
+                path: self.path(view, listed),
+                first: listed.first,
+                last: listed.last,
+                source: Box::new(error),
+            },
+            false => error,
+        })
+    }
+
+    /// Looks for damage in the databases that the segments are.
+    pub(crate) fn damage(&mut self, view: &View) -> Result<Option<Fault>, QueryError> {
+        for listed in view.newest_first() {
+            let why = self.within(view, listed, |it| contradiction(&it.connection))?;
+            if let Some(why) = why {
+                let file = self.path(view, listed);
+                return Ok(Some(Fault::SegmentDamaged { file, why }));
+            }
+        }
+        Ok(None)
+    }
+
     fn path(&self, view: &View, listed: &Listed) -> PathBuf {
         listed.path(self.directory.as_deref().unwrap_or(&view.state.directory))
     }
@@ -215,8 +248,9 @@ impl Segments {
             if is_found || is_full || is_beside {
                 continue;
             }
-            let segment = self.get(view, listed)?;
-            records.extend(segment.recent(view.through(), limit, filter)?);
+            records.extend(self.within(view, listed, |segment| {
+                segment.recent(view.through(), limit, filter)
+            })?);
             records
                 .sort_by_key(|record| std::cmp::Reverse((record.started.at_us, record.sequence)));
             records.truncate(limit);
@@ -243,8 +277,9 @@ impl Segments {
             if is_full || is_beside {
                 continue;
             }
-            let segment = self.get(view, listed)?;
-            records.extend(segment.notes(view.through(), limit, filter)?);
+            records.extend(self.within(view, listed, |segment| {
+                segment.notes(view.through(), limit, filter)
+            })?);
             records.sort_by_key(|record| std::cmp::Reverse((record.noted.at_us, record.sequence)));
             records.truncate(limit);
         }
@@ -259,8 +294,9 @@ impl Segments {
                 !edge.is_empty() && listed.from_us < edge.end && edge.start <= listed.until_us
             };
             if edges.iter().any(has) {
-                let segment = self.get(view, listed)?;
-                segment.add_edges(view.through(), sums)?;
+                self.within(view, listed, |segment| {
+                    segment.add_edges(view.through(), sums)
+                })?;
             }
         }
         Ok(())
@@ -275,7 +311,8 @@ impl Segments {
         // What is left of a group in a segment may be none that begins there.
         while let Some(listed) = view.from(from) {
             if !listed.is_deleted {
-                let groups = self.get(view, listed)?.groups(from, view.through())?;
+                let groups =
+                    self.within(view, listed, |segment| segment.groups(from, view.through()))?;
                 if !groups.is_empty() {
                     return Ok(Some(groups));
                 }
@@ -298,7 +335,7 @@ impl Segments {
         match view.from(sequence) {
             Some(listed) if listed.last == sequence => Ok(Some(listed.last_hash)),
             Some(listed) if listed.is_deleted => Ok(None),
-            Some(listed) => self.get(view, listed)?.hash_after(sequence),
+            Some(listed) => self.within(view, listed, |it| it.hash_after(sequence)),
             None => Ok(live),
         }
     }
@@ -341,7 +378,7 @@ impl Segments {
             if row.is_some() {
                 break;
             }
-            let found = self.get(view, listed)?.indexed_call(call)?;
+            let found = self.within(view, listed, |it| it.indexed_call(call))?;
             // What is beyond was the ledger's when it was looked at.
             row = found.filter(|it| {
                 it.end
@@ -360,7 +397,7 @@ impl Segments {
     ) -> Result<Option<Vec<IndexedNote>>, QueryError> {
         while let Some(listed) = view.from(from) {
             if !listed.is_deleted {
-                let mut page = self.get(view, listed)?.indexed_notes(from)?;
+                let mut page = self.within(view, listed, |it| it.indexed_notes(from))?;
                 page.retain(|row| row.sequence <= view.through());
                 if !page.is_empty() {
                     return Ok(Some(page));
@@ -379,9 +416,9 @@ impl Segments {
                 let path = self.path(view, listed);
                 let seal = seal_of(&path).map_err(failed)?;
                 let seal = seal.filter(|seal| is_of(seal, listed));
-                seals.push(seal.ok_or_else(|| failed(ArchiveError::Foreign(path)))?);
+                seals.push(seal.ok_or_else(|| other(path, listed))?);
             } else if !listed.is_deleted {
-                seals.push(self.get(view, listed)?.seal.clone());
+                seals.push(self.within(view, listed, |it| Ok(it.seal.clone()))?);
             }
         }
         Ok(seals)
@@ -391,12 +428,13 @@ impl Segments {
     pub(crate) fn count(&mut self, view: &View) -> Result<i64, QueryError> {
         let mut count = 0;
         for listed in view.newest_first() {
-            let segment = self.get(view, listed)?;
-            count += segment.connection.query_row(
-                "SELECT count(*) FROM call WHERE end_sequence <= ?1",
-                [super::signed(view.through())],
-                |row| row.get::<_, i64>(0),
-            )?;
+            count += self.within(view, listed, |segment| {
+                Ok(segment.connection.query_row(
+                    "SELECT count(*) FROM call WHERE end_sequence <= ?1",
+                    [super::signed(view.through())],
+                    |row| row.get::<_, i64>(0),
+                )?)
+            })?;
         }
         Ok(count)
     }
@@ -411,9 +449,9 @@ impl Segments {
         let mut expected = OfDay::new();
         for listed in &view.listed {
             if has_day(listed, day)
-                && !self
-                    .get(view, listed)?
-                    .add_day(day, view.through(), &mut expected)?
+                && !self.within(view, listed, |segment| {
+                    segment.add_day(day, view.through(), &mut expected)
+                })?
             {
                 return Ok(Some("usage_day"));
             }
@@ -433,8 +471,15 @@ impl Segments {
         let from_us = system_now_us().saturating_sub(kept_us) / DAY_US * DAY_US;
         let mut expected = OfQuarters::new();
         for listed in view.listed.iter().filter(|it| from_us <= it.until_us) {
-            let segment = self.get(view, listed)?;
-            sums::add_quarters(&segment.connection, from_us, view.through(), &mut expected)?;
+            self.within(view, listed, |segment| {
+                let connection = &segment.connection;
+                Ok(sums::add_quarters(
+                    connection,
+                    from_us,
+                    view.through(),
+                    &mut expected,
+                )?)
+            })?;
         }
         let begin = (from_us / QUARTER_US) as i64;
         carried.retain(|(quarter, _), _| begin <= *quarter);
@@ -453,7 +498,9 @@ impl Segments {
             Some(listed) if listed.last == through => Some(listed.last_hash),
             // What follows shows whether it is that one.
             Some(listed) if listed.is_unread => Some(view.state.hash),
-            Some(listed) if !listed.is_deleted => self.get(view, listed)?.hash_after(through)?,
+            Some(listed) if !listed.is_deleted => {
+                self.within(view, listed, |it| it.hash_after(through))?
+            }
             _ => None,
         };
         if through != 0 && known != Some(view.state.hash) {
@@ -462,12 +509,12 @@ impl Segments {
         for start in starts {
             match view.from(start.sequence) {
                 Some(listed) if listed.is_deleted => {}
-                Some(listed) if self.get(view, listed)?.has(start)? => {}
+                Some(listed) if self.within(view, listed, |it| it.has(start))? => {}
                 _ => return Ok(Some("carried_start")),
             }
         }
         for listed in view.newest_first() {
-            if let Some(table) = self.get(view, listed)?.differing_sums()? {
+            if let Some(table) = self.within(view, listed, Segment::differing_sums)? {
                 return Ok(Some(table));
             }
         }
@@ -484,6 +531,64 @@ fn failed(error: ArchiveError) -> QueryError {
     match error {
         ArchiveError::Altered { path, last } => QueryError::Altered { path, last },
         error => QueryError::Store(Box::new(error)),
+    }
+}
+
+/// The first contradiction in a database, between tables and their indexes among others.
+pub(super) fn contradiction(connection: &Connection) -> Result<Option<String>, QueryError> {
+    let found = connection.query_row("PRAGMA main.integrity_check(1)", [], |row| {
+        row.get::<_, String>(0)
+    });
+    match found {
+        Ok(found) => Ok((found != "ok").then_some(found)),
+        Err(error) if is_of_what_is_there(&error) => Ok(Some(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Error of a segment that is there, but another one than is listed.
+fn other(path: PathBuf, listed: &Listed) -> QueryError {
+    QueryError::Segment {
+        path,
+        first: listed.first,
+        last: listed.last,
+        source: "its seal is of other entries, or cannot be read".into(),
+    }
+}
+
+/// Returns true if an error says that a segment has not what it should, and not that it could not be read.
+fn is_damage(error: &QueryError) -> bool {
+    let QueryError::Store(source) = error else {
+        return matches!(error, QueryError::Damaged(_) | QueryError::NoStart { .. });
+    };
+    if let Some(error) = source.downcast_ref::<rusqlite::Error>() {
+        return is_of_what_is_there(error);
+    }
+    match source.downcast_ref::<ArchiveError>() {
+        Some(ArchiveError::Segment { source, .. }) => match source {
+            Unusable::NotADatabase | Unusable::Foreign | Unusable::Damaged(_) => true,
+            Unusable::Database(error) => is_of_what_is_there(error),
+            Unusable::Newer { .. } | Unusable::Busy(_) => false,
+        },
+        Some(ArchiveError::Database(source)) => source
+            .downcast_ref::<rusqlite::Error>()
+            .is_some_and(is_of_what_is_there),
+        Some(_) => false,
+        None => matches!(
+            source.downcast_ref::<IndexError>(),
+            Some(IndexError::Damaged { .. })
+        ),
+    }
+}
+
+/// Returns true if an error comes of what a database has: it is malformed, or has no such table, or no such row.
+fn is_of_what_is_there(error: &rusqlite::Error) -> bool {
+    match error.sqlite_error_code() {
+        Some(code) => matches!(
+            code,
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown
+        ),
+        None => true,
     }
 }
 
@@ -526,7 +631,7 @@ impl Segment {
     fn open(path: &Path, listed: &Listed, identities: &[Identity]) -> Result<Self, QueryError> {
         let (connection, seal) = segment::open(path, identities).map_err(failed)?;
         let seal = seal.filter(|seal| is_of(seal, listed));
-        let seal = seal.ok_or_else(|| failed(ArchiveError::Foreign(path.to_owned())))?;
+        let seal = seal.ok_or_else(|| other(path.to_owned(), listed))?;
         let tail = Tail::new(&connection)?;
         if tail.hides_index {
             index_anew(&connection)?;
@@ -605,7 +710,13 @@ impl Segment {
             let body = self
                 .frame
                 .slice(&self.connection, row.get(3)?, row.get(4)?, length)?;
-            let body = body.ok_or(QueryError::Damaged(DecodeError::Short))?;
+            let Some(body) = body else {
+                // Asked for by itself it is told, with its place.
+                if !groups.is_empty() {
+                    break;
+                }
+                return Err(QueryError::Damaged(DecodeError::Short));
+            };
             groups.push(StoredGroup {
                 first_sequence: number(row, 0)?,
                 count: number(row, 1)?,
