@@ -950,3 +950,79 @@ fn what_is_missing_beside_an_archive_is_named_by_questions() {
     }
     assert!(text.contains("table archived"), "{text}");
 }
+
+#[test]
+fn refusals_that_were_counted_together_stay_in_the_sums_of_days() {
+    let now_us = system_now_us();
+    let directory = tempfile::tempdir().unwrap();
+    let key = SigningKey::generate(&directory.path().join("ledger.key")).unwrap();
+    let old_us = now_us / DAY_US * DAY_US - 40 * DAY_US + 5;
+    let fixture = Fixture {
+        key: Arc::new(key),
+        now_us,
+        directory,
+        clock: Arc::new(AtomicU64::new(old_us)),
+        identity: None,
+    };
+    let call = async |recorder: &Recorder, at_us: u64| {
+        let start = Start::new(CallId::new(at_us), at_us, "alice", Kind::Tool, "tool/x");
+        let open = recorder.begin(&start).await.unwrap();
+        open.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+    };
+    let detail =
+        format!(r#"{{"reason":"not_visible","count":70,"first_us":{old_us},"not_visible":20}}"#);
+    fixture.write(|recorder| async move {
+        for number in 0..40 {
+            call(&recorder, old_us + number).await;
+            if number % 20 == 5 {
+                let note = Note {
+                    actor: "mallory",
+                    subject: "tool/*",
+                    detail: &detail,
+                    ..Note::new(old_us + number, NoteKind::REFUSALS_AGGREGATED)
+                };
+                recorder.note(&note).await.unwrap();
+            }
+        }
+    });
+    fixture.clock.store(0, std::sync::atomic::Ordering::Relaxed);
+    fixture.write(|recorder| async move { call(&recorder, now_us).await });
+    let sums = || {
+        let day_us = old_us / DAY_US * DAY_US;
+        let asked = [Bucket::Day, Bucket::Whole].map(|bucket| StatisticsQuery {
+            principal: None,
+            capability: None,
+            since_us: day_us - 62 * DAY_US,
+            until_us: day_us + 33 * DAY_US,
+            bucket,
+        });
+        asked.map(|query| {
+            let rows = statistics(&mut fixture.reader(), query).unwrap();
+            let of = rows
+                .iter()
+                .map(|row| (row.capability.clone(), row.tally.clone()));
+            of.collect::<Vec<_>>()
+        })
+    };
+    let before = sums();
+    let refused: u64 = before[0].iter().flat_map(|it| it.1.refused.values()).sum();
+    assert_eq!(refused, 140);
+    assert!(0 < fixture.archive_all(fixture.days_ago(3)));
+    assert_eq!(sums(), before, "archived");
+    let deleted = fixture
+        .archiver()
+        .delete(fixture.days_ago(3), now_us, "system")
+        .unwrap();
+    assert_ne!(deleted, [""; 0]);
+    assert_eq!(sums(), before, "deleted");
+    fixture.write(|_| until_said(&fixture));
+    fixture.assert_sound();
+    let connection = Connection::open(fixture.path()).unwrap();
+    connection
+        .execute("UPDATE indexed SET version = 1", [])
+        .unwrap();
+    drop(connection);
+    drop(SqliteLedger::open(fixture.path(), Durability::Strict).unwrap());
+    assert_eq!(sums(), before, "with an index that is made anew");
+    fixture.assert_sound();
+}

@@ -941,3 +941,68 @@ fn archiving_beside_two_servers_by_processes_that_are_killed_loses_and_doubles_n
     assert!(1 < fixture.reader().segments().unwrap().len());
     assert!(fixture.count("call") < CALLS / 3 + made.len() as u64);
 }
+
+#[test]
+fn refusals_that_were_counted_together_stay_in_the_sums_of_days() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    SigningKey::generate(&directory.path().join("ledger.key")).unwrap();
+    let _ = postgres.create_database("refusals");
+    let fixture = Fixture::of(postgres, "refusals", directory, system_now_us());
+    let old_us = fixture.days_ago(40) + 5;
+    let call = async |recorder: &Recorder, at_us: u64| {
+        let start = Start::new(CallId::new(at_us), at_us, "alice", Kind::Tool, "tool/x");
+        let open = recorder.begin(&start).await.unwrap();
+        open.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+    };
+    let detail =
+        format!(r#"{{"reason":"not_visible","count":70,"first_us":{old_us},"not_visible":20}}"#);
+    runtime().block_on(async {
+        fixture.clock.store(old_us, Ordering::Relaxed);
+        let recorder = fixture.recorder();
+        for number in 0..40 {
+            call(&recorder, old_us + number).await;
+        }
+        let note = Note {
+            actor: "mallory",
+            subject: "tool/*",
+            detail: &detail,
+            ..Note::new(old_us, NoteKind::REFUSALS_AGGREGATED)
+        };
+        recorder.note(&note).await.unwrap();
+        recorder.close().await.unwrap();
+        fixture.clock.store(0, Ordering::Relaxed);
+        let recorder = fixture.recorder();
+        call(&recorder, fixture.now_us).await;
+        recorder.close().await.unwrap();
+        indexed(&fixture).await;
+    });
+    let sums = || {
+        let asked = [Bucket::Day, Bucket::Whole].map(|bucket| StatisticsQuery {
+            principal: None,
+            capability: None,
+            since_us: fixture.days_ago(60),
+            until_us: fixture.days_ago(4),
+            bucket,
+        });
+        asked.map(|query| {
+            let rows = statistics(&mut fixture.reader(), query).unwrap();
+            let of = rows
+                .iter()
+                .map(|row| (row.capability.clone(), row.tally.clone()));
+            of.collect::<Vec<_>>()
+        })
+    };
+    let before = sums();
+    let refused: u64 = before[0].iter().flat_map(|it| it.1.refused.values()).sum();
+    assert_eq!(refused, 70);
+    assert!(0 < fixture.archive_all(fixture.days_ago(3)));
+    assert_eq!(sums(), before, "archived");
+    let mut archiver = fixture.archiver();
+    let deleted = archiver.delete(fixture.days_ago(3), fixture.now_us, "system");
+    assert_ne!(deleted.unwrap(), [""; 0]);
+    assert_eq!(sums(), before, "deleted");
+    fixture.assert_sound();
+}

@@ -25,8 +25,8 @@ use crate::{
     },
     sqlite::{
         archive::{
-            ArchiveError, ArchiveOptions, ArchiveStep, ArchivedLedger, Archiver, Hold, HoldFilter,
-            Holds, Listed, Of, Part, Retention, SegmentWriter, State, deleted_detail,
+            ArchiveError, ArchiveOptions, ArchiveStep, ArchivedLedger, Archiver, Days, Hold,
+            HoldFilter, Holds, Listed, Of, Part, Retention, SegmentWriter, State, deleted_detail,
             lifted_detail, set_detail,
         },
         index::Used,
@@ -271,7 +271,7 @@ impl Retention for LedgerDatabase {
         listed: &Listed,
         by: &str,
         now_us: u64,
-        may_be: &mut dyn FnMut(&[Hold]) -> Result<bool, ArchiveError>,
+        may_be: &mut dyn FnMut(&[Hold]) -> Result<Option<Days>, ArchiveError>,
     ) -> Result<bool, ArchiveError> {
         let (through, holds) = self.run(async |session| {
             session.run(BEGIN_WITH_HOLDS).await?;
@@ -281,15 +281,18 @@ impl Retention for LedgerDatabase {
         // Nobody changes them until the transaction ends, and what is deleted does not come back.
         let judged = (|| {
             if through < listed.last {
-                return Ok(false);
+                return Ok(None);
             }
             self.reader()?.expect_holds()?;
             may_be(&holds)
         })();
-        if !matches!(judged, Ok(true)) {
-            self.take_back()?;
-            return judged;
-        }
+        let days = match judged {
+            Ok(Some(days)) => days,
+            Ok(None) | Err(_) => {
+                self.take_back()?;
+                return judged.map(|_| false);
+            }
+        };
         self.run(async |session| {
             let locked = chain::lock_after(session, Uuid::nil(), "").await?;
             session
@@ -299,6 +302,7 @@ impl Retention for LedgerDatabase {
                     &[&signed(now_us), &listed.number],
                 )
                 .await?;
+            carry_days(session, &days).await?;
             let detail = deleted_detail(listed);
             say(session, locked, by, &listed.file, &detail, now_us).await
         })?;
@@ -539,7 +543,7 @@ async fn take_out(session: &mut Session, part: &Part) -> Result<bool, SessionErr
             &[&through],
         )
         .await?;
-    carry_days(session, part).await?;
+    carry_days(session, &part.days).await?;
     carry_quarters(session, part).await?;
     let sql = "DELETE FROM owlclaw_ledger.carried_start WHERE sequence = ANY ($1)";
     session.execute(sql, &[&part.starts]).await?;
@@ -592,9 +596,9 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Adds the sums of a part by days to those that stay.
-async fn carry_days(session: &mut Session, part: &Part) -> Result<(), Error> {
-    let columns = Columns::of(part.days.iter().map(|(key, (_, used))| (key, *used)));
+/// Adds sums of days to those that stay.
+async fn carry_days(session: &mut Session, days: &Days) -> Result<(), Error> {
+    let columns = Columns::of(days.iter().map(|(key, (_, used))| (key, *used)));
     let rows = session
         .query(
             "SELECT day, principal, kind, capability, latest_us, used_calls, used_micros, dearest_micros, tally
@@ -609,7 +613,7 @@ async fn carry_days(session: &mut Session, part: &Part) -> Result<(), Error> {
             ],
         )
         .await?;
-    let mut days = part.days.clone();
+    let mut days = days.clone();
     for row in &rows {
         let key = (row.try_get(0)?, of(row, 1)?);
         if let Some((totals, used)) = days.get_mut(&key) {

@@ -135,11 +135,53 @@ fn order(row: &Statistics) -> (&str, &str, &str, u64) {
     )
 }
 
+/// Refusals that were counted together, as their note says.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    /// Time at which their flood began: microseconds since the epoch, UTC.
+    pub(crate) at_us: u64,
+    /// Kind of what was called.
+    pub(crate) kind: Kind,
+    reason: String,
+    others: u64,
+    hidden: u64,
+}
+
+impl Counted {
+    pub(crate) fn of(noted: &Noted) -> Self {
+        let detail: Value = serde_json::from_str(&noted.detail.text).unwrap_or_default();
+        let number = |name| detail[name].as_u64().unwrap_or_default();
+        let hidden = number(HIDDEN_CAPABILITY);
+        Self {
+            at_us: number("first_us"),
+            kind: match noted.subject.split_once('/') {
+                Some(("tool", _)) => Kind::Tool,
+                Some(("resource", _)) => Kind::Resource,
+                _ => Kind::Other,
+            },
+            reason: detail["reason"].as_str().unwrap_or_default().to_owned(),
+            others: number("count").saturating_sub(hidden),
+            hidden,
+        }
+    }
+
+    pub(crate) fn add_to(&self, totals: &mut Totals) {
+        for (reason, count) in [
+            (&*self.reason, self.others),
+            (HIDDEN_CAPABILITY, self.hidden),
+        ] {
+            if count != 0 {
+                let sum = totals.refused.entry(reason.to_owned()).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+    }
+}
+
 /// Adds what a note says of refusals that were counted together.
 fn add_counted(rows: &mut Vec<Statistics>, query: &StatisticsQuery<'_>, noted: &Noted) {
-    let detail: Value = serde_json::from_str(&noted.detail.text).unwrap_or_default();
-    let number = |name| detail[name].as_u64().unwrap_or_default();
-    let at_us = number("first_us");
+    let counted = Counted::of(noted);
+    let at_us = counted.at_us;
     if !(query.since_us..query.until_us).contains(&at_us) {
         return;
     }
@@ -157,27 +199,14 @@ fn add_counted(rows: &mut Vec<Statistics>, query: &StatisticsQuery<'_>, noted: &
     let index = rows.iter().position(same).unwrap_or_else(|| {
         rows.push(Statistics {
             principal: noted.actor.clone(),
-            kind: match noted.subject.split_once('/') {
-                Some(("tool", _)) => Kind::Tool,
-                Some(("resource", _)) => Kind::Resource,
-                _ => Kind::Other,
-            },
+            kind: counted.kind,
             capability: noted.subject.clone(),
             since_us,
             tally: Totals::default(),
         });
         rows.len() - 1
     });
-    let hidden = number(HIDDEN_CAPABILITY);
-    let reason = detail["reason"].as_str().unwrap_or_default();
-    let others = number("count").saturating_sub(hidden);
-    for (reason, count) in [(reason, others), (HIDDEN_CAPABILITY, hidden)] {
-        if count != 0 {
-            let refused = &mut rows[index].tally.refused;
-            let sum = refused.entry(reason.to_owned()).or_default();
-            *sum = sum.saturating_add(count);
-        }
-    }
+    counted.add_to(&mut rows[index].tally);
 }
 
 /// Durations below this many microseconds have a bucket each.

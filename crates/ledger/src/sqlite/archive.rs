@@ -26,7 +26,7 @@ pub(crate) use self::{
     encrypted::{expect_sealed, is_opened_by, seal_of},
     file::{say_notes, stored_holds},
     hold::{Retention, deleted_detail, lifted_detail, set_detail},
-    take_out::{Of, Part},
+    take_out::{Days, Of, Part},
     write::SegmentWriter,
 };
 use crate::{

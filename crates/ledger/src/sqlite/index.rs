@@ -9,7 +9,7 @@ mod sums;
 mod tables;
 
 use self::rows::{Place, Rows};
-pub(crate) use self::sums::{Used, sum_up};
+pub(crate) use self::sums::{Used, add_days, sum_up};
 pub(crate) use self::tables::{
     CALL_COLUMNS, NOTE_COLUMNS, begin_after_archive, fault, is_current, lacks_state, prepare,
     tables,

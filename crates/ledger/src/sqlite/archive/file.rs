@@ -1,8 +1,8 @@
 //! Archiving of a ledger in a `SQLite` file, beside the server that appends to it.
 
 use super::{
-    ArchiveError, ArchiveOptions, ArchiveStep, ArchivedLedger, Archiver, Hold, HoldFilter, Holds,
-    Listed, Part, Retention, SegmentWriter, State, deleted_detail, failed, lifted_detail,
+    ArchiveError, ArchiveOptions, ArchiveStep, ArchivedLedger, Archiver, Days, Hold, HoldFilter,
+    Holds, Listed, Part, Retention, SegmentWriter, State, deleted_detail, failed, lifted_detail,
     set_detail, take_out,
 };
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
         note::{Note, NoteKind},
     },
     sqlite::{
+        index,
         reader::{LedgerReader, ReadHolds},
         schema::{OpenError, open_to_archive},
     },
@@ -170,7 +171,7 @@ impl Retention for LedgerFile {
         listed: &Listed,
         by: &str,
         now_us: u64,
-        may_be: &mut dyn FnMut(&[Hold]) -> Result<bool, ArchiveError>,
+        may_be: &mut dyn FnMut(&[Hold]) -> Result<Option<Days>, ArchiveError>,
     ) -> Result<bool, ArchiveError> {
         let mut reader = self.reader()?;
         let transaction = self
@@ -181,9 +182,11 @@ impl Retention for LedgerFile {
             return Ok(false);
         }
         reader.expect_holds()?;
-        if !may_be(&stored_holds(&transaction)?)? {
+        let Some(days) = may_be(&stored_holds(&transaction)?)? else {
             return Ok(false);
-        }
+        };
+        take_out::carry_days(&transaction, &days)?;
+        index::add_days(&transaction, days)?;
         transaction.execute(
             "UPDATE archive_segment SET deleted_us = ?1 WHERE number = ?2",
             [signed(now_us), listed.number],

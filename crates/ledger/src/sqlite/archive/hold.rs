@@ -1,7 +1,19 @@
 //! Deleting segments that are old enough, and holds that keep them.
 
-use super::{ArchiveError, Archiver, Listed, State, segment, write::Begins};
-use crate::record::codec::hex;
+use super::{
+    ArchiveError, Archiver, Listed, State,
+    segment::{self, LastFrame},
+    take_out::Days,
+    write::Begins,
+};
+use crate::{
+    query::statistics::{Counted, day_of},
+    record::{
+        codec::{self, hex},
+        entry::Event,
+        note::NoteKind,
+    },
+};
 use age_format::Identity;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{Value, json};
@@ -68,14 +80,14 @@ pub(crate) trait Retention: fmt::Debug + Send {
         now_us: u64,
     ) -> Result<Option<Hold>, ArchiveError>;
 
-    /// Marks a segment as deleted, with [`deleted_detail`] on record, if all of it was taken out and `may_be` agrees;
-    /// tells whether it did. No hold is set or lifted meanwhile.
+    /// Marks a segment as deleted, with [`deleted_detail`] on record, if all of it was taken out and `may_be` agrees, and
+    /// adds what that gives to the sums that stay; tells whether it did. No hold is set or lifted meanwhile.
     fn mark_deleted(
         &mut self,
         listed: &Listed,
         by: &str,
         now_us: u64,
-        may_be: &mut dyn FnMut(&[Hold]) -> Result<bool, ArchiveError>,
+        may_be: &mut dyn FnMut(&[Hold]) -> Result<Option<Days>, ArchiveError>,
     ) -> Result<bool, ArchiveError>;
 }
 
@@ -162,7 +174,10 @@ impl Archiver {
                     let (segment, _) = segment::open(&path, identities)?;
                     // The segment itself says how old it is.
                     let is_old = Begins::of(&segment)?.until_us < before_us.cast_signed();
-                    Ok(is_old && !are_kept(&segment, holds)?)
+                    match is_old && !are_kept(&segment, holds)? {
+                        true => counted_refusals(&segment).map(Some),
+                        false => Ok(None),
+                    }
                 };
                 if !self.ledger.mark_deleted(&listed, by, now_us, may_be)? {
                     continue;
@@ -204,6 +219,33 @@ pub(crate) fn deleted_detail(listed: &Listed) -> Value {
         "last_sequence": listed.last,
         "last_hash": hex(&listed.last_hash),
     })
+}
+
+/// Sums by days of the refusals that were counted together, of which nothing but the notes of a segment says.
+fn counted_refusals(segment: &Connection) -> Result<Days, ArchiveError> {
+    let mut select = segment.prepare(
+        "SELECT note_group, note_offset, note_length FROM note WHERE kind = ?1 ORDER BY sequence",
+    )?;
+    let mut rows = select.query([NoteKind::REFUSALS_AGGREGATED.as_str()])?;
+    let (mut days, mut frame) = (Days::new(), LastFrame::default());
+    while let Some(row) = rows.next()? {
+        let (group, offset, length): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let body = frame.group(segment, group)?;
+        let range = usize::try_from(offset)
+            .ok()
+            .zip(usize::try_from(length).ok());
+        let entry = range.and_then(|(offset, length)| body?.get(offset..)?.get(..length));
+        let Some(Ok((_, Event::Noted(noted)))) = entry.map(codec::decode) else {
+            return Err(ArchiveError::Damaged(group.unsigned_abs()));
+        };
+        let counted = Counted::of(&noted);
+        let kind = counted.kind.as_str().to_owned();
+        let of = (noted.actor.clone(), kind, noted.subject.clone());
+        let day = day_of(counted.at_us) as i64;
+        let (totals, _) = days.entry((day, of)).or_default();
+        counted.add_to(totals);
+    }
+    Ok(days)
 }
 
 /// Returns true if a segment has a call that one of the holds concerns.

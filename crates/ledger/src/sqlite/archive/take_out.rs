@@ -16,6 +16,9 @@ const MAX_ENTRIES: u64 = 1_000;
 /// Principal, kind and capability.
 pub(crate) type Of = (String, String, String);
 
+/// Sums of calls by days.
+pub(crate) type Days = BTreeMap<(i64, Of), (Totals, Used)>;
+
 /// Part of a segment that is taken out of the ledger at once.
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -27,7 +30,7 @@ pub(crate) struct Part {
     /// Starts of the calls that end in it.
     pub(crate) starts: Vec<i64>,
     /// Sums of these calls by days.
-    pub(crate) days: BTreeMap<(i64, Of), (Totals, Used)>,
+    pub(crate) days: Days,
     /// Their use by quarters of an hour, as far as budgets may depend on it.
     pub(crate) quarters: BTreeMap<(i64, Of), Used>,
     /// The first quarter that is kept.
@@ -153,9 +156,9 @@ pub(super) fn of_file(
     Ok(())
 }
 
-/// Adds the sums of a part to those that stay.
-fn carry_sums(connection: &Connection, part: &Part) -> Result<(), ArchiveError> {
-    for ((day, (principal, kind, capability)), (totals, used)) in &part.days {
+/// Adds sums of days to those that stay.
+pub(super) fn carry_days(connection: &Connection, days: &Days) -> Result<(), ArchiveError> {
+    for ((day, (principal, kind, capability)), (totals, used)) in days {
         let (mut totals, mut used) = (totals.clone(), *used);
         let stored: Option<(Used, Vec<u8>)> = connection
             .prepare_cached(
@@ -187,6 +190,12 @@ fn carry_sums(connection: &Connection, part: &Part) -> Result<(), ArchiveError> 
                 totals.encode()
             ])?;
     }
+    Ok(())
+}
+
+/// Adds the sums of a part to those that stay.
+fn carry_sums(connection: &Connection, part: &Part) -> Result<(), ArchiveError> {
+    carry_days(connection, &part.days)?;
     for ((quarter, (principal, kind, capability)), used) in &part.quarters {
         connection
             .prepare_cached(

@@ -143,6 +143,14 @@ pub(super) fn add_up(connection: &Connection, sums: Sums) -> rusqlite::Result<()
     }
 }
 
+/// Adds sums of days, of what no row of a call says.
+pub(crate) fn add_days(
+    connection: &Connection,
+    days: BTreeMap<(i64, Of), (Totals, Used)>,
+) -> rusqlite::Result<()> {
+    add_up(connection, Sums(days))
+}
+
 /// Adds the days from the one to before the other to their months.
 fn fold(connection: &Connection, from: i64, until: i64) -> rusqlite::Result<()> {
     let mut select = connection.prepare_cached(
