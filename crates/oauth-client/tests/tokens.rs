@@ -480,6 +480,7 @@ async fn a_login_that_was_signed_out_elsewhere_does_not_come_back_by_its_registr
         issuer.set(|it| it.is_down = false);
         for mut credentials in store.load(&server.url()).await.unwrap() {
             credentials.tokens = None;
+            credentials.saved_at = 0;
             store.save(&credentials).await.unwrap();
         }
         if seconds == 0 {
