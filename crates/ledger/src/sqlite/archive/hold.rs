@@ -51,6 +51,9 @@ pub struct Hold {
 #[derive(Debug)]
 pub struct Holds(Box<dyn Retention>);
 
+/// Judges whether a segment may be deleted with these holds in force; gives what its notes count, if it may.
+pub(crate) type MayBeDeleted<'a> = &'a mut dyn FnMut(&[Hold]) -> Result<Option<Days>, ArchiveError>;
+
 /// Archive of a ledger and the holds that keep it, in the store that the ledger is in.
 pub(crate) trait Retention: fmt::Debug + Send {
     /// Reads segments that are encrypted with these identities.
@@ -87,7 +90,7 @@ pub(crate) trait Retention: fmt::Debug + Send {
         listed: &Listed,
         by: &str,
         now_us: u64,
-        may_be: &mut dyn FnMut(&[Hold]) -> Result<Option<Days>, ArchiveError>,
+        may_be: MayBeDeleted<'_>,
     ) -> Result<bool, ArchiveError>;
 }
 
