@@ -29,7 +29,7 @@ use crate::sign_in::SignIn;
 const MAX_BODY: usize = 256 * 1024;
 /// Connections at once, of which browsers have a few each.
 const MAX_CONNECTIONS: usize = 256;
-/// Those of one address, so that none can have all.
+/// Connections of one address, so that none can have all.
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 128;
 /// Time within which a connection has to send a request: one that sends none takes the place of another.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);

@@ -118,6 +118,12 @@ impl TemplatePart {
     }
 }
 
+/// Tests if a pattern is of addresses, which have a scheme. Braces in a name of a tool are no template: `{a,b}` would yield every name.
+fn is_address(pattern: &str) -> bool {
+    let scheme = pattern.split_once("://");
+    scheme.is_some_and(|(scheme, _)| !scheme.contains('{'))
+}
+
 /// A pattern with a `*` elsewhere than at its end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Glob {
@@ -136,7 +142,9 @@ impl PatternSet {
         let mut set = Self::default();
         for pattern in patterns {
             // Itself, as lists of templates have it, and what it yields.
-            set.templates.extend(Template::new(pattern));
+            if is_address(pattern) {
+                set.templates.extend(Template::new(pattern));
+            }
             match pattern.split_once('*') {
                 None if pattern.is_empty() => return Err(PatternError),
                 None => {
@@ -279,6 +287,21 @@ mod tests {
         assert!(!set(&[]).matches(""));
         assert!(!pattern_matches("", ""));
         assert_eq!(PatternSet::new(&[String::new()]), Err(PatternError));
+    }
+
+    #[test]
+    fn braces_stand_for_texts_in_addresses_alone() {
+        for (pattern, name, is_met) in [
+            ("tool/{append,echo}", "tool/append", false),
+            ("{append,echo}", "append", false),
+            ("{x}://a", "tool/append", false),
+            ("resource/doc://{name}", "resource/doc://a", true),
+            ("resource/doc://{name}", "resource/doc://a/b", false),
+            ("resource/doc://{name}", "tool/doc", false),
+        ] {
+            let set = PatternSet::new(&[pattern.to_owned()]).unwrap();
+            assert_eq!(set.matches(name), is_met, "{pattern} {name}");
+        }
     }
 
     #[test]

@@ -10,7 +10,6 @@ use ledger::{
     VerifyError, check_continuity, check_witness_file, verify, verify_telling,
 };
 use rusqlite::{Connection, params};
-use sha2::{Digest as _, Sha256};
 use std::{
     collections::HashMap,
     fs,

@@ -412,7 +412,8 @@ async fn the_files_of_the_server_are_no_resources_and_directories_share_nothing(
     site.write("notes/a.txt", "first");
     let mut client = site.stdio_as("clerk");
     client.open("2025-11-25").await;
-    assert_eq!(uris(&mut client).await, ["files://all/notes/a.txt"]);
+    let offered = ["files://all/app.py", "files://all/notes/a.txt"];
+    assert_eq!(uris(&mut client).await, offered);
     for path in [
         "mcp-server.yaml",
         "ledger.db",

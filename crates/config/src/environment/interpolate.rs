@@ -370,14 +370,13 @@ pub(crate) fn with_absolute_files(text: &str, base: &Path) -> Option<String> {
 /// References to secrets of the vault in a text, whether they can be resolved or not.
 pub fn vault_references(text: &str) -> impl Iterator<Item = Reference> {
     let places = text.match_indices("${vault:");
-    let named = places.filter_map(|(at, _)| {
+    places.filter_map(|(at, _)| {
         let (name, _) = text[at + 2..].split_once('}')?;
         (!text[..at].ends_with('$')).then(|| Reference {
             reference: name.to_owned(),
             source: ReferenceSource::Vault,
         })
-    });
-    named
+    })
 }
 
 fn is_credential(name: &str) -> bool {

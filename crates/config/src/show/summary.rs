@@ -159,7 +159,7 @@ impl Loaded {
             None => "no file, defaults only".to_owned(),
         };
         let first = format!("{:<14} {file}", "configuration");
-        let others = self.others.iter().map(|it| {
+        let others = self.others.iter().filter(|it| it.exists()).map(|it| {
             let path = it.display().to_string();
             let rank = self.ranks.get(&path).map_or("file", |it| it.name());
             format!("{rank:<14} {}", printable(&path))

@@ -237,7 +237,7 @@ fn check_file(
 /// Lines that are looked up in a ledger at a time.
 const MAX_LINES: usize = 1024;
 
-/// What the lines of a file say of a ledger.
+/// Facts about a ledger that the lines of a file state.
 #[derive(Debug, Default)]
 struct Compared {
     /// The last line.

@@ -60,7 +60,7 @@ const WRITE: &str = "WITH stored AS (
      )
      SELECT 1 / ((SELECT count(*) FROM stored) = 1 AND (SELECT count(*) FROM moved) = 1)::int";
 
-/// What has been archived since is not there any more.
+/// Entries that have been archived since are not there any more.
 const IS_STORED: &str = "SELECT coalesce((
         SELECT first_sequence + count - 1 = $1 AND hash = $2 FROM owlclaw_ledger.entry_group
         WHERE first_sequence <= $1 ORDER BY first_sequence DESC LIMIT 1), false)

@@ -34,7 +34,7 @@ pub(super) enum SessionError {
          the schema owlclaw_ledger is in the way"
     )]
     NotStored,
-    /// What this process has stored is gone.
+    /// Entries that this process has stored are gone.
     #[error(
         "entry {0}, which this server has stored, is not in the ledger any more: an earlier copy has replaced the database, or \
          a standby that lacked the entry has taken over. Nothing is written to it: put back the database that has the \

@@ -672,7 +672,7 @@ mod tests {
             if bits != 0 {
                 encoded.push('A');
             }
-            while encoded.len() % 4 != 0 {
+            while !encoded.len().is_multiple_of(4) {
                 encoded.push('=');
             }
             for member in ["blob", "data"] {

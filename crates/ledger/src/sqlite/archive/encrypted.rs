@@ -258,3 +258,18 @@ impl<T: Write> Write for Digesting<T> {
         self.inner.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_database_sets_aside_stays_in_memory() {
+        let stored = |connection: &Connection, name| {
+            connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+        };
+        let connection = in_memory().unwrap();
+        assert_eq!(stored(&connection, "temp_store"), Ok(2));
+        assert_eq!(connection.path(), Some(""));
+    }
+}
