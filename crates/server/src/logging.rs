@@ -362,8 +362,6 @@ struct Shared {
     filled: Condvar,
     /// Signalled when everything is written.
     emptied: Condvar,
-    /// Signalled when somebody waits for what is being gathered.
-    hurried: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -378,8 +376,6 @@ struct Waiting {
     is_closed: bool,
     /// True while the writing thread waits for a line.
     is_idle: bool,
-    /// Number of those who wait until everything is written.
-    hurrying: usize,
 }
 
 impl Queue {
@@ -419,11 +415,10 @@ impl Queue {
                 waiting = waited.unwrap_or_else(PoisonError::into_inner);
             }
             waiting.is_idle = false;
-            let gathered = self
-                .0
-                .hurried
-                .wait_timeout_while(waiting, GATHERING, |it| it.hurrying == 0);
-            (waiting, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+            drop(waiting);
+            // For a length and not until a time, which a clock that is set would move away.
+            std::thread::sleep(GATHERING);
+            let mut waiting = self.lock();
             let lines = std::mem::take(&mut waiting.lines);
             let dropped = std::mem::take(&mut waiting.dropped);
             drop(waiting);
@@ -450,16 +445,12 @@ impl Queue {
 
     /// Waits at most `patience`; returns true if everything is written then.
     fn wait_until_written(&self, patience: Duration) -> bool {
-        let mut waiting = self.lock();
-        waiting.hurrying += 1;
-        self.0.hurried.notify_one();
         let is_left = |it: &mut Waiting| it.bytes > 0 && !it.is_closed;
         let waited = self
             .0
             .emptied
-            .wait_timeout_while(waiting, patience, is_left);
+            .wait_timeout_while(self.lock(), patience, is_left);
         let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        waiting.hurrying -= 1;
         !is_left(&mut waiting)
     }
 }
