@@ -130,15 +130,16 @@ function SignIn({ onSignedIn, why }) {
     <div role="alert">${state.error ? html`<p class="notice bad"><${Text} of=${state.error} /></p>` : null}</div></main>`;
 }
 
+// Taken from the address before anything else can change that. A secret has no business in the history.
+const once = /^#\/sign-in\/(.+)$/.exec(location.hash)?.[1];
+if (once) history.replaceState(null, "", "/#/approvals");
+
 function All() {
   const [me, setMe] = useState(undefined);
   const [why, setWhy] = useState(null);
   const signedIn = (session) => { setToken(session.csrf); setMe(session); };
   useEffect(() => {
     const out = onSignedOut(() => { setToken(null); setMe((it) => { if (it) setWhy("You were signed out: the session has ended."); return null; }); });
-    const once = /^#\/sign-in\/(.+)$/.exec(location.hash)?.[1];
-    // A secret has no business in the history.
-    if (once) history.replaceState(null, "", "/#/approvals");
     const back = location.pathname.startsWith("/sign-in/") ? location.pathname + location.search : null;
     if (back) { history.replaceState(null, "", `/${sessionStorage.getItem("view") ?? ""}`); sessionStorage.removeItem("view"); }
     const begin = back ? ask("/session", { method: "POST", body: { came_back: back } }) : once ? ask("/session", { method: "POST", body: { ticket: once } }) : ask("/session");
