@@ -30,6 +30,6 @@ pub use crate::{
     keys::Key,
     news::{Changed, News},
     nodes::{Node, NodeSign},
-    sessions::{Difference, SharedSession},
+    sessions::{Difference, PASSED_ON_KEPT, PassedOn, SharedSession},
     tasks::PostgresTaskStore,
 };

@@ -4,11 +4,25 @@ use crate::{
     database::{Cluster, Values},
     error::Failed,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio_postgres::Row;
 
 /// Start of 2026 in seconds since the epoch: numbers of lives are seconds since then, so that they fit `u32`.
 const LIVES_BEGIN: i64 = 1_767_225_600;
+
+/// Time for which messages that were passed on can be read: an outage of the database that is shorter loses none.
+pub const PASSED_ON_KEPT: Duration = Duration::from_mins(10);
+
+/// Message that a client has sent to another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOn {
+    /// Number of the message: unique, and not always in the order in which messages can be read.
+    pub number: i64,
+    /// Session that it concerns.
+    pub session: Arc<str>,
+    /// The message.
+    pub body: Vec<u8>,
+}
 
 /// A session, as far as servers share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +185,32 @@ impl Cluster {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Forgets sessions that no client has used for as long as `idle`, and what was passed on a minute ago. Forgets
+    /// Messages that clients have sent in these sessions and that are not forgotten yet, in order: for a server that
+    /// has missed news. Those whose numbers are `known` are left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`].
+    pub async fn all_passed_on(
+        &self,
+        sessions: &[Arc<str>],
+        known: &[i64],
+    ) -> Result<Vec<PassedOn>, Failed> {
+        let sql = "SELECT number, session, body FROM owlclaw_cluster.session_message
+            WHERE session = ANY($1) AND NOT number = ANY($2) ORDER BY number";
+        let sessions: Vec<_> = sessions.iter().map(|it| &**it).collect();
+        let rows = self.shared.query(sql, &[&sessions, &known]).await?;
+        let all = rows.iter().map(|row| {
+            Ok(PassedOn {
+                number: row.try_get(0)?,
+                session: row.try_get::<_, &str>(1)?.into(),
+                body: row.try_get(2)?,
+            })
+        });
+        all.collect()
+    }
+
+    /// Forgets sessions that no client has used for as long as `idle`, and what was passed on [`PASSED_ON_KEPT`] ago. Forgets
     /// no session within a lease after an outage: other servers write first which of them were used meanwhile.
     ///
     /// # Errors
@@ -184,8 +223,9 @@ impl Cluster {
             self.shared.query(sql, &[&idle.as_secs_f64()]).await?;
         }
         let sql = "DELETE FROM owlclaw_cluster.session_message
-            WHERE sent_at <= clock_timestamp() - interval '1 minute'";
-        self.shared.query(sql, &[]).await.map(drop)
+            WHERE sent_at <= clock_timestamp() - $1::float8 * interval '1 second'";
+        let kept = PASSED_ON_KEPT.as_secs_f64();
+        self.shared.query(sql, &[&kept]).await.map(drop)
     }
 }
 

@@ -9,11 +9,11 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
-use cluster::{Cluster, Difference, Failed, News, SharedSession};
+use cluster::{Cluster, Difference, Failed, News, PASSED_ON_KEPT, SharedSession};
 use mcp_service::SessionState;
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc, oneshot},
@@ -57,6 +57,36 @@ struct Heard {
     state: String,
     resources: Vec<String>,
     tasks: Vec<String>,
+}
+
+/// Messages of other servers that were taken over here.
+#[derive(Default)]
+struct Said {
+    /// Numbers of the messages that can still be read, and when they were taken over.
+    numbers: HashMap<i64, Instant>,
+    /// True if some may have been missed.
+    is_behind: bool,
+}
+
+impl Said {
+    /// Notes that a message is taken over; false if it was before.
+    fn is_new(&mut self, number: i64) -> bool {
+        self.numbers.insert(number, Instant::now()).is_none()
+    }
+
+    fn fall_behind(&mut self, error: &Failed) {
+        if !std::mem::replace(&mut self.is_behind, true) {
+            let what = "what clients have sent to other servers cannot be read; it is tried again";
+            note(error, what);
+        }
+    }
+
+    /// Forgets the numbers of messages that were removed.
+    fn forget(&mut self) {
+        // They are removed by the clock of the database, some time after they could be.
+        let kept = 2 * PASSED_ON_KEPT;
+        self.numbers.retain(|_, since| since.elapsed() < kept);
+    }
 }
 
 impl Heard {
@@ -148,24 +178,31 @@ impl SharedSessions {
     pub(super) async fn follow(&self, sessions: &dyn SessionFollower) {
         let mut news = self.cluster.news();
         let mut forget = time::interval(SWEEP_EVERY);
+        let mut said = Said::default();
         loop {
             let told = tokio::select! {
                 told = news.recv() => told,
                 _ = forget.tick() => {
                     self.heard().retain(|id, _| sessions.has(id));
+                    said.forget();
+                    continue;
+                }
+                () = time::sleep(TRY_AGAIN), if said.is_behind => {
+                    self.catch_up(sessions, &mut said).await;
                     continue;
                 }
             };
             match told {
                 Ok(News::Session(id)) => self.look(sessions, &id).await,
-                Ok(News::Said(number, id)) => {
-                    if sessions.has(&id)
-                        && let Ok(Some(body)) = self.cluster.passed_on(number).await
-                    {
-                        sessions.said(&id, &body.into());
+                Ok(News::Said(number, id)) if sessions.has(&id) => {
+                    match self.cluster.passed_on(number).await {
+                        Ok(Some(body)) if said.is_new(number) => sessions.said(&id, &body.into()),
+                        Ok(_) => {}
+                        Err(error) => said.fall_behind(&error),
                     }
                 }
                 Ok(News::Missed) | Err(RecvError::Lagged(_)) => {
+                    self.catch_up(sessions, &mut said).await;
                     for id in sessions.ids() {
                         self.look(sessions, &id).await;
                     }
@@ -173,6 +210,23 @@ impl SharedSessions {
                 Ok(_) => {}
                 Err(RecvError::Closed) => return,
             }
+        }
+    }
+
+    /// Takes over what clients have sent to other servers while nothing was heard of them: an answer or a cancellation
+    /// that was accepted there is not lost.
+    async fn catch_up(&self, sessions: &dyn SessionFollower, said: &mut Said) {
+        let known: Vec<_> = said.numbers.keys().copied().collect();
+        match self.cluster.all_passed_on(&sessions.ids(), &known).await {
+            Ok(all) => {
+                said.is_behind = false;
+                for message in all {
+                    if said.is_new(message.number) {
+                        sessions.said(&message.session, &message.body.into());
+                    }
+                }
+            }
+            Err(error) => said.fall_behind(&error),
         }
     }
 

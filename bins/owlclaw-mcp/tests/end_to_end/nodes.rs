@@ -292,6 +292,26 @@ async fn a_session_goes_on_behind_a_balancer_without_stickiness_while_a_node_is_
     let answer = stream.message().await;
     assert_eq!(text(&answer["result"]), "green", "{answer}");
 
+    // Also if no server hears of others at that moment.
+    let choose = client
+        .voice
+        .request("tools/call", call("choose", json!({})));
+    let mut stream = client.stream(&client.post_of(&choose)).await;
+    let asking = balancer.last();
+    let question = stream.message().await;
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
+    assert_ne!(nodes.postgres.sql(cut).trim(), "0");
+    let said = json!({"action": "accept", "content": {"colour": "blue"}});
+    let said = json!({"jsonrpc": "2.0", "id": question["id"], "result": said});
+    let other = nodes.servers[(asking + 1) % 3].address();
+    let there = client.clone().moved_to(other);
+    while there.exchange(&there.post_of(&said)).await.status != 202 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let answer = stream.message().await;
+    assert_eq!(text(&answer["result"]), "blue", "{answer}");
+
     // So is a call cancelled.
     let nap = client
         .voice
