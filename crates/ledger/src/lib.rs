@@ -65,7 +65,9 @@ pub use crate::{
         IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_GROUP_ENTRIES,
         MAX_INDEXED as MAX_SUMMED, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,
         OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
-        statistics::{Bucket, Durations, Statistics, StatisticsQuery, Totals, statistics},
+        statistics::{
+            Bucket, Durations, Statistics, StatisticsQuery, Totals, is_late_cost, statistics,
+        },
     },
     record::{
         approval::{

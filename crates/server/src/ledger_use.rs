@@ -107,7 +107,7 @@ impl std::fmt::Debug for LedgerUse {
 
 /// Tests if it is what calls of a tool have cost by entries of their own, later: they are counted as calls already.
 pub(crate) fn is_late_cost(used: &Usage) -> bool {
-    used.kind == ledger::Kind::Other && used.capability.starts_with("tool/")
+    ledger::is_late_cost(used.kind, &used.capability)
 }
 
 /// Prompts count as what is read.

@@ -94,7 +94,8 @@ pub struct Durations(
 const PAGE: usize = 1_000;
 
 /// Calls in numbers as [`ReadLedger::statistics`] has them, and with them the refusals that were counted
-/// together instead of written one by one, at the time at which their flood began.
+/// together instead of written one by one, at the time at which their flood began. Entries of costs that became
+/// known after the end of a call add their cost to those of its tool, and are no calls.
 ///
 /// # Errors
 ///
@@ -123,7 +124,35 @@ pub fn statistics(
         }
     }
     rows.sort_by(|a, b| order(a).cmp(&order(b)));
-    Ok(rows)
+    Ok(with_late_costs(rows))
+}
+
+/// True if entries of this kind are of costs that became known after the end of calls, which have entries of their own.
+#[must_use]
+pub fn is_late_cost(kind: Kind, capability: &str) -> bool {
+    kind == Kind::Other && capability.starts_with("tool/")
+}
+
+/// Adds late costs to the rows of the tools that have caused them.
+fn with_late_costs(rows: Vec<Statistics>) -> Vec<Statistics> {
+    let (late, mut rows): (Vec<_>, Vec<_>) = rows
+        .into_iter()
+        .partition(|row| is_late_cost(row.kind, &row.capability));
+    for late in late {
+        let row = Statistics {
+            kind: Kind::Tool,
+            tally: Totals {
+                cost_micros: late.tally.cost_micros,
+                ..Totals::default()
+            },
+            ..late
+        };
+        match rows.binary_search_by(|it| order(it).cmp(&order(&row))) {
+            Ok(index) => rows[index].tally.merge(&row.tally),
+            Err(index) => rows.insert(index, row),
+        }
+    }
+    rows
 }
 
 fn order(row: &Statistics) -> (&str, &str, &str, u64) {
@@ -491,6 +520,32 @@ pub(crate) fn first_day(month: u64) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn row(kind: Kind, day: u64, succeeded: u64, cost_micros: u64) -> Statistics {
+        Statistics {
+            principal: "ana".to_owned(),
+            kind,
+            capability: "tool/think".to_owned(),
+            since_us: day * DAY_US,
+            tally: Totals {
+                succeeded,
+                cost_micros,
+                ..Totals::default()
+            },
+        }
+    }
+
+    #[test]
+    fn costs_that_became_known_later_are_no_calls() {
+        // That of the second day is of a call of the first.
+        let rows = vec![
+            row(Kind::Other, 1, 2, 300),
+            row(Kind::Other, 2, 1, 50),
+            row(Kind::Tool, 1, 3, 20),
+        ];
+        let expected = [row(Kind::Tool, 1, 3, 320), row(Kind::Tool, 2, 0, 50)];
+        assert_eq!(with_late_costs(rows), expected);
+    }
 
     #[test]
     fn calls_are_counted_by_how_they_ended() {
