@@ -1,7 +1,7 @@
 //! Putting a version in force, with a history of it.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::OpenOptions,
     io::{self, Write as _},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -118,23 +118,9 @@ fn append(path: &Path, line: &str) -> Result<(), HistoryError> {
     })
 }
 
-/// Replaces a file as a whole: a reader sees the text before or the one now, also after a crash.
+/// Replaces a file in a directory of versions. The draft is hidden, so that no scan takes it for anything.
 fn replace(directory: &Path, name: &str, text: &str) -> Result<(), HistoryError> {
     let path = directory.join(name);
-    // Hidden, so that no scan takes it for anything.
-    let draft = directory.join(format!(".{name}.{}", std::process::id()));
-    let written = || {
-        let mut file = File::create(&draft)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, &path)?;
-        File::open(directory)?.sync_all()
-    };
-    written().map_err(|cause| {
-        let _ = fs::remove_file(&draft);
-        HistoryError::Write {
-            path: path.clone(),
-            cause,
-        }
-    })
+    regular_file::replace(&path, text.as_bytes())
+        .map_err(|cause| HistoryError::Write { path, cause })
 }

@@ -2,8 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, Write as _},
+    fs::DirBuilder,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -125,28 +125,13 @@ impl SkillMemory {
             text.push_str(&serde_json::to_string(&(tool, path.to_string_lossy()))?);
             text.push('\n');
         }
-        let (mut directory, mut file) = (DirBuilder::new(), OpenOptions::new());
+        let mut directory = DirBuilder::new();
         #[cfg(unix)]
-        {
-            use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-            directory.mode(0o700);
-            file.mode(0o600);
-        }
+        std::os::unix::fs::DirBuilderExt::mode(&mut directory, 0o700);
         let parent = self.path.parent();
         if let Some(parent) = parent.filter(|it| !it.as_os_str().is_empty()) {
             directory.recursive(true).create(parent)?;
         }
-        let mut draft = self.path.as_os_str().to_owned();
-        draft.push(format!(".{}", std::process::id()));
-        let draft = PathBuf::from(draft);
-        let mut file = file.write(true).create(true).truncate(true).open(&draft)?;
-        let written = file
-            .write_all(text.as_bytes())
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&draft, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&draft);
-        }
-        written
+        regular_file::replace_private(&self.path, text.as_bytes())
     }
 }

@@ -8,7 +8,7 @@ use std::{
     fmt,
     fs::{File, TryLockError},
     future::Future,
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -267,15 +267,8 @@ impl FileStore {
         make(&self.directory).map_err(|error| at(&self.directory, &error))?;
         let path = self.path(&credentials.server, &credentials.issuer);
         let text = serde_json::to_vec_pretty(credentials)?;
-        let suffix = crate::key::random::<8>().ok_or("no random numbers")?;
-        let beside = self.directory.join(format!(".{suffix}.tmp"));
-        let written = write_new(&beside, &text)
-            .and_then(|()| std::fs::rename(&beside, &path))
-            .and_then(|()| sync(&self.directory));
-        written.map_err(|error| {
-            let _ = std::fs::remove_file(&beside);
-            at(&path, &error)
-        })
+        // An authorization server may take the refresh token of before no more.
+        regular_file::replace_private(&path, &text).map_err(|error| at(&path, &error))
     }
 }
 
@@ -331,24 +324,6 @@ fn open_to_hold(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
-}
-
-fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
-    file.write_all(text)?;
-    file.sync_all()
-}
-
-/// Makes a renaming last: an authorization server may take the refresh token of before no more.
-fn sync(directory: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    File::open(directory)?.sync_all()?;
-    let _ = directory;
-    Ok(())
 }
 
 fn read(path: &Path) -> Result<Credentials, StoreError> {

@@ -1,8 +1,6 @@
 //! Files of operators, replaced as a whole.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -68,29 +66,6 @@ pub(crate) fn rewrite(
             "{name} has changed meanwhile, and was left as it is: try again"
         ));
     }
-    let metadata = std::fs::metadata(path).ok();
-    let file_name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = path.with_file_name(format!(".{file_name}.{}.new", std::process::id()));
-    let written: io::Result<()> = (|| {
-        let mode = metadata
-            .as_ref()
-            .map_or(0o600, |it| it.permissions().mode());
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode & 0o7777)
-            .open(&new)?;
-        if let Some(metadata) = &metadata {
-            file.set_permissions(metadata.permissions())?;
-            // Only root can give a file away, and for all others it is theirs already.
-            let _ = chown(&new, Some(metadata.uid()), Some(metadata.gid()));
-        }
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)
-    })();
-    if written.is_err() {
-        let _ = std::fs::remove_file(&new);
-    }
+    let written = regular_file::replace(path, text.as_bytes());
     written.map_err(|error| format!("{name} cannot be written: {error}"))
 }

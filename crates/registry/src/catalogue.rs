@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -183,20 +183,7 @@ impl Catalogue {
         let now = now.to_string();
         let kept = json!({ "server": server.raw, "source": source, "added": now, "updated": now });
         let text = serde_json::to_string_pretty(&kept).unwrap_or_default() + "\n";
-        let new = self.directory.join(format!(".{name}.new"));
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .and_then(|mut file| {
-                file.write_all(text.as_bytes())?;
-                file.sync_all()
-            });
-        written
-            .and_then(|()| fs::rename(&new, &path))
-            .map_err(self.io(&path))
+        regular_file::replace_private(&path, text.as_bytes()).map_err(self.io(&path))
     }
 
     /// The entries of one server, the lowest version first.

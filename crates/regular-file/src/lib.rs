@@ -1,13 +1,14 @@
-//! Files that an operator names, read without waiting for whatever is in their place.
+//! Files that an operator names, read without waiting for whatever is in their place, and files replaced as a whole.
 //!
 //! A named pipe in the place of a file is waited for until somebody writes into it, and who waits tells nobody: a server
 //! would keep its old rules without a word. Every file of a configuration, and every file that one names, is therefore
 //! opened here. A server reads them again and again, which a pipe cannot give either.
 
-use std::fs::{File, FileType, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, chown};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
 
@@ -75,9 +76,90 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
+/// Number of drafts of this process, so that no two have one name.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
+
+/// Puts `bytes` in the place of the file at `path`: a reader sees those before or those now, also after a crash, and once
+/// this returns the disk has them.
+///
+/// A new file is for its owner alone. One that is replaced keeps its mode, and its owner where this process may give files
+/// away; of a symbolic link the file that it points to is replaced. The draft is hidden, beside the file, and removed if
+/// this fails. Writers at the same time have to be kept apart by a lock of theirs, or the last one wins.
+///
+/// # Errors
+///
+/// Those of the system; the file is as it was, unless it is the directory that cannot be written to disk.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, bytes, true)
+}
+
+/// Does what [`replace`] does for a file that only its owner may read, whatever its mode was.
+///
+/// # Errors
+///
+/// As [`replace`].
+pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, bytes, false)
+}
+
+fn put(path: &Path, bytes: &[u8], keeps_mode: bool) -> io::Result<()> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let draft = target.with_file_name(format!(".{name}.{}-{number}.new", std::process::id()));
+    // Of a process of this number that was killed.
+    let _ = fs::remove_file(&draft);
+    let written =
+        fill(&draft, &target, bytes, keeps_mode).and_then(|()| fs::rename(&draft, &target));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written?;
+    let directory = target.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn fill(draft: &Path, target: &Path, bytes: &[u8], keeps_mode: bool) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(draft)?;
+    if let Ok(before) = fs::metadata(target) {
+        // Only root can give a file away, and for all others it is theirs already.
+        let _ = chown(draft, Some(before.uid()), Some(before.gid()));
+        if keeps_mode {
+            file.set_permissions(before.permissions())?;
+        }
+    }
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_keeps_its_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        let mode = || fs::metadata(&file).unwrap().mode() & 0o7777;
+        replace(&file, b"one").unwrap();
+        assert_eq!((fs::read(&file).unwrap(), mode()), (b"one".into(), 0o600));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        replace(&link, b"two").unwrap();
+        assert_eq!((fs::read(&file).unwrap(), mode()), (b"two".into(), 0o644));
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        replace_private(&link, b"three").unwrap();
+        assert_eq!((fs::read(&file).unwrap(), mode()), (b"three".into(), 0o600));
+        // What fails leaves nothing behind.
+        let taken = directory.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        assert!(replace(&taken, b"four").is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+    }
 
     #[test]
     fn nothing_but_a_regular_file_is_read_and_nothing_is_waited_for() {

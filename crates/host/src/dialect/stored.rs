@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, OpenOptions, Permissions},
-    io::Write as _,
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -49,19 +46,6 @@ fn time(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// Writes a file that only its owner can read, beside its place, and moves it there once it is on the disk.
-fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&beside)?;
-    // One that was left behind may have other rights.
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)
-}
-
 impl<S: McpService> Host<S> {
     /// Stores the sessions, where there is a state file.
     pub(crate) fn store_state(&self) {
@@ -84,7 +68,7 @@ impl<S: McpService> Host<S> {
             sessions: sessions.collect(),
         };
         let written = serde_json::to_vec(&state).map_err(std::io::Error::from);
-        let written = written.and_then(|it| write(path, &it));
+        let written = written.and_then(|it| regular_file::replace_private(path, &it));
         let failure = written.err().map(|error| {
             let path = path.display();
             tracing::error!(%path, %error, "the sessions of the host cannot be stored");
