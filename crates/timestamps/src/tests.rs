@@ -105,14 +105,16 @@ fn content(token: &[u8]) -> Vec<u8> {
 #[test]
 fn a_certificate_for_another_use_and_a_signature_that_names_none_stamp_nothing() {
     let key = "ec -pkeyopt ec_paramgen_curve:P-256";
-    let real = Authority::new(key, "timeStamping");
-    let content = content(&token(&real.answer(&request(&DIGEST, 1))).unwrap());
-    for (usage, cades, is_believed) in [
+    // Before there is anything to sign, since no certificate is good for what is older than itself.
+    let signers = [
         ("timeStamping", "-cades", true),
         ("serverAuth", "-cades", false),
         ("timeStamping", "", false),
-    ] {
-        let signer = Authority::new(key, usage);
+    ]
+    .map(|it| (Authority::new(key, it.0), it));
+    let real = Authority::new(key, "timeStamping");
+    let content = content(&token(&real.answer(&request(&DIGEST, 1))).unwrap());
+    for (signer, (usage, cades, is_believed)) in signers {
         fs::write(signer.0.path().join("content"), &content).unwrap();
         signer.run(&format!(
             "cms -sign -binary -nodetach -nosmimecap {cades} -md sha256 -econtent_type 1.2.840.113549.1.9.16.1.4 \
@@ -129,14 +131,14 @@ fn a_certificate_in_the_place_of_the_one_that_was_signed_with_is_not_believed() 
     // The same key, issuer and number, as an authority could make another one of at any time.
     let key = "ec -pkeyopt ec_paramgen_curve:P-256";
     let authority = Authority::new(key, "timeStamping");
-    let content = content(&token(&authority.answer(&request(&DIGEST, 1))).unwrap());
-    fs::write(authority.0.path().join("content"), content).unwrap();
     for (name, days) in [("signer", 30), ("other", 60)] {
         authority.run(&format!(
             "x509 -req -in tsa.csr -CA ca.pem -CAkey ca.key -set_serial 77 -out {name}.pem -days {days} \
              -extfile config -extensions tsa"
         ));
     }
+    let content = content(&token(&authority.answer(&request(&DIGEST, 1))).unwrap());
+    fs::write(authority.0.path().join("content"), content).unwrap();
     for (certificate, is_believed) in [("signer", true), ("other", false)] {
         authority.run(&format!(
             "cms -sign -binary -nodetach -nosmimecap -cades -nocerts -md sha256 \
