@@ -30,11 +30,11 @@ pub struct Template(Box<[TemplatePart]>);
 pub enum TemplatePart {
     /// A text as it is.
     Text(Box<str>),
-    /// Any text without a `/`, a `?` or a `#`: the value of `{name}`.
+    /// Any text without a `/`, a `?` or a `#`: the value of `{name}`, `{name,other}`, `{name:3}` or `{name*}`.
     Segment,
-    /// No text, or one that begins so: `{?name}`, `{&name}`, `{#name}`.
+    /// No text, or one that begins so: `{?name}`, `{&name}`, `{#name}`, `{/name}`, `{;name}`, `{.name}`.
     Begun(u8),
-    /// Any text: the value of an expression of another kind.
+    /// Any text: the value of `{+name}`.
     Any,
 }
 
@@ -49,11 +49,10 @@ impl Template {
             if !before.is_empty() {
                 parts.push(TemplatePart::Text(before.into()));
             }
-            let is_name = |it: u8| it.is_ascii_alphanumeric() || it == b'_';
             parts.push(match expression.bytes().next() {
-                Some(sign @ (b'?' | b'&' | b'#')) => TemplatePart::Begun(sign),
-                _ if expression.bytes().all(is_name) => TemplatePart::Segment,
-                _ => TemplatePart::Any,
+                Some(sign @ (b'?' | b'&' | b'#' | b'/' | b';' | b'.')) => TemplatePart::Begun(sign),
+                Some(b'+') => TemplatePart::Any,
+                _ => TemplatePart::Segment,
             });
             rest = after;
         }
@@ -118,10 +117,14 @@ impl TemplatePart {
     }
 }
 
-/// Tests if a pattern is of addresses, which have a scheme. Braces in a name of a tool are no template: `{a,b}` would yield every name.
+/// Tests if a pattern is of addresses: of resources, or with a scheme if no kind is named. Braces in a name of a tool are no
+/// template: `{a,b}` would yield every name.
 fn is_address(pattern: &str) -> bool {
-    let scheme = pattern.split_once("://");
-    scheme.is_some_and(|(scheme, _)| !scheme.contains('{'))
+    match pattern.split_once('/') {
+        Some(("resource", _)) => true,
+        Some(("tool" | "prompt", _)) => false,
+        _ => pattern.split('{').next().is_some_and(|it| it.contains(':')),
+    }
 }
 
 /// A pattern with a `*` elsewhere than at its end.
@@ -298,6 +301,12 @@ mod tests {
             ("resource/doc://{name}", "resource/doc://a", true),
             ("resource/doc://{name}", "resource/doc://a/b", false),
             ("resource/doc://{name}", "tool/doc", false),
+            (
+                "resource/mcp.shop+urn:doc:{id}",
+                "resource/mcp.shop+urn:doc:7",
+                true,
+            ),
+            ("mcp.shop+urn:doc:{id}", "mcp.shop+urn:doc:7", true),
         ] {
             let set = PatternSet::new(&[pattern.to_owned()]).unwrap();
             assert_eq!(set.matches(name), is_met, "{pattern} {name}");
@@ -319,6 +328,14 @@ mod tests {
             ("data://{id}/log", "data://7/log", true),
             ("data://{id}/log", "data://7/lag", false),
             ("*://{id}", "data://7", true),
+            ("x://a/items{/id}", "x://a/items/7", true),
+            ("x://a/items{/id}", "x://a/items-private/7", false),
+            ("x://geo/{lat,lon}", "x://geo/1,2", true),
+            ("x://geo/{lat,lon}", "x://geo/1/secret", false),
+            ("x://a/{id:3}/b", "x://a/123/b", true),
+            ("x://a/{id:3}/b", "x://a/1/2/b", false),
+            ("x://a/file{.ext}", "x://a/file.txt", true),
+            ("x://a/file{.ext}", "x://a/files", false),
             ("data://{", "data://x", false),
             ("data://{", "data://{", true),
             ("data://}{", "data://}{", true),

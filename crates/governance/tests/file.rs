@@ -66,7 +66,12 @@ fn what_forbids_a_table_forbids_its_rows() {
         default: Access {
             resources: access(
                 &["*"],
-                &["db://shop/tables/sale", "db://*/tables/till"],
+                &[
+                    "db://shop/tables/sale",
+                    "db://*/tables/till",
+                    "*://shop/tables/salary",
+                    "*/tables/wage",
+                ],
                 &["db://shop/tables/customer"],
             ),
             ..Access::default()
@@ -79,6 +84,8 @@ fn what_forbids_a_table_forbids_its_rows() {
         ("db://shop/tables/sale/7", true, false),
         ("db://shop/tables/sales", true, true),
         ("db://other/tables/till/7", true, false),
+        ("db://shop/tables/salary/7", true, false),
+        ("db://shop/tables/wage/7", true, false),
         ("db://shop/tables/customer", false, false),
         ("db://shop/tables/customer/7", false, false),
         ("db://shop/tables/customers/7", true, true),

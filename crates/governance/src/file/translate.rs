@@ -134,10 +134,16 @@ fn access(lists: [Option<&AccessRules>; 3]) -> spec::Access {
 /// Patterns that forbid, with those of the rows of each table of a database that they name: what may not be read as a whole
 /// may not be read row by row either.
 fn with_rows(mut patterns: Vec<String>) -> Vec<String> {
-    let may_be_tables = patterns.iter();
-    let may_be_tables =
-        may_be_tables.filter(|it| it.starts_with("resource/db:") && !it.ends_with('*'));
-    let of_rows: Vec<_> = may_be_tables.map(|it| format!("{it}/*")).collect();
+    let may_be_table = |it: &&String| {
+        let address = it.strip_prefix("resource/").unwrap_or_default();
+        let scheme = match address.split_once('*') {
+            Some((before, _)) => before.starts_with("db:") || "db://".starts_with(before),
+            None => address.starts_with("db:"),
+        };
+        scheme && !it.ends_with('*')
+    };
+    let of_rows = patterns.iter().filter(may_be_table);
+    let of_rows: Vec<_> = of_rows.map(|it| format!("{it}/*")).collect();
     patterns.extend(of_rows);
     patterns
 }
