@@ -30,6 +30,6 @@ pub use crate::{
     keys::Key,
     news::{Changed, News},
     nodes::{Node, NodeSign},
-    sessions::{Difference, PASSED_ON_KEPT, PassedOn, SharedSession},
+    sessions::{Difference, MAX_PASSED_ON_LISTED, PASSED_ON_KEPT, SharedSession},
     tasks::PostgresTaskStore,
 };

@@ -11,18 +11,10 @@ use tokio_postgres::Row;
 const LIVES_BEGIN: i64 = 1_767_225_600;
 
 /// Time for which messages that were passed on can be read: an outage of the database that is shorter loses none.
-pub const PASSED_ON_KEPT: Duration = Duration::from_mins(10);
+pub const PASSED_ON_KEPT: Duration = Duration::from_mins(3);
 
-/// Message that a client has sent to another server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassedOn {
-    /// Number of the message: unique, and not always in the order in which messages can be read.
-    pub number: i64,
-    /// Session that it concerns.
-    pub session: Arc<str>,
-    /// The message.
-    pub body: Vec<u8>,
-}
+/// The most messages that are listed at once.
+pub const MAX_PASSED_ON_LISTED: usize = 1_000;
 
 /// A session, as far as servers share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,8 +177,8 @@ impl Cluster {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Messages that clients have sent in these sessions and that are not forgotten yet, in order: for a server that
-    /// has missed news. Those whose numbers are `known` are left out.
+    /// Numbers and sessions of messages that clients have sent in these sessions and that are not forgotten yet, in the
+    /// order of their numbers, of those after `after`; at most [`MAX_PASSED_ON_LISTED`]. For a server that has missed news.
     ///
     /// # Errors
     ///
@@ -194,20 +186,16 @@ impl Cluster {
     pub async fn all_passed_on(
         &self,
         sessions: &[Arc<str>],
-        known: &[i64],
-    ) -> Result<Vec<PassedOn>, Failed> {
-        let sql = "SELECT number, session, body FROM owlclaw_cluster.session_message
-            WHERE session = ANY($1) AND NOT number = ANY($2) ORDER BY number";
+        after: i64,
+    ) -> Result<Vec<(i64, Arc<str>)>, Failed> {
+        let sql = "SELECT number, session FROM owlclaw_cluster.session_message
+            WHERE session = ANY($1) AND $2 < number ORDER BY number LIMIT $3";
         let sessions: Vec<_> = sessions.iter().map(|it| &**it).collect();
-        let rows = self.shared.query(sql, &[&sessions, &known]).await?;
-        let all = rows.iter().map(|row| {
-            Ok(PassedOn {
-                number: row.try_get(0)?,
-                session: row.try_get::<_, &str>(1)?.into(),
-                body: row.try_get(2)?,
-            })
-        });
-        all.collect()
+        let limit = i64::try_from(MAX_PASSED_ON_LISTED).unwrap_or(i64::MAX);
+        let rows = self.shared.query(sql, &[&sessions, &after, &limit]).await?;
+        let all = rows.iter();
+        all.map(|row| Ok((row.try_get(0)?, row.try_get::<_, &str>(1)?.into())))
+            .collect()
     }
 
     /// Forgets sessions that no client has used for as long as `idle`, and what was passed on [`PASSED_ON_KEPT`] ago. Forgets

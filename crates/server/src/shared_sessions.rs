@@ -13,7 +13,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use cluster::{Cluster, Difference, Failed, News, PASSED_ON_KEPT, SharedSession};
+use cluster::{
+    Cluster, Difference, Failed, MAX_PASSED_ON_LISTED, News, PASSED_ON_KEPT, SharedSession,
+};
 use mcp_service::SessionState;
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc, oneshot},
@@ -60,21 +62,31 @@ struct Heard {
 }
 
 /// Messages of other servers that were taken over here.
-#[derive(Default)]
 struct Said {
     /// Numbers of the messages that can still be read, and when they were taken over.
     numbers: HashMap<i64, Instant>,
     /// True if some may have been missed.
     is_behind: bool,
+    /// Time of the next attempt to read them.
+    try_again: Instant,
 }
 
 impl Said {
+    fn new() -> Self {
+        Self {
+            numbers: HashMap::new(),
+            is_behind: false,
+            try_again: Instant::now(),
+        }
+    }
+
     /// Notes that a message is taken over; false if it was before.
     fn is_new(&mut self, number: i64) -> bool {
         self.numbers.insert(number, Instant::now()).is_none()
     }
 
     fn fall_behind(&mut self, error: &Failed) {
+        self.try_again = Instant::now() + TRY_AGAIN;
         if !std::mem::replace(&mut self.is_behind, true) {
             let what = "what clients have sent to other servers cannot be read; it is tried again";
             note(error, what);
@@ -178,7 +190,7 @@ impl SharedSessions {
     pub(super) async fn follow(&self, sessions: &dyn SessionFollower) {
         let mut news = self.cluster.news();
         let mut forget = time::interval(SWEEP_EVERY);
-        let mut said = Said::default();
+        let mut said = Said::new();
         loop {
             let told = tokio::select! {
                 told = news.recv() => told,
@@ -187,7 +199,7 @@ impl SharedSessions {
                     said.forget();
                     continue;
                 }
-                () = time::sleep(TRY_AGAIN), if said.is_behind => {
+                () = time::sleep_until(said.try_again.into()), if said.is_behind => {
                     self.catch_up(sessions, &mut said).await;
                     continue;
                 }
@@ -216,17 +228,34 @@ impl SharedSessions {
     /// Takes over what clients have sent to other servers while nothing was heard of them: an answer or a cancellation
     /// that was accepted there is not lost.
     async fn catch_up(&self, sessions: &dyn SessionFollower, said: &mut Said) {
-        let known: Vec<_> = said.numbers.keys().copied().collect();
-        match self.cluster.all_passed_on(&sessions.ids(), &known).await {
-            Ok(all) => {
-                said.is_behind = false;
-                for message in all {
-                    if said.is_new(message.number) {
-                        sessions.said(&message.session, &message.body.into());
-                    }
+        match self.take_missed(sessions, said).await {
+            Ok(()) => said.is_behind = false,
+            Err(error) => said.fall_behind(&error),
+        }
+    }
+
+    async fn take_missed(
+        &self,
+        sessions: &dyn SessionFollower,
+        said: &mut Said,
+    ) -> Result<(), Failed> {
+        let (ids, mut after) = (sessions.ids(), 0);
+        loop {
+            let all = self.cluster.all_passed_on(&ids, after).await?;
+            for (number, session) in &all {
+                after = *number;
+                if said.numbers.contains_key(number) {
+                    continue;
+                }
+                // One after the other: each may be large.
+                let body = self.cluster.passed_on(*number).await?;
+                if let Some(body) = body.filter(|_| said.is_new(*number)) {
+                    sessions.said(session, &body.into());
                 }
             }
-            Err(error) => said.fall_behind(&error),
+            if all.len() < MAX_PASSED_ON_LISTED {
+                return Ok(());
+            }
         }
     }
 
