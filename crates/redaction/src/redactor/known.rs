@@ -274,10 +274,12 @@ impl Search {
         let is_of_it = |it: &u8| it.is_ascii_alphanumeric() || b"+/-_".contains(it);
         let padding = text.len() - text.trim_end_matches('=').len();
         let digits = &text.as_bytes()[..text.len() - padding];
+        let mut is_base64 = None;
         let mut without: Option<Vec<u8>> = None;
         for found in self.automaton.find_iter(digits) {
             let (most, is_encoded) = self.patterns[found.pattern().as_usize()];
-            if !is_encoded || !digits.iter().all(is_of_it) {
+            // Looked at once: there may be a match at every few bytes.
+            if !is_encoded || !*is_base64.get_or_insert_with(|| digits.iter().all(is_of_it)) {
                 return None;
             }
             // The digits around it have a part of its first and last byte.
