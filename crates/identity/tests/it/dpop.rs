@@ -225,6 +225,16 @@ fn a_proof_from_before_the_start_needs_a_nonce() {
     assert_eq!(check("a", NOW - 1, None), Err(Rejection::NeedsNonce));
     assert_eq!(check("a", NOW - 1, Some(proofs.nonce(now()))), Ok(()));
     assert_eq!(check("b", NOW, None), Ok(()));
+    // One from a clock that is ahead has a nonce, which the next process does not know.
+    assert_eq!(check("c", NOW + 20, None), Err(Rejection::NeedsNonce));
+    let of_another = Proofs::new(false, now()).unwrap().nonce(now());
+    let check_again = check("c", NOW + 20, Some(of_another.clone()));
+    assert_eq!(check_again, Err(Rejection::NeedsNonce));
+    assert_eq!(
+        check("d", NOW, Some(of_another)),
+        Err(Rejection::NeedsNonce)
+    );
+    assert_eq!(check("c", NOW + 20, Some(proofs.nonce(now()))), Ok(()));
 }
 
 #[tokio::test]
