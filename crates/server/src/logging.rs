@@ -222,6 +222,11 @@ impl<S: tracing::Subscriber> Layer<S> for JsonLines {
         members.begin("target");
         members.value(metadata.target());
         members.line.extend_from_slice(b"}\n");
+        // Room that a long line has not used counts as if it were full.
+        if LONG_LINE_BYTES < members.line.len() {
+            members.line.shrink_to_fit();
+            members.strings.shrink_to_fit();
+        }
         let strings = members.is_flat.then_some((metadata, members.strings));
         self.0.push(Line {
             text: members.line,
@@ -232,6 +237,8 @@ impl<S: tracing::Subscriber> Layer<S> for JsonLines {
 
 /// Bytes of a line about a request.
 const USUAL_LINE_BYTES: usize = 768;
+/// Bytes from which on a line is long.
+const LONG_LINE_BYTES: usize = 64 * 1024;
 /// Strings in a line about a request.
 const USUAL_STRINGS: usize = 24;
 /// Numbers from here on have as many digits as that of a card.
