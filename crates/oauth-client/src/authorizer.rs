@@ -246,7 +246,9 @@ impl Authorizer {
             ends_at: it
                 .expires_in
                 .map(|seconds| it.issued_at.saturating_add(seconds)),
-            is_renewable: it.refresh_token.is_some(),
+            // One that was due and is as it was is not: the client is another now, for example.
+            is_renewable: it.refresh_token.is_some()
+                && crate::clock::now() < it.issued_at.saturating_add(age.as_secs()),
         }))
     }
 
