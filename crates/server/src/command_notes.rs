@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ledger::{Note, NoteKind, RecordError, Recorder};
+use ledger::{Note, NoteKind, PostgresOpenError, RecordError, Recorder};
 use mcp_server::system_clock;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -127,7 +127,16 @@ async fn put_on_record(
 ) -> Result<Option<PathBuf>, Failure> {
     let is_written = match way {
         WayToLedger::Ledger => write(config, &acts).await?,
-        WayToLedger::LedgerOrFile => write(config, &acts).await.unwrap_or(false),
+        WayToLedger::LedgerOrFile => match write(config, &acts).await {
+            Err(error) if is_out_of_reach(&error) => {
+                tracing::warn!(
+                    error = &*error as &dyn std::error::Error,
+                    "acts of commands wait in a file"
+                );
+                false
+            }
+            written => written?,
+        },
         WayToLedger::File => false,
     };
     if is_written {
@@ -138,6 +147,15 @@ async fn put_on_record(
     let appended = tokio::task::spawn_blocking(move || append(&place, &acts)).await?;
     appended.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
     Ok((way != WayToLedger::Ledger).then_some(path))
+}
+
+/// True if what a command is about to change may be the reason why the database cannot be opened. All else, as that the
+/// ledger is not the one of its checkpoints, is a reason to do nothing.
+fn is_out_of_reach(error: &Failure) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(PostgresOpenError::Unreachable { .. } | PostgresOpenError::Refused { .. })
+    )
 }
 
 /// Writes into the ledger itself. Returns false, and writes nothing, while a server has it.
