@@ -388,12 +388,21 @@ fn a_file_under_the_name_of_the_next_segment_is_taken_for_it_only_if_it_is_signe
         matches!(refused, Err(ArchiveError::Foreign(_))),
         "{refused:?}"
     );
-    // Where nothing is signed, this one is not either.
-    let mut trusting = Archiver::open(&fixture.path(), fixture.options(None)).unwrap();
+    // Where nothing is signed nobody can tell what is in it: it is written anew, and kept aside.
+    let expected = answers(&fixture);
+    let found = fs::read(fixture.segment(1)).unwrap();
+    let mut unsigned = Archiver::open(&fixture.path(), fixture.options(None)).unwrap();
     assert!(matches!(
-        fixture.step(&mut trusting),
+        fixture.step(&mut unsigned),
         Archived::Written { .. }
     ));
+    assert_ne!(fs::read(fixture.segment(1)).unwrap(), found);
+    let aside = fs::read_dir(fixture.archive()).unwrap();
+    let mut aside = aside.map(|it| it.unwrap().path());
+    let aside = aside.find(|it| it.extension().is_some_and(|it| it == "unproved"));
+    assert_eq!(fs::read(aside.unwrap()).unwrap(), found);
+    while fixture.step(&mut unsigned) != Archived::Nothing {}
+    assert_same(&answers(&fixture), &expected, "written anew");
 }
 
 #[test]

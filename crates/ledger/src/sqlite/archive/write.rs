@@ -153,6 +153,15 @@ impl<'a> SegmentWriter<'a> {
     }
 }
 
+/// What there is under the name of the next segment.
+enum There {
+    Nothing,
+    /// A segment that goes on beyond what may be taken out now.
+    Later,
+    /// The next segment.
+    Next(Box<(Seal, Connection)>),
+}
+
 impl Archiver {
     /// Writes the next segment, if there is enough for one, and lists it.
     pub(super) fn write(
@@ -173,36 +182,39 @@ impl Archiver {
             next_sequence: state.through + 1,
             hash: state.hash,
         };
-        let (seal, written) = if path.exists() {
-            // A process was killed before it was listed, or it is of another ledger.
-            let Some(adopted) = self.adopt(&path, &after, cut)? else {
-                // It was written for a later time than is asked for now.
-                return Ok(Archived::Nothing);
-            };
-            adopted
-        } else {
-            // Nobody else writes a file of this name, not even a process that has lost its lock and does not know it.
-            let partial = path.with_extension(format!("{}.partial", Uuid::new_v4().simple()));
-            let (seal, file_key) = self.copy(&partial, number, &after, cut, now_us)?;
-            tell(ArchiveStep::Copied);
-            sync(&partial)?;
-            let written = match &file_key {
-                Some(file_key) => encrypted::read_back(&partial, file_key)?,
-                None => segment::open_plain(&partial)?,
-            };
-            if !is_whole(&written, &seal, &after)? {
-                return Err(ArchiveError::ReadBack(partial));
+        // A process was killed before it was listed, or it is of another ledger.
+        let there = match path.exists() {
+            true => self.adopt(&path, &after, cut)?,
+            false => There::Nothing,
+        };
+        let (seal, written) = match there {
+            There::Next(adopted) => *adopted,
+            // It was written for a later time than is asked for now.
+            There::Later => return Ok(Archived::Nothing),
+            There::Nothing => {
+                // Nobody else writes a file of this name, not even a process that has lost its lock and does not know it.
+                let partial = path.with_extension(format!("{}.partial", Uuid::new_v4().simple()));
+                let (seal, file_key) = self.copy(&partial, number, &after, cut, now_us)?;
+                tell(ArchiveStep::Copied);
+                sync(&partial)?;
+                let written = match &file_key {
+                    Some(file_key) => encrypted::read_back(&partial, file_key)?,
+                    None => segment::open_plain(&partial)?,
+                };
+                if !is_whole(&written, &seal, &after)? {
+                    return Err(ArchiveError::ReadBack(partial));
+                }
+                tell(ArchiveStep::Synced);
+                // Such a process does not come further than this.
+                let (now, listed) = self.ledger.archive()?;
+                if now != *state || listed.last().is_some_and(|last| number <= last.number) {
+                    return Err(ArchiveError::Locked("it went on meanwhile".to_owned()));
+                }
+                name(&partial, &path, self.ledger.is_shared())?;
+                sync(&self.options.directory)?;
+                tell(ArchiveStep::Named);
+                (seal, written)
             }
-            tell(ArchiveStep::Synced);
-            // Such a process does not come further than this.
-            let (now, listed) = self.ledger.archive()?;
-            if now != *state || listed.last().is_some_and(|last| number <= last.number) {
-                return Err(ArchiveError::Locked("it went on meanwhile".to_owned()));
-            }
-            name(&partial, &path, self.ledger.is_shared())?;
-            sync(&self.options.directory)?;
-            tell(ArchiveStep::Named);
-            (seal, written)
         };
         let begins = Begins::of(&written)?;
         let mut detail = serde_json::json!({
@@ -331,13 +343,9 @@ impl Archiver {
         Ok(connection)
     }
 
-    /// Takes a segment that is there already for the next one, if it is that; `None` if it goes beyond `cut`.
-    fn adopt(
-        &mut self,
-        path: &Path,
-        after: &Tail,
-        cut: u64,
-    ) -> Result<Option<(Seal, Connection)>, ArchiveError> {
+    /// Takes a segment that is there already for the next one, if it is that. What nobody can prove to be that is set
+    /// aside: the ledger has all its entries, and does not refer to it.
+    fn adopt(&mut self, path: &Path, after: &Tail, cut: u64) -> Result<There, ArchiveError> {
         let foreign = || ArchiveError::Foreign(path.to_owned());
         // The process that gave it its name may not have come to this.
         sync(path)?;
@@ -355,22 +363,25 @@ impl Archiver {
             return Err(foreign());
         }
         if cut < seal.last_sequence {
-            return Ok(None);
+            return Ok(There::Later);
         }
         let found = match found {
             Some(found) if is_whole(&found, &seal, after)? => found,
             Some(_) => return Err(foreign()),
             None => {
+                // What nobody here can read is believed for its signature, or not at all.
+                let Some(key) = self.options.key.as_ref() else {
+                    set_aside(path)?;
+                    return Ok(There::Nothing);
+                };
                 encrypted::expect_sealed(path, &seal)?;
-                // What nobody here can read is believed for its signature.
-                let key = self.options.key.as_ref().map(|key| key.public().clone());
-                if key.is_some_and(|key| seal.check_signature(&[key]).is_err()) {
+                if seal.check_signature(&[key.public().clone()]).is_err() {
                     return Err(foreign());
                 }
                 self.rest(path, after, &seal)?
             }
         };
-        Ok(Some((seal, found)))
+        Ok(There::Next(Box::new((seal, found))))
     }
 }
 
@@ -474,6 +485,12 @@ fn name(partial: &Path, path: &Path, is_shared: bool) -> Result<(), ArchiveError
     }
     fs::hard_link(partial, path).map_err(failed(path))?;
     fs::remove_file(partial).map_err(failed(partial))
+}
+
+/// Gives a file that is in the way of a segment a name that nobody reads, and that is not removed.
+fn set_aside(path: &Path) -> Result<(), ArchiveError> {
+    let aside = path.with_extension(format!("{}.unproved", Uuid::new_v4().simple()));
+    fs::rename(path, &aside).map_err(failed(path))
 }
 
 /// Removes what processes that were killed have left.
