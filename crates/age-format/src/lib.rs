@@ -274,6 +274,7 @@ pub fn encrypt<W: Write>(recipients: &[Recipient], mut to: W) -> Result<Writer<W
         stream: Stream::new(&file_key, &*nonce),
         file_key,
         chunk: Zeroizing::new(Vec::with_capacity(CHUNK + TAG)),
+        has_failed: false,
         to,
     })
 }
@@ -323,6 +324,7 @@ fn open<R: BufRead>(
         chunk: Zeroizing::new(vec![0; CHUNK + TAG]),
         plain: 0..0,
         is_over: false,
+        has_failed: false,
         from,
     })
 }
@@ -333,6 +335,8 @@ pub struct Writer<W> {
     file_key: FileKey,
     /// Bytes that have come and may be the last chunk.
     chunk: Zeroizing<Vec<u8>>,
+    /// True if a chunk could not be written, or not all of it: nothing can follow.
+    has_failed: bool,
     to: W,
 }
 
@@ -357,6 +361,8 @@ impl<W: Write> Writer<W> {
     }
 
     fn seal(&mut self, is_last: bool) -> io::Result<()> {
+        self.expect_intact()?;
+        self.has_failed = true;
         let nonce = self.stream.next(is_last)?;
         self.stream
             .key
@@ -364,12 +370,21 @@ impl<W: Write> Writer<W> {
             .expect("a chunk is short");
         self.to.write_all(&self.chunk)?;
         self.chunk.clear();
+        self.has_failed = false;
         Ok(())
+    }
+
+    fn expect_intact(&self) -> io::Result<()> {
+        match self.has_failed {
+            true => Err(io::Error::other("a part before could not be written")),
+            false => Ok(()),
+        }
     }
 }
 
 impl<W: Write> Write for Writer<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.expect_intact()?;
         if self.chunk.len() == CHUNK && !bytes.is_empty() {
             self.seal(false)?;
         }
@@ -378,9 +393,9 @@ impl<W: Write> Write for Writer<W> {
         Ok(count)
     }
 
-    /// Does nothing: chunks are as long as they are.
+    /// Writes nothing: chunks are as long as they are.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.expect_intact()
     }
 }
 
@@ -397,6 +412,8 @@ pub struct Reader<R> {
     /// The part of `chunk` that has not been read.
     plain: std::ops::Range<usize>,
     is_over: bool,
+    /// True if a chunk could not be read: what follows would be taken for another one.
+    has_failed: bool,
     from: R,
 }
 
@@ -410,6 +427,10 @@ impl<R> Reader<R> {
 
 impl<R: BufRead> Reader<R> {
     fn next(&mut self) -> io::Result<()> {
+        if self.has_failed {
+            return Err(io::Error::other("a part before could not be read"));
+        }
+        self.has_failed = true;
         let mut length = 0;
         while length < self.chunk.len() {
             match self.from.read(&mut self.chunk[length..]) {
@@ -429,7 +450,7 @@ impl<R: BufRead> Reader<R> {
         if plain == 0 && !is_first {
             return Err(damaged());
         }
-        (self.plain, self.is_over) = (0..plain, is_last);
+        (self.plain, self.is_over, self.has_failed) = (0..plain, is_last, false);
         Ok(())
     }
 }
@@ -437,8 +458,7 @@ impl<R: BufRead> Reader<R> {
 impl<R: BufRead> Read for Reader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.plain.is_empty() && !self.is_over && !into.is_empty() {
-            // After an error there is nothing more to be read.
-            self.next().inspect_err(|_| self.plain = 0..0)?;
+            self.next()?;
         }
         let count = into.len().min(self.plain.len());
         let at = self.plain.start;

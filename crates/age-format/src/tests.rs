@@ -219,3 +219,100 @@ fn identities_are_read_as_their_files_have_them() {
         assert!(!error.to_string().contains(wrong) || wrong.len() < 20);
     }
 }
+
+/// Takes or has so many bytes, fails once, and then has no limit.
+struct Failing {
+    bytes: Vec<u8>,
+    at: usize,
+    until: usize,
+}
+
+impl Failing {
+    fn left(&mut self, from: usize) -> io::Result<usize> {
+        match self.until.checked_sub(from) {
+            Some(0) => {
+                self.until = usize::MAX;
+                Err(io::Error::other("the disk is full"))
+            }
+            left => Ok(left.unwrap_or_default()),
+        }
+    }
+}
+
+impl Write for Failing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.left(self.bytes.len())?.min(bytes.len());
+        self.bytes.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Failing {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.left(self.at)?.min(into.len());
+        let count = (&self.bytes[self.at..]).read(&mut into[..left])?;
+        self.at += count;
+        Ok(count)
+    }
+}
+
+#[test]
+fn a_writer_that_has_failed_writes_nothing_more() {
+    let identity = Identity::generate().unwrap();
+    let content = [7; 2 * CHUNK];
+    let payload = payload(&encrypted(&[identity.recipient()], &content));
+    for until in [payload, payload + 100, payload + CHUNK + TAG - 1] {
+        let mut to = Failing {
+            bytes: Vec::new(),
+            at: 0,
+            until,
+        };
+        let mut writer = encrypt(&[identity.recipient()], &mut to).unwrap();
+        writer.write_all(&content[..CHUNK]).unwrap();
+        for _ in 0..3 {
+            assert!(writer.write(&content[CHUNK..]).is_err(), "{until}");
+        }
+        assert!(writer.finish().is_err(), "{until}");
+        assert_eq!(to.bytes.len(), until);
+    }
+}
+
+#[test]
+fn a_reader_that_has_failed_reads_nothing_more() {
+    let identity = Identity::generate().unwrap();
+    let whole = encrypted(&[identity.recipient()], &[7; 3 * CHUNK]);
+    let second = payload(&whole) + CHUNK + TAG;
+    let mut changed = whole.clone();
+    changed[second] ^= 1;
+    // The end of what was cut off between two chunks is not one, however often it is asked for.
+    let cut = whole[..second].to_vec();
+    for (bytes, until, good) in [
+        (whole.clone(), second, CHUNK),
+        (whole.clone(), second + 100, CHUNK),
+        (changed, usize::MAX, CHUNK),
+        (cut, usize::MAX, 0),
+    ] {
+        let from = Failing {
+            bytes,
+            at: 0,
+            until,
+        };
+        let from = io::BufReader::with_capacity(1, from);
+        let mut reader = decrypt(std::slice::from_ref(&identity), from).unwrap();
+        let mut content = Vec::new();
+        let mut failed = 0;
+        while failed < 3 {
+            let mut part = [0; 1000];
+            match reader.read(&mut part) {
+                Ok(0) => panic!("it ends after {} bytes", content.len()),
+                Ok(count) => content.extend_from_slice(&part[..count]),
+                Err(_) => failed += 1,
+            }
+        }
+        assert!(content.len() <= good, "{}", content.len());
+    }
+}
