@@ -73,7 +73,8 @@ pub struct Report {
     /// them, and nothing else is known of them.
     pub deleted: u64,
     /// Number of those that are encrypted and that no identity opens ([`ReadLedger::leave_unread`]): their segments are the
-    /// files that were sealed, and the chain goes on behind them.
+    /// files that were sealed, and the chain goes on behind them. Among them are those that were deleted, if the entry that
+    /// may say so cannot be read either.
     pub unread: u64,
     /// The hash of the last of them.
     pub head: Digest,
@@ -255,6 +256,7 @@ pub fn verify_while(
         segments: segments.into(),
         gaps: gaps.into(),
         passed: Vec::new(),
+        passed_before_unread: Vec::new(),
         deleted: 0,
         unread: 0,
         unread_until_us: None,
@@ -317,6 +319,8 @@ struct Verification {
     /// Deleted parts after the verified part, and those before its end that no entry has told of yet.
     gaps: VecDeque<Gap>,
     passed: Vec<Gap>,
+    /// Deleted parts before one that cannot be read, which may have the entries that tell of them.
+    passed_before_unread: Vec<Gap>,
     /// Number of deleted entries.
     deleted: u64,
     /// Number of entries that cannot be read, and the latest time of their calls and notes.
@@ -370,6 +374,12 @@ impl Verification {
         if let Some(gap) = self.passed.iter().find(|gap| !gap.is_unsaid) {
             return Err(Wrong::at(gap.first_sequence, Fault::Deleted));
         }
+        for gap in self.passed_before_unread.drain(..) {
+            if !gap.is_unsaid {
+                self.deleted -= entries_of(&gap);
+                self.unread += entries_of(&gap);
+            }
+        }
         // Nobody has looked at what is in it, so that somebody must have signed for it.
         if let Some((_, last)) = self.unproved.first() {
             return Err(Wrong::at(*last, Fault::Signature(SignatureError::Missing)));
@@ -401,10 +411,11 @@ impl Verification {
             && gap.first_sequence == self.tail.next_sequence
         {
             self.gaps.pop_front();
-            let count = gap.last_sequence + 1 - gap.first_sequence;
+            let count = entries_of(&gap);
             if gap.unread_until_us.is_some() {
                 self.expect_segment(ledger, &gap)?;
                 self.unread += count;
+                self.passed_before_unread.append(&mut self.passed);
                 self.unread_until_us = self.unread_until_us.max(gap.unread_until_us);
             } else {
                 self.deleted += count;
@@ -472,7 +483,9 @@ impl Verification {
             if let Event::Noted(noted) = &event
                 && noted.kind == NoteKind::RETENTION
             {
-                self.passed.retain(|gap| !tells_of(noted, gap));
+                for passed in [&mut self.passed, &mut self.passed_before_unread] {
+                    passed.retain(|gap| !tells_of(noted, gap));
+                }
                 if let Some((first, digest)) = archived(noted)
                     && let Some(found) = self.encrypted.get(&first)
                 {
@@ -581,6 +594,10 @@ fn archived(noted: &Noted) -> Option<(u64, Option<Digest>)> {
     detail.get("archived")?;
     let digest = detail.get("sha256").and_then(|it| from_hex(it.as_str()?));
     Some((detail.get("first_sequence")?.as_u64()?, digest))
+}
+
+fn entries_of(gap: &Gap) -> u64 {
+    gap.last_sequence + 1 - gap.first_sequence
 }
 
 /// Returns true if a note says that these entries were deleted.

@@ -477,3 +477,41 @@ fn a_call_that_has_another_end_by_now_is_not_guessed_at() {
     };
     assert!(matches!(step(reading), Ok(Archived::TakenOut { .. })));
 }
+
+#[test]
+fn a_deletion_that_only_an_unread_segment_tells_of_is_not_called_wrong() {
+    let fixture = Fixture::encrypted();
+    fixture.archive_all(fixture.days_ago(DAYS - 4));
+    let mut deleting = Archiver::open(&fixture.path(), fixture.reading()).unwrap();
+    let before_us = fixture.days_ago(DAYS - 4);
+    let deleted = deleting.delete(before_us, fixture.now_us, "ana").unwrap();
+    drop(deleting);
+    assert!(!deleted.is_empty());
+    fixture.write(|_| until_said(&fixture));
+    let told = fixture.verify_from_outside();
+    assert_eq!((told.first_wrong, told.unread), (None, 0));
+    assert_ne!(told.deleted, 0);
+    // The note about it is archived in turn.
+    archive_the_rest(&fixture, fixture.options(Some(fixture.key.clone())), 1);
+    let outside = fixture.verify_from_outside();
+    assert_eq!((outside.first_wrong, outside.deleted), (None, 0));
+    assert!(told.deleted < outside.unread, "{}", outside.unread);
+    let inside = fixture.verify();
+    assert_eq!((inside.first_wrong, inside.unread), (None, 0));
+    assert_eq!(inside.deleted, told.deleted);
+}
+
+/// Archives all but the last entries, as if so many days had gone by, and some more.
+fn archive_the_rest(fixture: &Fixture, options: ArchiveOptions, days: u64) {
+    // What the last server has written stays in the ledger.
+    for _ in 0..2 {
+        let note = Note::new(fixture.now_us, NoteKind::POLICY_CHANGED);
+        fixture.write(|recorder| async move {
+            recorder.note(&note).await.unwrap();
+        });
+    }
+    let before_us = fixture.now_us + days * DAY_US;
+    let now_us = before_us + 3 * DAY_US;
+    let mut archiver = Archiver::open(&fixture.path(), options).unwrap();
+    while archiver.step(before_us, now_us).unwrap() != Archived::Nothing {}
+}

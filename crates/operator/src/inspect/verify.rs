@@ -274,8 +274,8 @@ fn text(
     if report.unread != 0 {
         let count = report.unread;
         lines.push(format!(
-            "unread       {count} entries of encrypted segments: the files are those that were sealed, and the chain goes \
-             through them; what is in them is looked at with --identity FILE"
+            "unread       {count} entries of encrypted segments, or deleted as these may say: the files are those that were \
+             sealed, and the chain goes through them; what is in them is looked at with --identity FILE"
         ));
     }
     if report.unreadable_lines != 0 {
