@@ -195,6 +195,7 @@ impl ReadHolds for PostgresReader {
             // What is done beside a server is on record at once.
             unsaid: Vec::new(),
             has_gaps: view.has_gaps(),
+            unread_until_us: view.unread_until_us(),
         })
     }
 }

@@ -515,3 +515,47 @@ fn archive_the_rest(fixture: &Fixture, options: ArchiveOptions, days: u64) {
     let mut archiver = Archiver::open(&fixture.path(), options).unwrap();
     while archiver.step(before_us, now_us).unwrap() != Archived::Nothing {}
 }
+
+#[test]
+fn a_hold_that_was_lifted_in_an_unread_segment_is_not_called_wrong() {
+    let fixture = Fixture::encrypted();
+    let hold = |holds: &mut Holds, at_us| {
+        let of = HoldFilter {
+            principal: Some("client-2".to_owned()),
+            ..HoldFilter::default()
+        };
+        holds.set(&of, "ana", "case 7", at_us).unwrap()
+    };
+    let mut holds = Holds::open(&fixture.path(), None).unwrap();
+    let number = hold(&mut holds, fixture.now_us);
+    fixture.write(|_| until_said(&fixture));
+    // A segment that everybody can read has its note, and one that nobody can read the note that lifts it.
+    let plain = ArchiveOptions {
+        recipients: Vec::new(),
+        segment_entries: 100_000,
+        ..fixture.options(Some(fixture.key.clone()))
+    };
+    archive_the_rest(&fixture, plain, 1);
+    holds
+        .lift(number, "ana", "settled", fixture.now_us + 1)
+        .unwrap();
+    fixture.write(|_| until_said(&fixture));
+    archive_the_rest(&fixture, fixture.options(Some(fixture.key.clone())), 5);
+    let outside = fixture.verify_from_outside();
+    assert_eq!(outside.first_wrong, None);
+    assert_ne!(outside.unread, 0);
+    fixture.assert_sound();
+    // One that was set later is missed.
+    hold(&mut holds, fixture.now_us + 9 * DAY_US);
+    fixture.write(|_| until_said(&fixture));
+    assert_eq!(fixture.verify_from_outside().first_wrong, None);
+    let connection = Connection::open(fixture.path()).unwrap();
+    connection.execute("DELETE FROM legal_hold", []).unwrap();
+    let wrong = fixture.verify_from_outside().first_wrong.unwrap();
+    assert_eq!(
+        wrong.what,
+        Fault::TableDiffers {
+            table: "legal_hold"
+        }
+    );
+}

@@ -24,6 +24,8 @@ pub(crate) struct Held {
     pub(crate) unsaid: Vec<Said>,
     /// True if segments were deleted: the note of a hold may have been in one.
     pub(crate) has_gaps: bool,
+    /// The latest time of what cannot be read: a hold from before that may have been lifted there.
+    pub(crate) unread_until_us: Option<u64>,
 }
 
 /// Note about a hold or a segment.
@@ -42,8 +44,9 @@ pub(crate) trait ReadHolds: ReadLedger {
     fn holds_differ(&mut self) -> Result<bool, QueryError> {
         for _ in 0..MAX_ATTEMPTS {
             let held = self.held()?;
+            let (has_gaps, until_us) = (held.has_gaps, held.unread_until_us);
             let expected = self.holds_noted(held.unsaid)?;
-            if agree(&held.holds, expected, held.has_gaps) {
+            if agree(&held.holds, expected, has_gaps, until_us) {
                 return Ok(false);
             }
         }
@@ -107,10 +110,11 @@ impl ReadHolds for LedgerReader {
             Ok(Held {
                 holds: stored_holds(snapshot)?,
                 unsaid: unsaid(snapshot)?,
-                has_gaps: false,
+                ..Held::default()
             })
         })?;
         held.has_gaps = view.has_gaps();
+        held.unread_until_us = view.unread_until_us();
         Ok(held)
     }
 }
@@ -162,12 +166,19 @@ fn is_noted(hold: &Hold, noted: &Hold) -> bool {
         && is(&hold.by, &noted.by)
 }
 
-fn agree(holds: &[Hold], mut expected: BTreeMap<u64, Hold>, has_gaps: bool) -> bool {
+/// Returns true if these holds are those that the notes expect, so far as these can be read.
+fn agree(
+    holds: &[Hold],
+    mut expected: BTreeMap<u64, Hold>,
+    has_gaps: bool,
+    unread_until_us: Option<u64>,
+) -> bool {
     let are_known = holds
         .iter()
         .all(|hold| match expected.remove(&hold.number) {
             Some(noted) => is_noted(hold, &noted),
             None => has_gaps,
         });
-    are_known && expected.is_empty()
+    let may_be_lifted = |it: &Hold| unread_until_us.is_some_and(|until_us| it.at_us <= until_us);
+    are_known && expected.values().all(may_be_lifted)
 }

@@ -75,6 +75,12 @@ impl View {
         self.listed.iter().any(|it| it.is_deleted)
     }
 
+    /// The latest time of what is left out since it cannot be read.
+    pub(crate) fn unread_until_us(&self) -> Option<u64> {
+        let unread = self.listed.iter().filter(|it| it.is_unread);
+        unread.map(|it| it.until_us).max()
+    }
+
     /// Returns true if the entry at `sequence` was deleted, or is left out.
     pub(super) fn is_deleted(&self, sequence: u64) -> bool {
         let end = self.state.through;
