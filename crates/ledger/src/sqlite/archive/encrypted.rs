@@ -186,10 +186,22 @@ fn read_by(
         Err(_) => return Err(altered()),
     };
     let mut connection = in_memory()?;
-    let read = connection.deserialize_read_exact("main", &mut content, bytes, true);
+    let mut watched = Watched {
+        inner: &mut content,
+        error: None,
+    };
+    let read = connection.deserialize_read_exact("main", &mut watched, bytes, true);
     // The end tells that nothing was cut off.
-    if read.is_err() || content.read(&mut [0]).map_or(true, |more| more != 0) {
-        return Err(altered());
+    let is_whole = read.is_ok() && watched.read(&mut [0]).is_ok_and(|more| more == 0);
+    if !is_whole {
+        let error = watched.error.take();
+        // That it could not be read says nothing about the file.
+        expect_sealed(path, &seal)?;
+        return Err(match (error, read) {
+            (Some(error), _) if error.kind() != io::ErrorKind::InvalidData => failed(path)(error),
+            (None, Err(error)) if !is_short(&error) => error.into(),
+            _ => altered(),
+        });
     }
     if !content.into_inner().ends_as(&seal).map_err(failed(path))? {
         return Err(altered());
@@ -200,6 +212,28 @@ fn read_by(
     };
     SEGMENT.expect(&connection).map_err(unusable)?;
     Ok(Some((connection, seal)))
+}
+
+/// Returns true if a database could not be read since the content ended before it.
+fn is_short(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|it| it.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_IOERR)
+}
+
+/// Keeps the failure to read, of which a database tells no more than that it was one.
+struct Watched<'a, R> {
+    inner: &'a mut R,
+    error: Option<io::Error>,
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(into).map_err(|error| {
+            let kind = error.kind();
+            self.error = Some(error);
+            kind.into()
+        })
+    }
 }
 
 /// Bytes on their way, and the digest of those that have passed.
@@ -271,5 +305,40 @@ mod tests {
         let connection = in_memory().unwrap();
         assert_eq!(stored(&connection, "temp_store"), Ok(2));
         assert_eq!(connection.path(), Some(""));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_could_not_be_read_was_not_altered() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("segment");
+        let recipient = Identity::generate().unwrap().recipient();
+        let mut seal = Seal {
+            number: 1,
+            first_sequence: 1,
+            last_sequence: 7,
+            previous_hash: [0; 32],
+            last_hash: [1; 32],
+            at_us: 1,
+            encrypted: None,
+            signature: None,
+        };
+        let mut segment = in_memory().unwrap();
+        let rows = "CREATE TABLE part AS SELECT zeroblob(200000) AS bytes";
+        segment.execute_batch(rows).unwrap();
+        let file_key = write(&path, &mut segment, &[recipient], &mut seal, |_| {}).unwrap();
+        // The header is read before, and nothing can be read from a directory.
+        let failing = |mut file: Digesting<BufReader<File>>| {
+            *file.inner.get_mut() = File::open(directory.path()).unwrap();
+            age_format::decrypt_with(&file_key, file)
+        };
+        let error = read_by(&path, failing).unwrap_err();
+        assert!(matches!(error, ArchiveError::File { .. }), "{error:?}");
+        // Where the file was changed besides, that is told.
+        let mut changed = std::fs::read(&path).unwrap();
+        *changed.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, changed).unwrap();
+        let error = read_by(&path, failing).unwrap_err();
+        assert!(matches!(error, ArchiveError::Altered { .. }), "{error:?}");
     }
 }
