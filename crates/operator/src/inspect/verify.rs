@@ -69,13 +69,18 @@ pub(crate) fn verify(
     };
     let mut attempt = 1;
     let report = loop {
-        let gaps = reader.gaps()?;
+        // Of a ledger that is damaged they may be unknown, which the report explains.
+        let gaps = reader.gaps().ok();
         let report = verify_telling(reader.as_mut(), trust, &mut |done, all| {
             bar.set_length(all);
             bar.set_position(done);
         })?;
         // What was archived or deleted meanwhile and cannot be read is missed where it was.
-        if report.is_ok() || reader.gaps()? == gaps {
+        let mut is_disturbed = || match (&gaps, reader.gaps()) {
+            (Some(before), Ok(after)) => *before != after,
+            _ => false,
+        };
+        if report.is_ok() || !is_disturbed() {
             break report;
         }
         if attempt == MAX_DISTURBED {
@@ -87,7 +92,11 @@ pub(crate) fn verify(
         attempt += 1;
     };
     bar.finish_and_clear();
-    let stamps = server::verify_timestamps(config, reader.as_mut())?;
+    let stamps = match server::verify_timestamps(config, reader.as_mut()) {
+        // What is wrong with the ledger may be why, and is told in any case.
+        Err(_) if !report.is_ok() => None,
+        stamps => stamps?,
+    };
     let is_stamped = stamps.as_ref().is_none_or(|it| it.wrong.is_none());
     let counters = Counters::beside(config, report.is_ok());
     Ok(Verified {
@@ -358,6 +367,31 @@ mod tests {
         assert!(gone.text.contains("lacking      "), "{}", gone.text);
         // One that is named for this must be there.
         assert!(verified(Some(&file)).is_err());
+    }
+
+    #[test]
+    fn damage_is_reported_wherever_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.ledger.path = directory.path().join("ledger.db");
+        drop(SqliteLedger::open(&config.ledger.path, Durability::Strict).unwrap());
+        let whole = std::fs::read(&config.ledger.path).unwrap();
+        let page = usize::from(u16::from_be_bytes([whole[16], whole[17]]));
+        let mut found = 0;
+        for from in (page..whole.len()).step_by(page) {
+            let mut damaged = whole.clone();
+            damaged[from..from + page].fill(0xFF);
+            std::fs::write(&config.ledger.path, damaged).unwrap();
+            // One that cannot be opened at all is told of as that.
+            if open_reader(&config).is_err() {
+                continue;
+            }
+            let verified = verify(&config, &[], None, ReportFormat::Text);
+            let verified = verified.unwrap_or_else(|error| panic!("page at {from}: {error:?}"));
+            assert!(!verified.is_sound, "page at {from}: {}", verified.text);
+            found += 1;
+        }
+        assert_ne!(found, 0);
     }
 
     #[test]
