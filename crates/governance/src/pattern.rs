@@ -30,11 +30,11 @@ pub struct Template(Box<[TemplatePart]>);
 pub enum TemplatePart {
     /// A text as it is.
     Text(Box<str>),
-    /// Any text without a `/`, a `?` or a `#`: the value of `{name}`, `{name,other}`, `{name:3}` or `{name*}`.
+    /// Any text without a `/`, a `?` or a `#`: the value of `{name}`, `{name,other}` or `{name:3}`.
     Segment,
     /// No text, or one that begins so: `{?name}`, `{&name}`, `{#name}`, `{/name}`, `{;name}`, `{.name}`.
     Begun(u8),
-    /// Any text: the value of `{+name}`.
+    /// Any text: the value of `{+name}`, and of `{name*}` as handlers in Python use that.
     Any,
 }
 
@@ -52,6 +52,7 @@ impl Template {
             parts.push(match expression.bytes().next() {
                 Some(sign @ (b'?' | b'&' | b'#' | b'/' | b';' | b'.')) => TemplatePart::Begun(sign),
                 Some(b'+') => TemplatePart::Any,
+                _ if expression.ends_with('*') => TemplatePart::Any,
                 _ => TemplatePart::Segment,
             });
             rest = after;
@@ -334,6 +335,7 @@ mod tests {
             ("x://geo/{lat,lon}", "x://geo/1/secret", false),
             ("x://a/{id:3}/b", "x://a/123/b", true),
             ("x://a/{id:3}/b", "x://a/1/2/b", false),
+            ("x://a/{path*}", "x://a/1/2", true),
             ("x://a/file{.ext}", "x://a/file.txt", true),
             ("x://a/file{.ext}", "x://a/files", false),
             ("data://{", "data://x", false),
