@@ -238,6 +238,7 @@ impl Authorizer {
     ///
     /// Outside of a tokio runtime.
     pub async fn keep_login(&self, age: Duration) -> Result<Option<KeptLogin>, AuthorizationError> {
+        let asked_at = crate::clock::now();
         self.0.obtain(Wanted::Younger { than: age }).await?;
         let state = self.0.state.lock().await;
         let tokens = state.credentials.as_ref().and_then(|it| it.tokens.as_ref());
@@ -248,7 +249,7 @@ impl Authorizer {
                 .map(|seconds| it.issued_at.saturating_add(seconds)),
             // One that was due and is as it was is not: the client is another now, for example.
             is_renewable: it.refresh_token.is_some()
-                && crate::clock::now() < it.issued_at.saturating_add(age.as_secs()),
+                && asked_at < it.issued_at.saturating_add(age.as_secs()),
         }))
     }
 
