@@ -153,7 +153,7 @@ impl<'a> SegmentWriter<'a> {
     }
 }
 
-/// What there is under the name of the next segment.
+/// The file under the name of the next segment.
 enum There {
     Nothing,
     /// A segment that goes on beyond what may be taken out now.
