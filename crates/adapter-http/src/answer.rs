@@ -5,7 +5,7 @@ use crate::{
     mapping::{ResponseMapping, SUCCESS},
     retry::asked,
 };
-use adapter_tools::{Content, ToolError, ToolOutput};
+use adapter_tools::{Content, Repeat, ToolError, ToolOutput};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, Uri, header};
@@ -61,7 +61,10 @@ pub(crate) fn answer(
         400..=499 => Err(failure(received, headers)),
         _ => Err(ToolError::Crashed {
             message: format!("the service failed ({})", spelled(status)),
-            retryable: may_repeat,
+            repeat: match may_repeat {
+                true => Repeat::Safe,
+                false => Repeat::IfIdempotent,
+            },
             detail: format!("{} answered {}", uri.host().unwrap_or_default(), status),
         }),
     }

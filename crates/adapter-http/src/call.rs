@@ -7,7 +7,7 @@ use crate::{
     mapping::{ResponseMapping, SUCCESS},
     retry::{asked, is_idempotent, may_pass},
 };
-use adapter_tools::{Errand, OpenErrand, ToolCx, ToolError, ToolOutput};
+use adapter_tools::{Errand, OpenErrand, Repeat, ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
@@ -226,9 +226,10 @@ impl Plan {
     }
 
     fn tool_error(&self, error: SendError) -> ToolError {
-        let retryable = match &error {
-            SendError::Unreachable(_) | SendError::Unsent(_) => true,
-            SendError::Broken(_) => self.may_repeat(),
+        let repeat = match &error {
+            SendError::Unreachable(_) | SendError::Unsent(_) => Repeat::Safe,
+            SendError::Broken(_) if self.may_repeat() => Repeat::Safe,
+            SendError::Broken(_) => Repeat::IfIdempotent,
             SendError::TimedOut => return ToolError::TimedOut,
             SendError::TooLarge(_) | SendError::LongHeaders => {
                 return ToolError::failed(error.to_string());
@@ -238,7 +239,7 @@ impl Plan {
         };
         ToolError::Crashed {
             message: error.to_string(),
-            retryable,
+            repeat,
             detail: causes(&error),
         }
     }

@@ -14,14 +14,14 @@ pub enum ToolError {
     /// The tool refused arguments that fit its schema, and did not run.
     #[error("the tool refused the arguments")]
     Rejected(#[source] InvalidArguments),
-    /// The process that ran the tool died or vanished. The client is told `message` and whether to
+    /// The process or service that ran the tool died, failed or vanished. The client is told `message` and whether to
     /// retry; `detail` is for the log.
     #[error("{message}")]
     Crashed {
         /// One sentence for the client.
         message: String,
-        /// True if the same call may succeed when it is repeated.
-        retryable: bool,
+        /// Whether the same call may be made again.
+        repeat: Repeat,
         /// Further details, such as the process's last words; not for the client.
         detail: String,
     },
@@ -81,6 +81,17 @@ pub struct Failure {
     pub traceback: Option<String>,
 }
 
+/// Answer to whether a call that has crashed may be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// It was not begun, or the system that carries it out knows a repeated call.
+    Safe,
+    /// It may have been done: only if calling the tool twice does no more than calling it once.
+    IfIdempotent,
+    /// The same call cannot succeed.
+    Never,
+}
+
 impl ToolError {
     /// The tool ran and failed because of `why`.
     pub fn failed(why: impl Into<String>) -> Self {
@@ -113,7 +124,7 @@ impl ToolError {
         }
     }
 
-    /// Returns true if the same call may succeed when it is repeated.
+    /// Returns true if the same call may succeed when it is repeated, whatever the tool does.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Failed(_)
@@ -122,7 +133,7 @@ impl ToolError {
             | Self::Lost { .. }
             | Self::Held(_)
             | Self::Broken(_) => false,
-            Self::Crashed { retryable, .. } => *retryable,
+            Self::Crashed { repeat, .. } => *repeat == Repeat::Safe,
             Self::Unavailable { retry_after, .. } => retry_after.is_some(),
             Self::TimedOut | Self::Busy { .. } | Self::Suspended { .. } => true,
         }

@@ -70,7 +70,7 @@ pub use crate::{
         TaskHandle, ToolCx,
     },
     errand::{Errand, Hop, OpenErrand, TraceErrands},
-    error::{Failure, ToolError},
+    error::{Failure, Repeat, ToolError},
     input::{Answers, Askable, Elicited, FormSchema, LogLevel, Needed, Question, Waiting},
     meter::CallMeter,
     native::{NoArguments, ToolInput},

@@ -5,7 +5,7 @@
 mod common;
 
 use adapter_tools::{
-    Content, Tool, ToolCx, ToolError, ToolOutput,
+    Content, Repeat, Tool, ToolCx, ToolError, ToolOutput,
     command::{Command, CommandError, CommandLine, CommandOptions, Input, Output, Word},
 };
 use bytes::Bytes;
@@ -225,21 +225,20 @@ async fn a_failure_says_the_status_and_keeps_the_reason_for_operators() {
 #[tokio::test]
 async fn a_signal_is_a_crash() {
     let shop = Shop::new("echo last words >&2; kill -SEGV $$\n");
-    let mut options = shop.options(&[]);
-    for is_retryable in [false, true] {
-        options.annotations.idempotent = Some(is_retryable);
-        let error = call(&tool(options.clone()), json!({})).await.unwrap_err();
-        let ToolError::Crashed {
-            message,
-            retryable,
-            detail,
-        } = error
-        else {
-            panic!("{error:?}")
-        };
-        assert_eq!(message, "the program was ended by signal SIGSEGV (11)");
-        assert_eq!((retryable, detail.as_str()), (is_retryable, "last words"));
-    }
+    let error = call(&tool(shop.options(&[])), json!({})).await.unwrap_err();
+    let ToolError::Crashed {
+        message,
+        repeat,
+        detail,
+    } = error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!(message, "the program was ended by signal SIGSEGV (11)");
+    assert_eq!(
+        (repeat, detail.as_str()),
+        (Repeat::IfIdempotent, "last words")
+    );
 }
 
 #[tokio::test]

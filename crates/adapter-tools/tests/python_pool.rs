@@ -5,7 +5,7 @@
 mod common;
 
 use adapter_tools::{
-    ToolCx, ToolError, ToolSet,
+    Repeat, ToolCx, ToolError, ToolSet,
     python::{PythonOptions, StartMode, WorkerState},
 };
 use common::{App, LONG, Running, app_with, has_ended, kill, parent};
@@ -96,13 +96,14 @@ async fn a_worker_that_dies_takes_nobody_elses_calls_with_it() {
         let error = shop.call("kill_itself", json!({})).await.unwrap_err();
         let ToolError::Crashed {
             message,
-            retryable,
+            repeat,
             detail,
         } = error
         else {
             panic!("{error:?}")
         };
-        assert!(message.contains("SIGKILL (9)") && retryable, "{message}");
+        assert!(message.contains("SIGKILL (9)"), "{message}");
+        assert_eq!(repeat, Repeat::IfIdempotent);
         assert!(detail.contains("these are my last words"), "{detail}");
         let health = shop.python.health();
         assert!(health.last_loss.unwrap().cause.contains("SIGKILL"));

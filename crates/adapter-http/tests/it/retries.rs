@@ -1,7 +1,7 @@
 //! Number of attempts for a request.
 
 use crate::service::{Seen, Service, answer, bound, call, call_as, client, json as answer_json};
-use adapter_tools::{Errand, OpenErrand, ToolCx, ToolError, TraceErrands};
+use adapter_tools::{Errand, OpenErrand, Repeat, ToolCx, ToolError, TraceErrands};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -165,7 +165,7 @@ async fn nobody_there_may_be_tried_again() {
         matches!(
             error,
             ToolError::Crashed {
-                retryable: true,
+                repeat: Repeat::Safe,
                 ..
             }
         ),

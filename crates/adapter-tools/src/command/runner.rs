@@ -5,7 +5,7 @@ use super::{
     process::{self, Process},
     stderr::StderrLog,
 };
-use crate::{Arguments, Executor, Failure, ToolCx, ToolError, ToolOutput, exit_status};
+use crate::{Arguments, Executor, Failure, Repeat, ToolCx, ToolError, ToolOutput, exit_status};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use std::{
@@ -145,7 +145,7 @@ impl Runner {
                     output::answer(output, self.options.output)
                 }
                 Some(code) => Err(self.failed(code, last_words)),
-                None => Err(self.crashed(status, last_words)),
+                None => Err(Self::crashed(status, last_words)),
             },
             Outcome::TooMuch => Err(ToolError::failed(format!(
                 "the program wrote more than {} bytes and was ended",
@@ -172,12 +172,11 @@ impl Runner {
         })
     }
 
-    fn crashed(&self, status: ExitStatus, detail: String) -> ToolError {
-        let hints = self.options.annotations;
+fn crashed(status: ExitStatus, detail: String) -> ToolError {
         ToolError::Crashed {
             message: format!("the program was ended by {}", exit_status::describe(status)),
-            // Who killed it may not be there the next time, if it may be called again at all.
-            retryable: hints.read_only == Some(true) || hints.idempotent == Some(true),
+            // Who killed it may not be there the next time.
+            repeat: Repeat::IfIdempotent,
             detail,
         }
     }

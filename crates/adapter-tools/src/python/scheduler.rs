@@ -13,7 +13,7 @@ use super::{
     PythonOptions,
     frames::{CallFrame, TooLarge, put_call, put_cancel},
 };
-use crate::{Question, ToolCx, ToolError, ToolOutput};
+use crate::{Question, Repeat, ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -183,7 +183,7 @@ impl Scheduler {
     pub(super) fn submit(&self, call: Call) -> Result<u64, ToolError> {
         let mut state = self.lock();
         if state.is_stopped {
-            return Err(stopped());
+            return Err(stopped(Repeat::Safe));
         }
         let bytes = state.queue.bytes().saturating_add(call.arguments.len());
         let is_full = self.max_waiting <= state.queue.len() || self.max_waiting_bytes < bytes;
@@ -343,11 +343,11 @@ impl Scheduler {
             state.is_stopped = true;
             for call in state.running.values_mut() {
                 if let Some(waiter) = call.answer.take() {
-                    let _ = waiter.send(Err(stopped()));
+                    let _ = waiter.send(Err(stopped(Repeat::IfIdempotent)));
                 }
             }
         }
-        self.refuse_waiting(stopped);
+        self.refuse_waiting(|| stopped(Repeat::Safe));
     }
 
     /// The time, where it matters to where calls go.
@@ -584,10 +584,10 @@ impl std::fmt::Debug for State {
     }
 }
 
-fn stopped() -> ToolError {
+fn stopped(repeat: Repeat) -> ToolError {
     ToolError::Crashed {
         message: "the server is shutting down".to_owned(),
-        retryable: true,
+        repeat,
         detail: String::new(),
     }
 }

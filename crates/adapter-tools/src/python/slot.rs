@@ -10,7 +10,7 @@ use super::{
     scheduler::{Blame, Left, Place},
     worker::Worker,
 };
-use crate::ToolError;
+use crate::{Repeat, ToolError};
 use std::{error::Error, sync::Arc};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
@@ -229,7 +229,7 @@ fn verdict(over: &Over, ending: &Ending) -> (String, Blame) {
 fn lost(cause: &str, ending: &Ending) -> ToolError {
     ToolError::Crashed {
         message: cause.to_owned(),
-        retryable: true,
+        repeat: Repeat::IfIdempotent,
         detail: ending.stderr.clone(),
     }
 }
@@ -238,7 +238,7 @@ fn lost(cause: &str, ending: &Ending) -> ToolError {
 fn replaced() -> ToolError {
     ToolError::Crashed {
         message: "the application was loaded again several times while the call ran".to_owned(),
-        retryable: true,
+        repeat: Repeat::IfIdempotent,
         detail: String::new(),
     }
 }
@@ -247,7 +247,7 @@ fn replaced() -> ToolError {
 pub(super) fn absent(error: &StartError) -> ToolError {
     ToolError::Crashed {
         message: "the Python application could not be loaded again".to_owned(),
-        retryable: true,
+        repeat: Repeat::Safe,
         detail: format!("{error}\n{}", error.details()),
     }
 }

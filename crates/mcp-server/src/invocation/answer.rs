@@ -15,7 +15,7 @@ use crate::{
     },
     offer::{Offer, prompts::PromptFailure, resources::ReadFailure},
 };
-use adapter_tools::{InvalidArguments, RiskClass, Tool, ToolError};
+use adapter_tools::{InvalidArguments, Repeat, RiskClass, Tool, ToolError};
 use governance::{Denial, Reason};
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use ledger::ApprovalState;
@@ -94,8 +94,8 @@ pub(crate) fn unknown_code(target: &Target) -> i32 {
 
 impl InvocationError {
     /// The answer to the client that called the tool `name`, a result or an error. Causes that are
-    /// internal stay in the log, in the line of the request. A deadline invites to call again what
-    /// `can_be_repeated` alone: what is late may have been done.
+    /// internal stay in the log, in the line of the request. A deadline and a crash invite to call again what
+    /// `can_be_repeated` alone: the call may have been done.
     ///
     /// # Errors
     ///
@@ -117,10 +117,20 @@ impl InvocationError {
             return Ok(failed_result(violation_lines(invalid).join("\n"), &error));
         }
         let mut told = self.told(name, cx.version, development);
-        let is_late = matches!(self, Self::TimedOut(_) | Self::Tool(ToolError::TimedOut));
-        if is_late && !can_be_repeated {
-            told.message =
-                "the tool did not answer in time. The outcome of the call is unknown: it may have been done".into();
+        let may_be_done = matches!(
+            self,
+            Self::TimedOut(_)
+                | Self::Tool(
+                    ToolError::TimedOut
+                        | ToolError::Crashed {
+                            repeat: Repeat::IfIdempotent,
+                            ..
+                        }
+                )
+        );
+        if may_be_done && !can_be_repeated {
+            let message = &told.message;
+            told.message = format!("{message}. The outcome of the call is unknown: it may have been done").into();
             told.data["retryable"] = json!(false);
             told.data["outcome"] = json!("unknown");
         }
@@ -203,9 +213,10 @@ impl InvocationError {
             }
             Self::Tool(ToolError::Crashed {
                 message,
-                retryable,
+                repeat,
                 detail,
             }) => {
+                let retryable = *repeat != Repeat::Never;
                 let mut data = json!({ "details": message, "retryable": retryable });
                 if development {
                     data["traceback"] = json!(detail);

@@ -300,7 +300,7 @@ pub(crate) fn violation_lines(invalid: &InvalidArguments) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::invocation::refusal::{TakenBy, WhyUnconfirmed};
-    use adapter_tools::{Needed, NoArguments, Tool};
+    use adapter_tools::{Needed, NoArguments, Repeat, Tool};
     use mcp_protocol::model::Effect;
 
     fn invalid() -> InvalidArguments {
@@ -322,7 +322,7 @@ mod tests {
         let tool = InvocationError::Tool;
         let crashed = ToolError::Crashed {
             message: String::new(),
-            retryable: true,
+            repeat: Repeat::Safe,
             detail: String::new(),
         };
         let unavailable = ToolError::Unavailable {

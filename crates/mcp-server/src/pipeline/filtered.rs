@@ -326,9 +326,9 @@ fn reworded(error: ToolError, result: &CallToolResult) -> ToolError {
     });
     let message = texts.collect::<Vec<_>>().join("\n");
     match error {
-        ToolError::Crashed { retryable, .. } => ToolError::Crashed {
+        ToolError::Crashed { repeat, .. } => ToolError::Crashed {
             message,
-            retryable,
+            repeat,
             detail: String::new(),
         },
         ToolError::Lost { .. } => ToolError::Lost {

@@ -168,6 +168,7 @@ fn again(text: &str, call: CallId) -> Option<Result<Invoked, InvocationError>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use adapter_tools::Repeat;
     use mcp_protocol::ProtocolVersion;
     use std::time::Duration;
 
@@ -250,7 +251,7 @@ mod tests {
     fn what_may_have_been_done_is_not_done_again_and_what_was_not_may_be() {
         let crashed = ToolError::Crashed {
             message: String::new(),
-            retryable: true,
+            repeat: Repeat::Safe,
             detail: String::new(),
         };
         for unknown in [

@@ -2,7 +2,7 @@
 //! decisions D3 and D4).
 
 use crate::house::{PRICE, SPOKEN, Setup, block_on, has_error_results, policy};
-use adapter_tools::Tool;
+use adapter_tools::{Annotations, Repeat, Tool, ToolError};
 use governance::{Rules, Usage};
 use ledger::Outcome;
 use mcp_server::{AnswerOptions, ErrorStyle, Options};
@@ -220,10 +220,42 @@ async fn a_failing_tool_is_a_result_or_an_error_as_the_revision_has_it() {
 async fn what_keeps_a_tool_from_answering_is_told_and_what_is_ours_is_an_error_everywhere() {
     for style in STYLES {
         for version in SPOKEN {
-            let house = setup(style, false).build();
+            let setup = setup(style, false);
+            let crash = |_, _| async {
+                Err(ToolError::Crashed {
+                    message: "the worker has died".to_owned(),
+                    repeat: Repeat::IfIdempotent,
+                    detail: String::new(),
+                })
+            };
+            let reading = setup
+                .bench
+                .tool("crash_while_reading", json!({}), &[], crash);
+            let reading = reading.with_annotations(Annotations {
+                read_only: Some(true),
+                ..Annotations::default()
+            });
+            let house = Setup {
+                more_tools: vec![reading],
+                ..setup
+            }
+            .build();
             let mut client = house.connect("anna", version).await;
             for (tool, code, retryable, retry_after, words) in [
-                ("crash", -32005, Some(true), None, "the worker has died"),
+                (
+                    "crash",
+                    -32005,
+                    Some(false),
+                    None,
+                    "the worker has died. The outcome of the call is unknown: it may have been done",
+                ),
+                (
+                    "crash_while_reading",
+                    -32005,
+                    Some(true),
+                    None,
+                    "the worker has died",
+                ),
                 (
                     "busy",
                     -32005,
@@ -296,7 +328,7 @@ async fn refusals_have_the_form_of_the_error_style_and_unknown_tools_are_always_
 
 #[tokio::test]
 async fn tracebacks_are_for_development_alone() {
-    use adapter_tools::{Failure, ToolError};
+    use adapter_tools::Failure;
     for version in SPOKEN {
         for development in [false, true] {
             let setup = setup(ErrorStyle::Auto, development);

@@ -1,7 +1,7 @@
 //! A server with a few tools, in-memory stores, and clients on in-memory connections.
 
 use adapter_skills::SkillCatalog;
-use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolOutput, ToolSet};
+use adapter_tools::{Arguments, Executor, Repeat, Tool, ToolCx, ToolError, ToolOutput, ToolSet};
 use futures_util::future::BoxFuture;
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Rules, Timestamp, Usage};
 use ledger::{
@@ -160,7 +160,7 @@ impl Bench {
             self.tool("crash", json!({}), &[], |_, _| async move {
                 Err(ToolError::Crashed {
                     message: "the worker has died".to_owned(),
-                    retryable: true,
+                    repeat: Repeat::IfIdempotent,
                     detail: "its last words: secret".to_owned(),
                 })
             }),

@@ -8,7 +8,7 @@ use super::{
     Answer, Key, Kind, Place, Scheduler, State, begin_frame, cancel, give_back, seat::Seat,
 };
 use crate::{
-    Answers, CallMeter, Needed, Question, ToolCx, ToolError, Waiting,
+    Answers, CallMeter, Needed, Question, Repeat, ToolCx, ToolError, Waiting,
     python::frames::{AnswersFrame, TooLarge, put_answers},
 };
 use serde_json::{Value, json, value::RawValue};
@@ -330,7 +330,7 @@ fn gone() -> ToolError {
                   its process was started or loaded again; see what it has done before making the call again, \
                   without these answers"
             .to_owned(),
-        retryable: false,
+        repeat: Repeat::Never,
         detail: String::new(),
     }
 }

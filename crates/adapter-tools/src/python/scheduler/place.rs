@@ -7,7 +7,7 @@ use super::{
     seat::{Bells, MAX_ABANDONED, Seat},
     stopped,
 };
-use crate::{CallMeter, Question, ToolCx, ToolError};
+use crate::{CallMeter, Question, Repeat, ToolCx, ToolError};
 use bytes::BytesMut;
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -468,7 +468,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_left {
-            self.give_up(Blame::Nobody, stopped);
+            self.give_up(Blame::Nobody, || stopped(Repeat::IfIdempotent));
         }
     }
 }
