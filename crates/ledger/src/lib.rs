@@ -61,8 +61,8 @@ pub use crate::{
         PostgresOpenError, PostgresOptions, PostgresReader,
     },
     query::{
-        ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, Gap, HashAfter,
-        IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_GROUP_ENTRIES,
+        ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, EndCopies, Extent, Filter, Gap,
+        HashAfter, IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_GROUP_ENTRIES,
         MAX_INDEXED as MAX_SUMMED, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,
         OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
         statistics::{

@@ -552,6 +552,8 @@ pub struct IndexedCall {
     pub estimated_cost_micros: u64,
     /// Place of the start, if this index has it.
     pub place: Option<Place>,
+    /// Where the arguments are in the body of the start's group, if this index has it.
+    pub arguments: Option<Range<u64>>,
     /// End of the call, if it has ended.
     pub end: Option<IndexedEnd>,
 }
@@ -609,6 +611,19 @@ pub struct IndexedEnd {
     pub duration_us: u64,
     /// Place of the entry, if this index has it.
     pub place: Option<Place>,
+    /// Copies of what the entry says, if this index has them.
+    pub copies: Option<EndCopies>,
+}
+
+/// Columns of an index with what people who query the database themselves look for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndCopies {
+    /// Where the result is in the body of the entry's group.
+    pub result: Range<u64>,
+    /// Message of the failure.
+    pub message: Option<String>,
+    /// Duration in microseconds, as far as percentiles tell durations apart.
+    pub duration_rounded: u64,
 }
 
 /// A ledger cannot be queried.

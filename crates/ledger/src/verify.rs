@@ -500,7 +500,8 @@ impl Verification {
                 offset: entry.0 as u64,
                 length: entry.1.len() as u64,
             };
-            self.index.entry(ledger, sequence, place, call, &event)?;
+            self.index
+                .entry(ledger, sequence, place, &group.body, call, &event)?;
             self.missing.entry(ledger, sequence, call, &event)?;
         }
         self.seals.group_ended(&after);

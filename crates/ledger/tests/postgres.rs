@@ -5,10 +5,10 @@
 
 use ledger::{
     Account, ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError, CallId, Claim,
-    ClaimRefusal, Counted, Decision, Durability, End, Event, Filter, Group, Kind, NewApproval,
-    Outcome, PostgresLedger, PostgresOfflineApprovals, PostgresOpenError, PostgresOptions,
-    PostgresReader, ReadLedger, RecordError, Recorder, RecorderOptions, Start, Tail, Verdict,
-    system_now_us,
+    ClaimRefusal, Counted, Decision, Durability, End, Event, Fault, Filter, Group, Kind,
+    NewApproval, Outcome, PostgresLedger, PostgresOfflineApprovals, PostgresOpenError,
+    PostgresOptions, PostgresReader, ReadLedger, RecordError, Recorder, RecorderOptions, Start,
+    Tail, Verdict, system_now_us,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -393,6 +393,59 @@ fn calls_of_a_killed_node_become_unknown_while_others_run() {
         }
         open_call.finish(&done()).await.unwrap();
         close(&other).await;
+        reader.count().unwrap();
+        assert_verified(&mut reader);
+    });
+}
+
+#[test]
+fn columns_that_no_command_reads_are_compared_with_the_entries_too() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1.to_owned();
+    runtime().block_on(async {
+        let node = open(&options(&url));
+        call(&node, "alice").await.unwrap();
+        let failing = start("bob");
+        let failed = End {
+            message: Some("no money"),
+            result: r#"{"lost":1}"#,
+            duration_us: 1_234_567,
+            ..End::new(Outcome::Failed)
+        };
+        let begun = node.begin(&failing).await.unwrap();
+        begun.finish(&failed).await.unwrap();
+        let open = node.begin(&start("carol")).await.unwrap();
+        let mut reader = PostgresReader::open(&options(&url)).unwrap();
+        reader.count().unwrap();
+        assert_verified(&mut reader);
+        for (column, other) in [
+            ("arguments_offset", "arguments_offset + 1"),
+            ("arguments_length", "arguments_length - 1"),
+            ("result_offset", "0"),
+            ("result_length", "NULL"),
+            ("message", "'paid'"),
+            ("message", "NULL"),
+            ("duration_rounded", "duration_rounded + 1"),
+        ] {
+            let change = format!(
+                "CREATE TABLE kept AS SELECT * FROM owlclaw_ledger.call WHERE principal = 'bob';
+                 UPDATE owlclaw_ledger.call SET {column} = {other} WHERE principal = 'bob'"
+            );
+            postgres.sql_in(&database, &change);
+            let report = ledger::verify(&mut reader, ledger::Trust::default()).unwrap();
+            let fault = report.first_wrong.as_ref().map(|it| &it.what);
+            let expected = Fault::IndexDiffers { table: "call" };
+            assert_eq!(fault, Some(&expected), "{column} = {other}: {report:?}");
+            let back = "DELETE FROM owlclaw_ledger.call WHERE principal = 'bob';
+                 INSERT INTO owlclaw_ledger.call SELECT * FROM kept; DROP TABLE kept";
+            postgres.sql_in(&database, back);
+            assert_verified(&mut reader);
+        }
+        open.finish(&done()).await.unwrap();
+        close(&node).await;
         reader.count().unwrap();
         assert_verified(&mut reader);
     });

@@ -172,7 +172,7 @@ impl Runner {
         })
     }
 
-fn crashed(status: ExitStatus, detail: String) -> ToolError {
+    fn crashed(status: ExitStatus, detail: String) -> ToolError {
         ToolError::Crashed {
             message: format!("the program was ended by {}", exit_status::describe(status)),
             // Who killed it may not be there the next time.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     fault::Fault,
-    query::MAX_INDEXED,
+    query::{MAX_INDEXED, statistics::rounded},
     record::{
         codec::{self, DecodeError},
         entry::{Ended, Event, Outcome, Started},
@@ -488,13 +488,6 @@ impl<'a> Ends<'a> {
 /// will do.
 fn find(text: &str, entry: &[u8]) -> usize {
     memchr::memmem::find(entry, text.as_bytes()).unwrap_or(0)
-}
-
-/// A duration with its first five binary digits: what percentiles tell apart, so that equal ones
-/// can be counted together.
-fn rounded(duration_us: u64) -> u64 {
-    let shift = duration_us.checked_ilog2().unwrap_or(0).saturating_sub(4);
-    duration_us >> shift << shift
 }
 
 /// A place in a body: bodies are far smaller than 2 GiB.

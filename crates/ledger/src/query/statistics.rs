@@ -82,6 +82,13 @@ pub struct Totals {
     pub durations: Durations,
 }
 
+/// A duration with its first five binary digits: what percentiles tell apart, so that equal ones
+/// can be counted together.
+pub(crate) fn rounded(duration_us: u64) -> u64 {
+    let shift = duration_us.checked_ilog2().unwrap_or(0).saturating_sub(4);
+    duration_us >> shift << shift
+}
+
 /// Durations of calls: a histogram whose buckets are at most a sixteenth wide of what they hold, so
 /// that percentiles are within 4 % of the exact ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 use super::{Fault, Stop, Wrong};
 use crate::{
     query::{
-        Extent, IndexedCall, IndexedEnd, IndexedNote, MAX_INDEXED, Place, QueryError, ReadLedger,
+        EndCopies, Extent, IndexedCall, IndexedEnd, IndexedNote, MAX_INDEXED, Place, QueryError,
+        ReadLedger, statistics::rounded,
     },
     record::{
         entry::{Ended, Event, Outcome, Started},
@@ -9,7 +10,10 @@ use crate::{
         note::Noted,
     },
 };
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::Range,
+};
 
 /// Calls that are open at the same time and whose rows are remembered until they end. Of further
 /// ones the rows are looked up.
@@ -157,6 +161,7 @@ impl IndexCheck {
         ledger: &mut dyn ReadLedger,
         sequence: u64,
         place: Place,
+        body: &[u8],
         call: CallId,
         event: &Event,
     ) -> Result<(), Stop> {
@@ -166,11 +171,23 @@ impl IndexCheck {
                     true => self.calls.take_if_there(ledger, sequence)?,
                     false => Some(self.calls.take(ledger, sequence)?),
                 };
-                let Some(row) = row else { return Ok(()) };
+                let Some(mut row) = row else { return Ok(()) };
+                if let Some(arguments) = row.arguments.take()
+                    && !has_at(body, &arguments, &started.arguments.text)
+                {
+                    return Err(Wrong::at(sequence, Fault::IndexDiffers { table: CALL }));
+                }
                 let place = row.place.map(|_| place);
                 self.started(indexed_call(sequence, place, call, started), row)
             }
-            Event::Ended(ended) => self.ended(ledger, call, indexed_end(sequence, place, ended)),
+            Event::Ended(ended) => {
+                let expected = indexed_end(sequence, place, ended);
+                self.ended(ledger, call, expected, |copies| {
+                    has_at(body, &copies.result, &ended.result.text)
+                        && copies.message == ended.message
+                        && copies.duration_rounded == rounded(ended.duration_us).min(MAX_INDEXED)
+                })
+            }
             Event::Noted(noted) if sequence <= self.through => {
                 let row = self.notes.take(ledger, sequence)?;
                 let place = row.place.map(|_| place);
@@ -208,6 +225,7 @@ impl IndexCheck {
         ledger: &mut dyn ReadLedger,
         call: CallId,
         mut expected: IndexedEnd,
+        are_true: impl FnOnce(&EndCopies) -> bool,
     ) -> Result<(), Stop> {
         let sequence = expected.sequence;
         let says_otherwise = || Wrong::at(sequence, Fault::IndexDiffers { table: CALL });
@@ -243,9 +261,10 @@ impl IndexCheck {
                 }
                 Ok(())
             }
-            Some(end) => {
+            Some(mut end) => {
                 expected.place = end.place.and(expected.place);
-                if end == expected {
+                let are_true = end.copies.take().is_none_or(|it| are_true(&it));
+                if end == expected && are_true {
                     Ok(())
                 } else {
                     Err(says_otherwise())
@@ -298,8 +317,17 @@ fn indexed_call(
         approval: started.approval.map(|approval| approval.to_string()),
         estimated_cost_micros: started.estimated_cost_micros.min(MAX_INDEXED),
         place,
+        arguments: None,
         end: None,
     }
+}
+
+/// True if `body` has `text` at these bytes.
+fn has_at(body: &[u8], at: &Range<u64>, text: &str) -> bool {
+    let (Ok(start), Ok(end)) = (usize::try_from(at.start), usize::try_from(at.end)) else {
+        return false;
+    };
+    body.get(start..end) == Some(text.as_bytes())
 }
 
 fn indexed_end(sequence: u64, place: Place, ended: &Ended) -> IndexedEnd {
@@ -310,6 +338,7 @@ fn indexed_end(sequence: u64, place: Place, ended: &Ended) -> IndexedEnd {
         cost_micros: ended.cost_micros.min(MAX_INDEXED),
         duration_us: ended.duration_us.min(MAX_INDEXED),
         place: Some(place),
+        copies: None,
     }
 }
 

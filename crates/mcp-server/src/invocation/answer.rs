@@ -130,7 +130,9 @@ impl InvocationError {
         );
         if may_be_done && !can_be_repeated {
             let message = &told.message;
-            told.message = format!("{message}. The outcome of the call is unknown: it may have been done").into();
+            told.message =
+                format!("{message}. The outcome of the call is unknown: it may have been done")
+                    .into();
             told.data["retryable"] = json!(false);
             told.data["outcome"] = json!("unknown");
         }

@@ -7,11 +7,12 @@ use super::super::{
 };
 use crate::{
     query::{
-        ApprovalRow, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES,
-        MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
+        ApprovalRow, EndCopies, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld,
+        MAX_PAGE_BYTES, MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
     },
     record::{approval::ApprovalId, entry::Digest, id::CallId, kept},
 };
+use std::ops::Range;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
@@ -252,6 +253,11 @@ pub(in crate::postgres) fn call(row: &Row) -> Result<IndexedCall, Error> {
             cost_micros: known(row, "cost_micros")?,
             duration_us: known(row, "duration_us")?,
             place: Some(place(row, ["end_group", "end_offset", "end_length"])?),
+            copies: Some(EndCopies {
+                result: range(row, ["result_offset", "result_length"])?,
+                message: optional("message")?,
+                duration_rounded: known(row, "duration_rounded")?,
+            }),
         }),
     };
     let approval: Option<Uuid> = row.try_get("approval")?;
@@ -267,21 +273,29 @@ pub(in crate::postgres) fn call(row: &Row) -> Result<IndexedCall, Error> {
         approval: approval.map(|approval| ApprovalId(approval).to_string()),
         estimated_cost_micros: known(row, "estimated_cost_micros")?,
         place: Some(place(row, ["start_group", "start_offset", "start_length"])?),
+        arguments: Some(range(row, ["arguments_offset", "arguments_length"])?),
         end,
     })
 }
 
 /// The place that these columns name.
 fn place(row: &Row, [group, offset, length]: [&str; 3]) -> Result<Place, Error> {
-    let small = |name| {
-        let number: Option<i32> = row.try_get(name)?;
-        Ok::<_, Error>(i64::from(number.unwrap_or(-1)) as u64)
-    };
     Ok(Place {
         group: known(row, group)?,
-        offset: small(offset)?,
-        length: small(length)?,
+        offset: small(row, offset)?,
+        length: small(row, length)?,
     })
+}
+
+/// The bytes of a body that these columns name; none if they name none.
+fn range(row: &Row, [offset, length]: [&str; 2]) -> Result<Range<u64>, Error> {
+    let (offset, length) = (small(row, offset)?, small(row, length)?);
+    Ok(offset..offset.saturating_add(length))
+}
+
+fn small(row: &Row, name: &str) -> Result<u64, Error> {
+    let number: Option<i32> = row.try_get(name)?;
+    Ok(i64::from(number.unwrap_or(-1)) as u64)
 }
 
 /// A number, or one that is in no ledger where there is none.

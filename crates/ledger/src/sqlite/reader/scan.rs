@@ -137,6 +137,7 @@ pub(super) fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
                 offset: missing(19)?,
                 length: missing(20)?,
             }),
+            copies: None,
         }),
     };
     // Bytes that are no UUID name no call.
@@ -153,6 +154,7 @@ pub(super) fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
         approval: row.get(8)?,
         estimated_cost_micros: number(row, 9)?,
         place: Some(place(row, 10)?),
+        arguments: None,
         end,
     })
 }
