@@ -18,8 +18,8 @@ mod witness_file;
 pub(crate) use self::file::{Lines, append_first, last};
 pub use self::{
     continuity::{
-        Continuity, ContinuityError, begin_checkpoints, check_continuity, check_witness,
-        check_witness_file,
+        Continuity, ContinuityError, begin_checkpoints, check_continuity, check_stamped,
+        check_witness, check_witness_file,
     },
     key::{KeyError, PublicKey, SigningKey},
     schedule::{
@@ -96,6 +96,8 @@ pub(crate) enum FileKind {
     Checkpoints,
     /// The file of a witness.
     Witness,
+    /// The file of time-stamps.
+    Timestamps,
 }
 
 impl FileKind {
@@ -104,6 +106,7 @@ impl FileKind {
         match self {
             Self::Checkpoints => "filed",
             Self::Witness => "witnessed",
+            Self::Timestamps => "stamped",
         }
     }
 }

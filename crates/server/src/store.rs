@@ -266,6 +266,9 @@ pub fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
         check_witness(ledger, checkpoint, place)
             .map_err(|error| wrong(error, Some(checkpoint.hash)))?;
     }
+    if let Some(reader) = &mut reader {
+        timestamps::check_file(config, reader.as_mut()).map_err(|error| wrong(error, None))?;
+    }
     if let Some(path) = witness_file {
         let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
         match check_witness_file(ledger, path) {
@@ -434,6 +437,12 @@ fn contradicting(config: &Config) -> Result<Vec<PathBuf>, Failure> {
             Err(_) => found.push(path),
         }
     }
+    match timestamps::check_file(config, reader.as_mut()) {
+        Err(ContinuityError::FileCut { file, .. }) if file.exists() && !found.contains(&file) => {
+            found.push(file);
+        }
+        _ => {}
+    }
     Ok(found)
 }
 
@@ -545,6 +554,7 @@ fn checkpoints(
         file: checkpoints_file(config),
         witness: witness.map(Witness::checkpoints),
         witnessed: witness.and_then(Witness::witnessed),
+        stamped: witness.and_then(Witness::stamped),
         ..unfiled(config, shared)?
     }))
 }
@@ -565,6 +575,7 @@ fn unfiled(config: &Config, shared: bool) -> Result<CheckpointOptions, Failure> 
         max_unwritten: options(config).max_unwritten,
         witness: None,
         witnessed: None,
+        stamped: None,
     })
 }
 

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, Uri, header};
 use http_client::{Client, ClientOptions, Reach};
-use ledger::{Checkpoint, ReadLedger};
+use ledger::{Checkpoint, ContinuityError, ReadLedger, Witnessed, check_stamped};
 use timestamps::{Authorities, Stamp};
 
 use crate::{Failure, with_causes};
@@ -30,6 +30,8 @@ pub(super) struct Authority {
     url: Uri,
     authorities: Authorities,
     file: PathBuf,
+    /// Last line of the file.
+    stamped: Witnessed,
 }
 
 /// Checkpoint with the token of its time-stamp: a line of the file.
@@ -78,12 +80,22 @@ impl Authority {
             max_body: MAX_ANSWER,
             ..ClientOptions::default()
         })?;
+        let file = config.ledger.timestamps_file();
+        let stamped = Witnessed::new(&file);
+        // What cannot be read keeps a server from starting before this.
+        stamped.has(last_sequence(&file).unwrap_or_default());
         Ok(Some(Self {
             client,
             url,
             authorities,
-            file: config.ledger.timestamps_file(),
+            file,
+            stamped,
         }))
+    }
+
+    /// Last line that the file is known to have, also later.
+    pub(super) fn stamped(&self) -> Witnessed {
+        self.stamped.clone()
     }
 
     /// Has a checkpoint stamped, and keeps the token if it is believed.
@@ -109,11 +121,14 @@ impl Authority {
             token,
         };
         let (path, line) = (self.file.clone(), stamped.to_line()?);
-        let appended = tokio::task::spawn_blocking(move || append(&path, &line)).await?;
+        let after = self.stamped.sequence();
+        let appended = tokio::task::spawn_blocking(move || append(&path, &line, after)).await?;
         appended.map_err(|error| {
             let path = self.file.display();
-            format!("the time-stamp cannot be written to {path}: {error}").into()
-        })
+            format!("the time-stamp cannot be written to {path}: {error}")
+        })?;
+        self.stamped.has(checkpoint.sequence);
+        Ok(())
     }
 }
 
@@ -133,10 +148,18 @@ fn authorities(config: &Config) -> Result<Option<Authorities>, Failure> {
     read.map(Some).map_err(|error| failed(&error))
 }
 
-/// Adds a line, durably; what a crash has left of one stays by itself.
-fn append(path: &Path, line: &str) -> io::Result<()> {
+/// Adds a line, durably, behind the one of the entry `after`, if there must be one: a file that was emptied, cut off or
+/// taken away is not gone on with, so that it shows. What a crash has left of a line stays by itself.
+fn append(path: &Path, line: &str, after: Option<u64>) -> io::Result<()> {
+    if let Some(after) = after
+        && last_sequence(path)? != after
+    {
+        return Err(io::Error::other(format!(
+            "its last line, of entry {after}, is gone: put the file back as it was"
+        )));
+    }
     let mut options = OpenOptions::new();
-    options.read(true).append(true).create(true);
+    options.read(true).append(true).create(after.is_none());
     // For its owner alone, as the ledger is.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -169,6 +192,40 @@ fn lines(path: &Path) -> io::Result<impl Iterator<Item = io::Result<Option<Stamp
             Err(error) => Some(Err(error)),
         }
     }))
+}
+
+/// Entry of the last time-stamp of a file; 0 where there is none.
+fn last_sequence(path: &Path) -> io::Result<u64> {
+    let all = match lines(path) {
+        Ok(all) => all,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let mut last = 0;
+    for line in all {
+        last = line?.map_or(last, |it| it.checkpoint.sequence);
+    }
+    Ok(last)
+}
+
+/// Compares the file of time-stamps with what the ledger says was in it. Servers that share a ledger say nothing of their
+/// files.
+///
+/// # Errors
+///
+/// When lines are gone, or the file or the ledger cannot be read.
+pub(super) fn check_file(
+    config: &Config,
+    ledger: &mut dyn ReadLedger,
+) -> Result<(), ContinuityError> {
+    if config.ledger.timestamps.certificates.is_none() {
+        return Ok(());
+    }
+    let file = config.ledger.timestamps_file();
+    match last_sequence(&file) {
+        Ok(found) => check_stamped(ledger, &file, found),
+        Err(source) => Err(ContinuityError::File { file, source }),
+    }
 }
 
 /// The last checkpoint that was stamped by an authority that is believed, and the file that says so.
@@ -235,14 +292,22 @@ pub fn verify_timestamps(
     };
     let file = config.ledger.timestamps_file();
     let unreadable = |error| Failure::from(format!("{} cannot be read: {error}", file.display()));
+    let mut stamps = Stamps {
+        file: file.clone(),
+        ..Stamps::default()
+    };
+    match check_file(config, ledger) {
+        Ok(()) => {}
+        Err(cut @ ContinuityError::FileCut { .. }) => {
+            stamps.wrong = Some(cut.to_string());
+            return Ok(Some(stamps));
+        }
+        Err(error) => return Err(error.into()),
+    }
     let all = match lines(&file) {
         Ok(all) => all,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
-    };
-    let mut stamps = Stamps {
-        file: file.clone(),
-        ..Stamps::default()
     };
     let gaps = ledger.gaps()?;
     for line in all {

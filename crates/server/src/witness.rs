@@ -69,6 +69,8 @@ pub(super) struct Witness {
     telling: Mutex<Vec<JoinHandle<()>>>,
     /// Last line of the file, if there is one.
     witnessed: Option<Witnessed>,
+    /// Last line of the file of time-stamps, if there is one.
+    stamped: Option<Witnessed>,
 }
 
 #[derive(Debug, Default)]
@@ -238,6 +240,7 @@ impl Witness {
             states: Vec::new(),
             telling: Mutex::default(),
             witnessed: file.as_ref().map(WitnessFile::witnessed),
+            stamped: authority.as_ref().map(Authority::stamped),
         };
         let machine = machine.map(Place::Machine);
         for place in machine.into_iter().chain(authority.map(Place::Authority)) {
@@ -278,6 +281,11 @@ impl Witness {
     /// Last line of the witness's file, if there is one.
     pub(super) fn witnessed(&self) -> Option<Witnessed> {
         self.witnessed.clone()
+    }
+
+    /// Last line of the file of time-stamps, if there is one.
+    pub(super) fn stamped(&self) -> Option<Witnessed> {
+        self.stamped.clone()
     }
 
     /// Component of `/health`, which fails while a witness cannot be told.

@@ -180,7 +180,51 @@ async fn checkpoints_are_stamped_by_an_authority_and_verified_without_it() {
             damaged.output
         );
     }
+
+    // That lines were taken away shows by what the ledger says of them.
+    let first = format!("{}\n", all[0]);
+    for kept in [None, Some(""), Some(&*first)] {
+        match kept {
+            None => std::fs::remove_file(site.path("ledger.db.timestamps")).unwrap(),
+            Some(kept) => site.write("ledger.db.timestamps", kept),
+        };
+        let why = "the file was emptied, cut off or taken away";
+        let damaged = verified(&site).await;
+        assert_eq!(damaged.code, Some(1), "{}", damaged.output);
+        assert!(damaged.output.contains(why), "{}", damaged.output);
+        let refused = run(site.command(&["start", "--transport", "http"])).await;
+        assert_eq!(refused.code, Some(1));
+        assert!(refused.messages.contains(why), "{}", refused.messages);
+    }
     site.write("ledger.db.timestamps", &file);
+
+    // While a server runs it is not gone on with either.
+    authority.is_down.store(false, Ordering::Relaxed);
+    let server = site.http().await;
+    calls(&server, 2).await;
+    let last = |file| {
+        let text = site.read(file);
+        let line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        line["sequence"].clone()
+    };
+    wait_until("the last one is stamped", GENEROUS, || {
+        all.len() < stamps(&site).len()
+            && last("ledger.db.timestamps") == last("ledger.db.checkpoints")
+    })
+    .await;
+    let file = site.read("ledger.db.timestamps");
+    site.write("ledger.db.timestamps", &first);
+    calls(&server, 4).await;
+    wait_until("it is told", GENEROUS, || {
+        let log = server.stderr();
+        log.contains("is gone: put the file back as it was")
+    })
+    .await;
+    assert_eq!(site.read("ledger.db.timestamps"), first);
+    site.write("ledger.db.timestamps", &file);
+    stop(server).await;
+    authority.is_down.store(true, Ordering::Relaxed);
+    let all = stamps(&site);
 
     // Another authority of the same name is not believed, by `verify` or by a start.
     let other = Authority::new();

@@ -160,6 +160,29 @@ pub fn check_witness_file(
     check_file(ledger, file, FileKind::Witness)
 }
 
+/// Compares the file of time-stamps, of which the last line seals the entry `found` (0: no line), with what the ledger says
+/// was in it.
+///
+/// # Errors
+///
+/// [`ContinuityError::FileCut`] when lines are gone, [`ContinuityError::Ledger`] when the ledger cannot be read.
+pub fn check_stamped(
+    ledger: &mut dyn ReadLedger,
+    file: &Path,
+    found: u64,
+) -> Result<(), ContinuityError> {
+    match last_filed(ledger, FileKind::Timestamps)? {
+        Some(filed) if filed.is_in(file) && found < filed.sequence => {
+            Err(ContinuityError::FileCut {
+                file: file.to_owned(),
+                found,
+                filed: filed.sequence,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_file(
     ledger: Option<&mut dyn ReadLedger>,
     file: &Path,

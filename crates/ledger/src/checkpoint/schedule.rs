@@ -43,6 +43,8 @@ pub struct CheckpointOptions {
     pub witness: Option<watch::Sender<Option<Checkpoint>>>,
     /// Last line that a file of a witness is known to have, which each checkpoint puts on record unless the ledger is shared.
     pub witnessed: Option<Witnessed>,
+    /// The same of the file of time-stamps.
+    pub stamped: Option<Witnessed>,
 }
 
 /// Seals a ledger when it is time: a [`CommitHook`] for [`crate::recorder::Recorder::spawn_with_hook`].
@@ -72,6 +74,7 @@ impl Default for CheckpointOptions {
             max_unwritten: DEFAULT_MAX_UNWRITTEN,
             witness: None,
             witnessed: None,
+            stamped: None,
         }
     }
 }
@@ -126,9 +129,15 @@ impl Checkpoints {
         if let Some(filed) = &self.filed {
             filed.add_to(&mut detail, FileKind::Checkpoints);
         }
-        let witnessed = (self.options.witnessed.as_ref()).filter(|_| !self.options.shared);
-        if let Some((witnessed, sequence)) = witnessed.and_then(|it| Some((it, it.sequence()?))) {
-            Filed::new(&witnessed.path, sequence).add_to(&mut detail, FileKind::Witness);
+        for (file, kind) in [
+            (&self.options.witnessed, FileKind::Witness),
+            (&self.options.stamped, FileKind::Timestamps),
+        ] {
+            if let Some(file) = file.as_ref().filter(|_| !self.options.shared)
+                && let Some(sequence) = file.sequence()
+            {
+                Filed::new(&file.path, sequence).add_to(&mut detail, kind);
+            }
         }
         let text = detail.to_string();
         let at_us = checkpoint.at_us;

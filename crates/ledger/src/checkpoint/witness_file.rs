@@ -20,8 +20,8 @@ pub struct WitnessFile {
     told: Witnessed,
 }
 
-/// Last line that a witness's file is known to have, for the record of the ledger itself: by that a start notices
-/// that the file is gone. Clones are of the same file.
+/// Last line that a file of a witness, or of time-stamps, is known to have, for the record of the ledger itself: by that
+/// a start notices that the file is gone. Clones are of the same file.
 #[derive(Clone, Debug)]
 pub struct Witnessed {
     pub(super) path: Arc<Path>,
@@ -30,8 +30,23 @@ pub struct Witnessed {
 }
 
 impl Witnessed {
+    /// A file without lines.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.into(),
+            sequence: Arc::default(),
+        }
+    }
+
+    /// Notes that the file has a line that seals the entry `sequence`.
+    pub fn has(&self, sequence: u64) {
+        self.sequence.store(sequence, Ordering::Release);
+    }
+
     /// Entry that the last line seals; `None` before there is one.
-    pub(super) fn sequence(&self) -> Option<u64> {
+    #[must_use]
+    pub fn sequence(&self) -> Option<u64> {
         match self.sequence.load(Ordering::Acquire) {
             0 => None,
             sequence => Some(sequence),
@@ -46,10 +61,7 @@ impl WitnessFile {
         Self {
             path: path.to_owned(),
             is_open: false,
-            told: Witnessed {
-                path: path.into(),
-                sequence: Arc::default(),
-            },
+            told: Witnessed::new(path),
         }
     }
 
@@ -100,9 +112,7 @@ impl WitnessFile {
             return Ok(());
         }
         file::append(&self.path, checkpoint, after)?;
-        self.told
-            .sequence
-            .store(checkpoint.sequence, Ordering::Release);
+        self.told.has(checkpoint.sequence);
         Ok(())
     }
 
