@@ -11,7 +11,7 @@ use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, cr
 const FORMAT: Format = Format {
     // "owlR"
     application_id: 0x6F77_6C52,
-    version: 2,
+    version: 3,
 };
 
 /// The most bytes of old states that are kept altogether; the oldest go first.
@@ -31,6 +31,14 @@ const TABLES: &str = "
         bytes  BLOB
     ) STRICT;
     CREATE INDEX state_of ON state (place, uri, id);
+";
+
+/// Tables since the third version.
+const SINCE_THE_THIRD: &str = "
+    -- The largest number of a state that had to make room for those of other files: no file begins before it, so that
+    -- no number comes again.
+    CREATE TABLE evicted (number INTEGER NOT NULL) STRICT;
+    INSERT INTO evicted VALUES (0);
 ";
 
 /// The first version numbered the states of all files together, and did not know their directories.
@@ -141,6 +149,7 @@ impl Store {
                 let transaction = connection.transaction()?;
                 match version {
                     0 => transaction.execute_batch(TABLES)?,
+                    2 => {}
                     _ => {
                         transaction.execute_batch(FROM_THE_FIRST)?;
                         for (beginning, place) in places {
@@ -151,6 +160,7 @@ impl Store {
                         }
                     }
                 }
+                transaction.execute_batch(SINCE_THE_THIRD)?;
                 FORMAT.mark(&transaction)?;
                 transaction.commit()?;
             }
@@ -230,7 +240,8 @@ impl Store {
         transaction
             .prepare_cached(
                 "INSERT INTO state (place, uri, number, at_ms, etag, bytes) VALUES (?1, ?2, \
-                 (SELECT coalesce(max(number), 0) + 1 FROM state WHERE place = ?1 AND uri = ?2), ?3, ?4, ?5)",
+                 (SELECT coalesce(max(number), (SELECT number FROM evicted)) + 1 FROM state \
+                  WHERE place = ?1 AND uri = ?2), ?3, ?4, ?5)",
             )?
             .execute(params![place, uri, at_ms, etag, bytes])?;
         let id = transaction.last_insert_rowid();
@@ -240,12 +251,19 @@ impl Store {
                  ORDER BY id DESC LIMIT -1 OFFSET ?)",
             )?
             .execute(params![place, uri, i64::try_from(most).unwrap_or(i64::MAX)])?;
-        transaction
+        let last: Option<i64> = transaction
             .prepare_cached(
-                "DELETE FROM state WHERE id IN (SELECT id FROM \
-                 (SELECT id, sum(length(bytes)) OVER (ORDER BY id DESC) AS kept FROM state) WHERE ? < kept)",
+                "SELECT max(id) FROM \
+                 (SELECT id, sum(length(bytes)) OVER (ORDER BY id DESC) AS kept FROM state) WHERE ? < kept",
             )?
-            .execute([self.max_kept_bytes])?;
+            .query_row([self.max_kept_bytes], |row| row.get(0))?;
+        if let Some(last) = last {
+            transaction.execute(
+                "UPDATE evicted SET number = max(number, (SELECT max(number) FROM state WHERE id <= ?))",
+                [last],
+            )?;
+            transaction.execute("DELETE FROM state WHERE id <= ?", [last])?;
+        }
         transaction.commit()?;
         Ok(id)
     }
@@ -379,6 +397,25 @@ mod tests {
         store.keep(of("files://a/b"), 1, None, 2).unwrap();
         assert_eq!(numbers("files://a/b"), [2, 1], "others are not counted");
         assert_eq!(numbers("files://a/hidden"), [5, 4], "none comes again");
+    }
+
+    #[test]
+    fn numbers_do_not_come_again_when_all_states_of_a_file_made_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kept.db");
+        let mut store = Store::open(&path, []).unwrap();
+        store.max_kept_bytes = 3;
+        for at in 0..3 {
+            let state = Some(("etag", &b"11"[..]));
+            store.keep(of("files://a/b"), at, state, 9).unwrap();
+        }
+        let large = Some(("etag", &b"222"[..]));
+        store.keep(of("files://a/large"), 3, large, 9).unwrap();
+        assert!(store.of(of("files://a/b")).unwrap().is_empty());
+        drop(store);
+        let store = Store::open(&path, []).unwrap();
+        store.keep(of("files://a/b"), 4, None, 9).unwrap();
+        assert_eq!(store.of(of("files://a/b")).unwrap()[0].number, 4);
     }
 
     #[test]
