@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use data_encoding::HEXLOWER;
 use documents::{Listing, Walk, nearest_of};
 use sha2::{Digest, Sha256};
 
@@ -775,10 +776,8 @@ fn digest(relative: &Path, source: &str, includes: &BTreeMap<String, Arc<str>>) 
     let files = includes.iter().map(|(name, text)| (name.as_str(), &**text));
     let mut lines = String::new();
     for (name, text) in std::iter::once((&*own, source)).chain(files) {
-        for byte in Sha256::digest(text) {
-            let _ = write!(lines, "{byte:02x}");
-        }
-        let _ = writeln!(lines, "  {name}");
+        let digest = HEXLOWER.encode(&Sha256::digest(text));
+        let _ = writeln!(lines, "{digest}  {name}");
     }
     Sha256::digest(lines).into()
 }

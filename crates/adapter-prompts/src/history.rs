@@ -7,6 +7,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use data_encoding::HEXLOWER;
 use serde_json::json;
 
 use crate::catalog::{CURRENT, HISTORY, PromptCatalog};
@@ -93,12 +94,11 @@ pub fn put_in_force(
     };
     let chosen = chosen.map_err(|problem| HistoryError::Broken(problem.to_string()))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let digest: String = chosen.digest.iter().map(|it| format!("{it:02x}")).collect();
     let line = json!({
         "at_ms": now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
         "from": before,
         "to": chosen.version,
-        "digest": digest,
+        "digest": HEXLOWER.encode(&chosen.digest),
     });
     // The history first: what is in force without a line in it would be unexplained.
     append(&entry.place().join(HISTORY), &format!("{line}\n"))?;

@@ -2,6 +2,7 @@
 
 use std::{ops::Range, time::SystemTime};
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use crate::media::media_type;
@@ -124,12 +125,7 @@ impl Content {
 
 /// The SHA-256 in lower-case hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
-    }
-    hex
+    HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 pub(crate) fn is_text(bytes: &[u8]) -> bool {

@@ -1,6 +1,7 @@
 use crate::{SchemaError, Tool, tool::SchemaProblem};
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
-use std::{collections::HashMap, fmt::Write, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 /// An immutable set of tools with distinct, legal names and usable schemas. A change of the tools on
 /// offer is a new set. Cheap to clone.
@@ -171,9 +172,7 @@ fn derived_name(name: &str) -> String {
         false => letters.to_owned(),
     };
     derived.push('-');
-    for byte in &Sha256::digest(name)[..4] {
-        let _ = write!(derived, "{byte:02x}");
-    }
+    HEXLOWER.encode_append(&Sha256::digest(name)[..4], &mut derived);
     derived
 }
 

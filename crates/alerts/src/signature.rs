@@ -1,6 +1,6 @@
+use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::fmt::Write as _;
 
 /// Value of the header `X-OwlClaw-Signature` for a body that is sent at `time`, in seconds since
 /// the epoch: `t=TIME,v1=` and, in hexadecimal, the HMAC-SHA256 with `secret` over `TIME.BODY`.
@@ -13,11 +13,8 @@ pub fn sign(secret: &str, time: u64, body: &[u8]) -> String {
         Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("a key may have any length");
     mac.update(format!("{time}.").as_bytes());
     mac.update(body);
-    let mut text = format!("t={time},v1=");
-    for byte in mac.finalize().into_bytes() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let code = HEXLOWER.encode(&mac.finalize().into_bytes());
+    format!("t={time},v1={code}")
 }
 
 #[cfg(test)]

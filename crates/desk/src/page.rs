@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
 use sha2::{Digest, Sha256};
@@ -102,12 +103,7 @@ pub fn files() -> &'static [File] {
         let mut files: Vec<(&str, File)> = Vec::new();
         for source in SOURCES {
             let text = named(source.text, &files);
-            let digest = Sha256::digest(text.as_bytes());
-            let digest: String = digest
-                .iter()
-                .take(8)
-                .map(|it| format!("{it:02x}"))
-                .collect();
+            let digest = HEXLOWER.encode(&Sha256::digest(text.as_bytes())[..8]);
             let (stem, end) = source.name.rsplit_once('.').unwrap_or((source.name, ""));
             let file = File {
                 path: format!("/desk/{stem}-{digest}.{end}"),

@@ -3,10 +3,11 @@
 //! A name is found in a table and never split: `mcp_a_b_c` may be `b_c` of `a`, or `c` of `a_b`. Who has a
 //! name keeps it, over restarts too, since rules are about it; who comes later gets a suffix.
 
+use data_encoding::HEXLOWER;
 use redaction::is_misleading;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
 
 /// The most characters of a name: some clients take no more.
 pub const MAX_NAME: usize = 64;
@@ -103,11 +104,7 @@ pub(crate) fn digits(parts: &[&str]) -> String {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
-    let mut digits = String::new();
-    for byte in &digest.finalize()[..DIGITS / 2] {
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
+    HEXLOWER.encode(&digest.finalize()[..DIGITS / 2])
 }
 
 /// Names of items of one kind, by name.

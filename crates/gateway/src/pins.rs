@@ -9,7 +9,7 @@ mod judge;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::definition::{cleaned_definition, further, hex};
+pub(crate) use self::definition::{cleaned_definition, further};
 pub(crate) use self::judge::{Listed, Terms, Verdict};
 
 use self::definition::{compare, ordered, unhex};

@@ -1,5 +1,6 @@
 //! Addresses at which clients' people give credentials in their own browsers.
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use std::{
     fmt,
@@ -100,7 +101,7 @@ impl SignIns {
             None => {
                 let mut bytes = [0; 24];
                 getrandom::fill(&mut bytes).ok()?;
-                let id: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
+                let id = HEXLOWER.encode(&bytes);
                 if MAX_TICKETS <= tickets.len() {
                     tickets.remove(0);
                 }

@@ -1,5 +1,6 @@
 //! Tokens of upstreams: where they are kept, and that they are known for secrets; and what is kept of all clients.
 
+use data_encoding::HEXLOWER;
 use oauth_client::{Credentials, FileStore, Held, Pending, Registration, StoreError, TokenStore};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
@@ -364,11 +365,7 @@ fn id(server: &str, issuer: &str) -> String {
     digest.update((server.len() as u64).to_be_bytes());
     digest.update(server);
     digest.update(issuer);
-    let digits = digest.finalize();
-    digits[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    HEXLOWER.encode(&digest.finalize()[..16])
 }
 
 /// Credentials that are kept under names that begin so, with the names.

@@ -18,12 +18,13 @@ use crate::{
     catalogue::{Catalogue, Digest as PinDigest},
     exchange::{Subject, Subjects},
     names::{offered_uri, original_uri, scheme_key},
-    pins::{Listed, PinKind, Pins, Verdict, hex},
+    pins::{Listed, PinKind, Pins, Verdict},
     sign_ins::SignIns,
     store::Store,
 };
 use adapter_tools::{Askable, ToolCx, ToolError};
 use arc_swap::ArcSwapOption;
+use data_encoding::HEXLOWER;
 use mcp_protocol::{RawJson, model::ResourceContents};
 use mcp_server::SourceTools;
 use oauth_client::{AuthorizationError, Authorizer, ExchangedTokens, Exchanger};
@@ -921,7 +922,7 @@ impl Upstream {
                 .map(|it| serde_json::from_slice(it.as_bytes()));
             let mut page = json!({
                 "mimeType": it.mime_type,
-                "sha256": hex(&Sha256::digest(content)),
+                "sha256": HEXLOWER.encode(&Sha256::digest(content)),
                 "bytes": content.len(),
                 "_meta": meta.and_then(Result::<Value, _>::ok),
             });

@@ -8,6 +8,7 @@ use adapter_tools::{
     ToolOutput,
 };
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use gateway::{
     Approved, Bindings, Gateway, GatewayOptions, Isolation, ManagerOptions, McpManager,
     PinApproval, PinError, PinEvent, PinKind, Pins, Reach, State, Template, TemplatePart, Tokens,
@@ -1760,7 +1761,7 @@ async fn a_definition_that_changes_is_held_until_it_is_approved_over_restarts_to
     let before_it = Pins::new(Some(site.stored())).items().unwrap();
     let pin = before_it.iter().find(|it| it.name == "echo").unwrap();
     assert_eq!(
-        hex(&echo.recorded_definition().unwrap()),
+        HEXLOWER.encode(&echo.recorded_definition().unwrap()),
         *pin.pin.digest.as_ref().unwrap()
     );
     let events = gateway.take_pin_events();
@@ -1806,7 +1807,10 @@ async fn a_definition_that_changes_is_held_until_it_is_approved_over_restarts_to
         [PinEvent::Approved(_)]
     ));
     assert!(gateway.health().unwrap().ok);
-    assert_eq!(hex(&echo.recorded_definition().unwrap()), held.digest);
+    assert_eq!(
+        HEXLOWER.encode(&echo.recorded_definition().unwrap()),
+        held.digest
+    );
     gateway.shut_down().await;
 }
 
@@ -1831,11 +1835,6 @@ async fn what_is_held_is_offered_again_once_the_upstream_says_what_it_said_thoug
     fs::remove_file(&words).unwrap();
     until("it is offered again", || !is_held()).await;
     gateway.shut_down().await;
-}
-
-/// Hexadecimal digits of a digest.
-fn hex(digest: &[u8; 32]) -> String {
-    digest.iter().map(|it| format!("{it:02x}")).collect()
 }
 
 #[tokio::test]
@@ -1899,7 +1898,7 @@ async fn members_that_no_revision_has_are_pinned_over_restarts_and_other_catalog
         "{echo}"
     );
     let text = echo["definition"].to_string();
-    echo["digest"] = json!(hex(&redaction::canonical_digest(&text).unwrap()));
+    echo["digest"] = json!(HEXLOWER.encode(&redaction::canonical_digest(&text).unwrap()));
     fs::write(&path, pins.to_string()).unwrap();
     let gateway = site.gateway(up());
     // By the stored lists alone, and then by those that it tells.

@@ -1,4 +1,5 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ring::digest::{SHA256, digest};
 use std::fmt;
 
@@ -23,7 +24,7 @@ impl ApiKey {
         getrandom::fill(&mut bytes)?;
         let (id, secret) = bytes.split_at(ID_BYTES);
         let secret = URL_SAFE_NO_PAD.encode(secret);
-        let text = format!("{PREFIX}{}_{secret}", hexadecimal(id));
+        let text = format!("{PREFIX}{}_{secret}", HEXLOWER.encode(id));
         Ok(Self { text })
     }
 
@@ -83,19 +84,9 @@ pub(crate) fn are_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
     std::hint::black_box(differ) == 0
 }
 
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 pub(crate) fn from_hexadecimal(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(bytes)
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+    bytes.try_into().ok()
 }
 
 #[cfg(test)]
@@ -115,7 +106,7 @@ mod tests {
             format!("ApiKey {{ id: {:?}, .. }}", key.id())
         );
         assert_eq!(
-            from_hexadecimal(&hexadecimal(&digest_of("x"))),
+            from_hexadecimal(&HEXLOWER.encode(&digest_of("x"))),
             Some(digest_of("x"))
         );
     }

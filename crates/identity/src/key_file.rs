@@ -1,8 +1,9 @@
 use crate::{
     ApiKey, KeyRecord,
-    api_key::{digest_of, hexadecimal},
+    api_key::digest_of,
     key_record::{KeyState, text},
 };
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
@@ -266,7 +267,7 @@ fn make(
     };
     let record = KeyRecord {
         id: key.id().to_owned(),
-        digest: hexadecimal(&digest_of(key.reveal())),
+        digest: HEXLOWER.encode(&digest_of(key.reveal())),
         principal: new.principal,
         roles: new.roles,
         label: new.label,

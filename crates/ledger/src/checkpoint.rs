@@ -28,8 +28,9 @@ pub use self::{
     witness_file::{WitnessFile, Witnessed},
 };
 use crate::fault::SignatureError;
+use crate::record::entry::Digest;
 pub use crate::record::seal::Signature;
-use crate::record::{codec::hex, entry::Digest};
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::path::Path;
@@ -166,13 +167,13 @@ impl Checkpoint {
     fn as_value(&self) -> Value {
         let mut value = json!({
             "sequence": self.sequence,
-            "hash": hex(&self.hash),
+            "hash": HEXLOWER.encode(&self.hash),
             "at_us": self.at_us,
             "next_by": self.next_by,
         });
         if let Some(signature) = &self.signature {
-            value["key"] = hex(&signature.key).into();
-            value["signature"] = hex(&signature.bytes).into();
+            value["key"] = HEXLOWER.encode(&signature.key).into();
+            value["signature"] = HEXLOWER.encode(&signature.bytes).into();
         }
         value
     }

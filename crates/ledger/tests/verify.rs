@@ -1,6 +1,7 @@
 //! Findings of verification, for each change that an attacker with the file in hand could make.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+use data_encoding::HEXLOWER;
 use ledger::{
     Approval, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId, Checkpoint,
     CheckpointOptions, Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End,
@@ -355,10 +356,6 @@ fn put(connection: &Connection, (first, count, hash, body): &Stored) {
         .unwrap();
 }
 
-fn hex(hash: &Digest) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn replace(body: &mut [u8], from: &[u8], to: &[u8]) -> bool {
     assert_eq!(from.len(), to.len());
     let found = body.windows(from.len()).position(|window| window == from);
@@ -379,13 +376,17 @@ fn change_arguments(groups: &mut [Stored]) -> u64 {
 /// Makes the chain right again after a change; hashes in checkpoints, too, if `forges`.
 fn rechain(connection: &Connection, groups: &mut [Stored], forges: bool) {
     let mut tail = Tail::default();
-    let mut hashes = HashMap::new();
+    let mut hashes = HashMap::<Digest, Digest>::new();
     for group in groups {
         let (first, count, hash, body) = group;
         tail.next_sequence = *first as u64;
         if forges {
             for (from, to) in &hashes {
-                replace(body, hex(from).as_bytes(), hex(to).as_bytes());
+                replace(
+                    body,
+                    HEXLOWER.encode(from).as_bytes(),
+                    HEXLOWER.encode(to).as_bytes(),
+                );
             }
         }
         tail = tail.after(body, *count as u64);

@@ -1,4 +1,5 @@
 use crate::{CallOptions, Connection, Dial, Error, Options, RawJson};
+use data_encoding::HEXLOWER;
 use futures_util::future::{join_all, try_join_all};
 use mcp_protocol::model::{CallToolResult, Tool};
 use serde_json::{Value, json};
@@ -140,12 +141,7 @@ pub fn model_name(name: &str) -> String {
     let legal = name.chars().map(|it| if is_legal(it) { it } else { '_' });
     let legal: String = legal.take(MAX_MODEL_NAME - 9).collect();
     let digest = Sha256::digest(name.as_bytes());
-    let digits: String = digest
-        .iter()
-        .take(4)
-        .map(|it| format!("{it:02x}"))
-        .collect();
-    format!("{legal}_{digits}")
+    format!("{legal}_{}", HEXLOWER.encode(&digest[..4]))
 }
 
 /// A tool as the Chat Completions interface of OpenAI takes it in `tools`.

@@ -28,13 +28,3 @@ pub fn caller_of(principal: &Principal) -> Caller<'_> {
         roles: principal.roles(),
     }
 }
-
-/// Hexadecimal digits of a digest, in lower case.
-pub(crate) fn hex(digest: &[u8]) -> String {
-    use std::fmt::Write as _;
-    digest.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}

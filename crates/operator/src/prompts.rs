@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use adapter_prompts::{PromptCatalog, PromptEntry, PromptVersion, put_in_force};
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
 use crate::output::{FAILED, Stop, complain, load_for, print, print_json, print_text};
@@ -165,10 +166,6 @@ fn version<'a>(catalog: &'a PromptCatalog, name: &str) -> Result<&'a Arc<PromptV
     })
 }
 
-fn hex(digest: &[u8; 32]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn of_version(version: &Arc<PromptVersion>) -> Value {
     let arguments = version.arguments.iter().map(|it| {
         json!({
@@ -190,14 +187,14 @@ fn of_version(version: &Arc<PromptVersion>) -> Value {
         "arguments": arguments.collect::<Vec<_>>(),
         "path": version.path,
         "includes": version.includes,
-        "digest": hex(&version.digest),
+        "digest": HEXLOWER.encode(&version.digest),
         "source": &*version.source,
     })
 }
 
 fn summary(entry: &PromptEntry) -> Value {
     let versions = entry.versions().map(|(version, read)| match read {
-        Ok(it) => json!({ "version": version, "digest": hex(&it.digest) }),
+        Ok(it) => json!({ "version": version, "digest": HEXLOWER.encode(&it.digest) }),
         Err(problem) => json!({ "version": version, "problem": problem.to_string() }),
     });
     let current = entry.current().ok();
@@ -208,7 +205,7 @@ fn summary(entry: &PromptEntry) -> Value {
         "description": current.and_then(|it| it.description.as_ref()),
         "category": current.and_then(|it| it.category.as_ref()),
         "tags": current.map(|it| &it.tags),
-        "digest": current.map(|it| hex(&it.digest)),
+        "digest": current.map(|it| HEXLOWER.encode(&it.digest)),
         "held": entry.current().err().map(ToString::to_string),
         "versions": versions.collect::<Vec<_>>(),
     })
@@ -242,7 +239,7 @@ fn versions(entry: &PromptEntry) -> String {
         let mark = if Some(version) == current { "yes" } else { "" };
         let (digest, text) = match read {
             Ok(it) => (
-                hex(&it.digest)[..16].to_owned(),
+                HEXLOWER.encode(&it.digest)[..16].to_owned(),
                 it.description.clone().unwrap_or_default(),
             ),
             Err(problem) => (String::new(), problem.to_string()),

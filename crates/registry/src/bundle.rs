@@ -13,9 +13,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
-use crate::catalogue::hex;
 use crate::input::Answers;
 use crate::launch::Plan;
 use crate::reading::Unfit;
@@ -84,7 +84,7 @@ impl Bundle {
             let why = format!("it is longer than {MAX_BYTES} bytes");
             return Err(BundleError::Archive(why));
         }
-        let sha256 = hex(&Sha256::digest(&file));
+        let sha256 = HEXLOWER.encode(&Sha256::digest(&file));
         let (length, signature) = signature::read(&file).map_err(BundleError::Signature)?;
         let mut file = file;
         file.truncate(length);

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -212,12 +213,7 @@ fn digest(value: &Value) -> String {
     // Members have one order, that of their names.
     let ordered: BTreeMap<&String, &Value> = value.as_object().into_iter().flatten().collect();
     let text = serde_json::to_string(&ordered).unwrap_or_default();
-    hex(&Sha256::digest(text.as_bytes()))
-}
-
-/// Bytes in hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|it| format!("{it:02x}")).collect()
+    HEXLOWER.encode(&Sha256::digest(text.as_bytes()))
 }
 
 /// The order of versions: numbers by number, and one without a part behind `-` above those with one.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use gateway::PinEvent;
 use identity::KeyChange;
 use ledger::{MAX_DETAIL_BYTES, Note, NoteKind, Recorder};
@@ -189,10 +190,7 @@ pub(super) fn prompt_changed(
     to: Option<&(String, [u8; 32])>,
 ) {
     let shown = |it: Option<&(String, [u8; 32])>| {
-        it.map(|(version, digest)| {
-            let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            json!({ "version": version, "digest": digest })
-        })
+        it.map(|(version, digest)| json!({ "version": version, "digest": HEXLOWER.encode(digest) }))
     };
     let detail = json!({ "from": shown(from), "to": shown(to) });
     hand_over(recorder, NoteKind::PROMPT_CHANGED, name, version, &detail);

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use redaction::Redactor;
 
 use config::Redaction;
@@ -102,7 +103,7 @@ fn key(path: &Path) -> Result<[u8; 32], RedactionError> {
 fn make(path: &Path, key: &[u8; 32]) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}", std::process::id()));
-    let text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = HEXLOWER.encode(key);
     // Where the record is in a database there may be no directory yet.
     if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
         DirBuilder::new()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Changed, Cluster, Key, News, NodeSign};
+use data_encoding::HEXLOWER;
 use mcp_service::Change;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
@@ -48,11 +49,7 @@ impl Sharing {
         mcp.seal_with(&cluster.sealing_keys(random()).await?);
         let node = match mcp.tasks() {
             Some(tasks) => tasks.owner().to_owned(),
-            None => random()
-                .iter()
-                .take(16)
-                .map(|it| format!("{it:02x}"))
-                .collect(),
+            None => HEXLOWER.encode(&random()[..16]),
         };
         Ok(Self {
             following: vec![

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use config::Config;
+use data_encoding::HEXLOWER;
 use gateway::{Asked, Gateway, SIGN_IN_LIFETIME, SIGN_IN_PATH, SignIns, SigningIn};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use oauth_client::{Arrivals, Secret};
@@ -81,7 +82,7 @@ pub(super) fn is_path(path: &str) -> bool {
 fn random() -> Option<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).ok()?;
-    Some(bytes.iter().map(|it| format!("{it:02x}")).collect())
+    Some(HEXLOWER.encode(&bytes))
 }
 
 fn digest(text: &str) -> [u8; 32] {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use age_format::Identity;
 use cluster::{Cluster, ClusterOptions};
+use data_encoding::HEXLOWER;
 use futures_util::future::BoxFuture;
 use governance::{MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
@@ -385,7 +386,7 @@ pub(super) fn accept<'a>(
         detail["others"] = moved.collect();
         if let Some(hash) = witness {
             // By this the next start knows that it was accepted.
-            detail["witness"] = hex(&hash).into();
+            detail["witness"] = HEXLOWER.encode(&hash).into();
         }
         let note = Note {
             actor: by,
@@ -455,10 +456,6 @@ async fn continuity_error(config: &Config) -> Result<Option<NotContinued>, Failu
         Err(Ok(wrong)) => Ok(Some(*wrong)),
         Err(Err(failure)) => Err(failure),
     }
-}
-
-fn hex(hash: &Digest) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Interval of the checkpoints of one server; several that share a ledger make checkpoints

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use data_encoding::HEXLOWER;
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
         ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -387,10 +388,12 @@ fn span_of(
         is_error || status.message.is_empty(),
         "its status has a message and no error",
     );
-    let links = span
-        .links
-        .iter()
-        .map(|link| (hex(&link.trace_id), hex(&link.span_id)));
+    let links = span.links.iter().map(|link| {
+        (
+            HEXLOWER.encode(&link.trace_id),
+            HEXLOWER.encode(&link.span_id),
+        )
+    });
     let kind = match span.kind() {
         SpanKind::Server => "server",
         SpanKind::Client => "client",
@@ -399,9 +402,9 @@ fn span_of(
     };
     CollectedSpan {
         kind: kind.to_owned(),
-        trace_id: hex(&span.trace_id),
-        span_id: hex(&span.span_id),
-        parent_span_id: hex(&span.parent_span_id),
+        trace_id: HEXLOWER.encode(&span.trace_id),
+        span_id: HEXLOWER.encode(&span.span_id),
+        parent_span_id: HEXLOWER.encode(&span.parent_span_id),
         trace_state: span.trace_state.clone(),
         links: links.collect(),
         is_error,
@@ -440,10 +443,6 @@ fn value_of(value: Option<&AnyValue>) -> Value {
         }
         _ => Value::Null,
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl CollectedSpan {

@@ -1,6 +1,7 @@
 //! Secrets of clients: a vault for each client at each upstream, all sealed with one key that the vault of the server has.
 
 use crate::{Entry, Key, Name, Secret, Vault, VaultError, edit, file::beside};
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use std::{
     fmt, fs, io,
@@ -265,10 +266,7 @@ impl ClientSecrets {
         digest.update((upstream.len() as u64).to_be_bytes());
         digest.update(upstream);
         digest.update(client);
-        let digits: String = digest.finalize()[..20]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digits = HEXLOWER.encode(&digest.finalize()[..20]);
         self.directory().join(digits + ENDING)
     }
 }

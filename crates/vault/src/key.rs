@@ -8,6 +8,7 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD},
 };
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use std::{
     fmt,
@@ -112,10 +113,7 @@ impl Key {
         let mut digest = Sha256::new();
         digest.update(b"owlclaw-vault key id\0");
         digest.update(*self.0);
-        digest.finalize()[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        HEXLOWER.encode(&digest.finalize()[..8])
     }
 
     /// The key as text.

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use futures_util::stream;
 use ledger::{
     ApprovalId, CallId, Cursor, NoteFilter, NoteKind, ReadLedger, SigningKey, system_now_us,
@@ -142,10 +143,6 @@ pub(crate) struct Proof {
     sealed_through: u64,
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn proof(reader: &mut dyn ReadLedger, sequence: u64) -> Result<Option<Proof>, Failure> {
     let group = reader.group_of(sequence)?;
     let Some(group) = group else {
@@ -159,8 +156,8 @@ fn proof(reader: &mut dyn ReadLedger, sequence: u64) -> Result<Option<Proof>, Fa
         sequence,
         group_first: group.first_sequence,
         group_last: group.first_sequence + group.count.max(1) - 1,
-        hash_before: before.as_ref().map(|it| hex(it)),
-        hash: hex(&group.hash),
+        hash_before: before.map(|it| HEXLOWER.encode(&it)),
+        hash: HEXLOWER.encode(&group.hash),
         is_intact: before.is_some_and(|before| group.follows(&before)),
         sealed_through: sealed_through(reader)?,
     }))

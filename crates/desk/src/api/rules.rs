@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Origin, Problem as Mistake, Rejected, Severity};
+use data_encoding::HEXLOWER;
 use http::{HeaderValue, StatusCode, header};
 use ledger::system_now_us;
 use operator::RulesFile;
@@ -177,8 +178,7 @@ pub(crate) struct Saved {
 }
 
 fn digest(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&Sha256::digest(text))
 }
 
 fn tag(digest: &str) -> HeaderValue {

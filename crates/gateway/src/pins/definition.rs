@@ -2,14 +2,15 @@
 
 use super::{ChangeKind, Difference};
 use crate::text::cleaned;
+use data_encoding::HEXLOWER;
 use redaction::canonical_digest;
 use serde_json::{Map, Value};
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 /// SHA-256 of what a definition says, in hexadecimal digits.
 pub(crate) fn digest(definition: &Value) -> String {
     let text = ordered(definition).to_string();
-    hex(&canonical_digest(&text).unwrap_or_default())
+    HEXLOWER.encode(&canonical_digest(&text).unwrap_or_default())
 }
 
 /// Bytes of a digest in hexadecimal digits.
@@ -19,15 +20,6 @@ pub(super) fn unhex(digits: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
     }
     (digits.len() == 64).then_some(bytes)
-}
-
-/// Hexadecimal digits of bytes.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        use fmt::Write as _;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The same definition, with what has no order in JSON Schema in the order of its texts: `required`, `enum` and `type` where

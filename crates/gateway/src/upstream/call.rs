@@ -18,6 +18,7 @@ use adapter_tools::{
     InvalidArguments, Needed, OpenErrand, Question, ResourceBody, ResourceLink, ToolCx, ToolError,
     ToolOutput,
 };
+use data_encoding::HEXLOWER;
 use futures_util::future::BoxFuture;
 use mcp_client::{CallOptions, Error, OnTask, Progress};
 use mcp_protocol::{
@@ -161,7 +162,7 @@ impl<F> Parked<F> {
         }
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
-        let id: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
+        let id = HEXLOWER.encode(&bytes);
         parked.insert(id.clone(), waiting);
         Some(id)
     }

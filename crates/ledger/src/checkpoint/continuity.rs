@@ -7,8 +7,9 @@
 use super::{Checkpoint, FileKind, Filed, Lines, SigningKey, file};
 use crate::{
     query::{NoteFilter, NoteRecord, QueryError, ReadLedger},
-    record::{codec::hex, note::NoteKind},
+    record::note::NoteKind,
 };
+use data_encoding::HEXLOWER;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -345,7 +346,7 @@ fn is_accepted(ledger: &mut dyn ReadLedger, checkpoint: &Checkpoint) -> Result<b
         kind: Some(kind.as_str()),
         ..NoteFilter::default()
     };
-    let hash = hex(&checkpoint.hash);
+    let hash = HEXLOWER.encode(&checkpoint.hash);
     let accepts = |note: &NoteRecord| {
         let detail: serde_json::Value =
             serde_json::from_str(&note.noted.detail.text).unwrap_or_default();

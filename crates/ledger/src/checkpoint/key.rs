@@ -1,6 +1,7 @@
 //! Keys in files, in the formats that `openssl genpkey -algorithm ed25519` writes.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use data_encoding::HEXLOWER;
 use ring::{
     rand::SystemRandom,
     signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey},
@@ -202,7 +203,7 @@ impl fmt::Debug for PublicKey {
 impl fmt::Display for PublicKey {
     /// Writes the name of the key, in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::record::codec::hex(&self.name()))
+        f.write_str(&HEXLOWER.encode(&self.name()))
     }
 }
 

@@ -2,10 +2,8 @@
 
 use super::{PublicKey, Signature, SigningKey, from_hex};
 use crate::fault::SignatureError;
-use crate::record::{
-    codec::hex,
-    seal::{Encrypted, Seal},
-};
+use crate::record::seal::{Encrypted, Seal};
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
 /// Beginning of every signed text, so that a signature can be used for nothing else.
@@ -68,18 +66,18 @@ impl Seal {
             "segment": self.number,
             "first_sequence": self.first_sequence,
             "last_sequence": self.last_sequence,
-            "previous_hash": hex(&self.previous_hash),
-            "last_hash": hex(&self.last_hash),
+            "previous_hash": HEXLOWER.encode(&self.previous_hash),
+            "last_hash": HEXLOWER.encode(&self.last_hash),
             "at_us": self.at_us,
         });
         if let Some(Encrypted { sha256, bytes }) = &self.encrypted {
             value["encrypted"] = AGE.into();
-            value["sha256"] = hex(sha256).into();
+            value["sha256"] = HEXLOWER.encode(sha256).into();
             value["bytes"] = (*bytes).into();
         }
         if let Some(signature) = &self.signature {
-            value["key"] = hex(&signature.key).into();
-            value["signature"] = hex(&signature.bytes).into();
+            value["key"] = HEXLOWER.encode(&signature.key).into();
+            value["signature"] = HEXLOWER.encode(&signature.bytes).into();
         }
         value.to_string()
     }

@@ -1,11 +1,12 @@
 //! Approvals: calls that a person must agree to before they run.
 
 use crate::record::{
-    codec::{self, hex},
+    codec,
     entry::{Digest, MAX_TEXT_BYTES},
     id::CallId,
     note::{Note, NoteKind},
 };
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::{fmt, str::FromStr};
@@ -396,9 +397,9 @@ impl Approval {
         let detail = json!({
             "principal": self.principal,
             "capability": self.capability,
-            "binding": hex(&self.binding),
+            "binding": HEXLOWER.encode(&self.binding),
             // Of what whoever decides is shown, so that it cannot be changed unseen.
-            "shown_digest": hex(&Sha256::digest(&self.arguments)),
+            "shown_digest": HEXLOWER.encode(&Sha256::digest(&self.arguments)),
             "needs": self.needs.as_str(),
             "reason": self.reason,
             "state": self.state.as_str(),

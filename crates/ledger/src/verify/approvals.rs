@@ -3,7 +3,7 @@ use crate::{
     query::{ApprovalRow, Filter, NoteFilter, NoteRecord, QueryError, ReadLedger},
     record::{
         approval::{Approval, ApprovalId, ApprovalState, Decision, Verdict},
-        codec::{self, hex},
+        codec,
         entry::{Event, MAX_TEXT_BYTES, Outcome},
         id::CallId,
         note::{NoteKind, Noted},
@@ -11,6 +11,7 @@ use crate::{
     recorder::system_now_us,
     store::claims::KEEP_APPROVALS_US,
 };
+use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -189,10 +190,10 @@ fn is_as_requested(approval: &Approval, requested: &Noted) -> bool {
     let text = |name: &str| detail.get(name).and_then(Value::as_str);
     // Tables have no larger ones.
     let number = |name: &str| Some(detail.get(name)?.as_u64()?.min(i64::MAX as u64));
-    let shown = hex(&Sha256::digest(&approval.arguments));
+    let shown = HEXLOWER.encode(&Sha256::digest(&approval.arguments));
     text("principal") == Some(&approval.principal)
         && text("capability") == Some(&approval.capability)
-        && text("binding") == Some(&hex(&approval.binding))
+        && text("binding") == Some(&HEXLOWER.encode(&approval.binding))
         && text("needs") == Some(approval.needs.as_str())
         && text("reason") == Some(&approval.reason)
         && text("shown_digest") == Some(&shown)

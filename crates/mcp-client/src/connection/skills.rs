@@ -2,6 +2,7 @@
 
 use crate::{Connection, Error};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use data_encoding::HEXLOWER;
 use mcp_protocol::{
     client::Answer,
     model::{ClientRequest, Page, ResourceContents, SkillEntry},
@@ -51,8 +52,7 @@ impl Connection {
                     told.size
                 )));
             }
-            let digest = Sha256::digest(&bytes);
-            let digest: String = digest.iter().map(|it| format!("{it:02x}")).collect();
+            let digest = HEXLOWER.encode(&Sha256::digest(&bytes));
             if told.digest != format!("sha256:{digest}") {
                 return Err(unfit("its digest differs".to_owned()));
             }

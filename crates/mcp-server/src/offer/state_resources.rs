@@ -1,9 +1,7 @@
 //! States of an application as resources.
 
-use crate::{
-    names::hex,
-    offer::resources::{ReadFailure, ResourceEntry, Resources, names},
-};
+use crate::offer::resources::{ReadFailure, ResourceEntry, Resources, names};
+use data_encoding::HEXLOWER;
 use futures_util::future::BoxFuture;
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{
@@ -167,7 +165,7 @@ impl Resources for StateResources {
 }
 
 fn etag(text: &str) -> String {
-    hex(&Sha256::digest(text))
+    HEXLOWER.encode(&Sha256::digest(text))
 }
 
 #[cfg(test)]

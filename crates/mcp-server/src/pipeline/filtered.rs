@@ -8,6 +8,7 @@ use crate::{
     pipeline::{governed::Admitted, start_entry::arguments_digest},
 };
 use adapter_tools::ToolError;
+use data_encoding::HEXLOWER;
 use futures_util::future::Either;
 use governance::{Governor, QuotaStore};
 use jsonrpc_core::RawJson;
@@ -20,7 +21,7 @@ use mcp_service::{RequestCx, Service};
 use redaction::Redactor;
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Filters with what they need, where there are any.
 #[derive(Debug)]
@@ -213,10 +214,7 @@ impl<Q: QuotaStore> Filtering<Q> {
 /// Digest of what filters see, for the record: one that confirms no guess of a secret.
 fn digest(redactor: &Redactor, capability: &str, json: &str) -> String {
     let digest = arguments_digest(redactor, json, &redactor.json(capability, json));
-    digest.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    HEXLOWER.encode(&digest)
 }
 
 /// Parameters of the request that a call is made by, as they go on.

@@ -10,7 +10,6 @@ use crate::{
         outcome::{charge_of, never_began, recorded_result, size_of_result},
         refusal::KeyTaken,
     },
-    names::hex,
     pipeline::{
         governed::Admitted,
         idempotency::KeyEnd,
@@ -20,6 +19,7 @@ use crate::{
     },
 };
 use adapter_tools::{ToolError, Waiting};
+use data_encoding::HEXLOWER;
 use governance::{Micros, ReservationName};
 use ledger::{
     Account, BeginError, CallId, Claim, End, Finished, Note, NoteKind, OpenCall, Outcome, Recorder,
@@ -461,7 +461,7 @@ impl Drop for OpenEntry<'_> {
 fn recorded_read(result: &ReadResourceResult, redactor: &Redactor) -> String {
     let contents = result.contents.iter().map(|contents| {
         let bytes = contents.text.as_ref().or(contents.blob.as_ref());
-        let digest = bytes.map(|it| hex(&redactor.digest(it)));
+        let digest = bytes.map(|it| HEXLOWER.encode(&redactor.digest(it)));
         let length = bytes.map_or(0, String::len);
         json!({ "uri": contents.uri, "length": length, "digest": digest })
     });
@@ -474,7 +474,7 @@ fn recorded_prompt(result: &GetPromptResult, redactor: &Redactor) -> String {
     let said = serde_json::to_string(&(&result.description, messages.collect::<Vec<_>>()));
     let mut recorded = json!({
         "messages": result.messages.len(),
-        "digest": hex(&redactor.digest(&said.unwrap_or_default())),
+        "digest": HEXLOWER.encode(&redactor.digest(&said.unwrap_or_default())),
     });
     if let Some(version) = result.meta.get(PROMPT_VERSION) {
         recorded["version"] = version.parse().unwrap_or_default();

@@ -1,17 +1,12 @@
 //! Cursors name the last item of the page before and its place, so that they survive a change of the
 //! list. To clients they are opaque.
 
+use data_encoding::HEXLOWER;
 use std::cell::Cell;
 
 /// The cursor of what comes after the item `key`.
 pub(crate) fn after(key: &str) -> String {
-    use std::fmt::Write;
-    let mut cursor = String::with_capacity(1 + 2 * key.len());
-    cursor.push('a');
-    for byte in key.bytes() {
-        let _ = write!(cursor, "{byte:02x}");
-    }
-    cursor
+    format!("a{}", HEXLOWER.encode(key.as_bytes()))
 }
 
 /// The item a cursor names; `None` for text that is no cursor of ours.

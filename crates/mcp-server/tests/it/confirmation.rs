@@ -6,6 +6,7 @@ use crate::{
     tasks_house::{LEGACY, created, reaches, setup as with_tasks},
 };
 use adapter_tools::{Elicited, Needed, Tool, ToolCx, ToolError};
+use data_encoding::HEXLOWER;
 use governance::{CapabilityFacts, Confirmation, Micros, Policy, PolicySpec, Quota, Risk, Rules};
 use ledger::{ApprovalId, Decision, Event, NoteKind, Outcome, Verdict};
 use mcp_server::{NoResources, StaticResources};
@@ -256,7 +257,7 @@ async fn a_confirmation_shows_every_member_and_cuts_nothing() {
             1_200 => assert!(message.contains(&format!("\\u202e{}\"", "x".repeat(length)))),
             _ => {
                 let digest = redaction::canonical_digest(&text).unwrap();
-                let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                let digest = HEXLOWER.encode(&digest);
                 assert!(message.contains("[folded string of 20"), "{message}");
                 assert!(message.contains(&digest), "{message}");
             }

@@ -7,6 +7,7 @@ use crate::{
 use adapter_tools::{
     About, Annotations, Content, InvalidArguments, ResourceLink, Tool, ToolError, ToolOutput,
 };
+use data_encoding::HEXLOWER;
 use futures_util::future::{BoxFuture, ready};
 use governance::Rules;
 use ledger::Outcome;
@@ -419,7 +420,10 @@ async fn leading_items_are_shown_whole_and_the_next_one_can_be_read() {
     let whole: Value = serde_json::from_str(whole).unwrap();
     assert_eq!(whole[3]["text"], "last");
     let digest = house.record().await[0].ended.whole.unwrap().digest;
-    assert_eq!(result["_meta"]["io.owlclaw/result"]["sha256"], hex(&digest));
+    assert_eq!(
+        result["_meta"]["io.owlclaw/result"]["sha256"],
+        HEXLOWER.encode(&digest)
+    );
 
     // An image is no text: what hosts make of it does not depend on its bytes.
     let answer = client.call("picture", json!({})).await;
@@ -429,10 +433,6 @@ async fn leading_items_are_shown_whole_and_the_next_one_can_be_read() {
     assert_eq!(texts(&answer["result"])[0], "x");
     assert!(answer["result"]["_meta"].get("shop/all").is_none());
     place(&answer["result"]);
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|it| format!("{it:02x}")).collect()
 }
 
 #[tokio::test]
@@ -633,7 +633,7 @@ async fn parts_are_read_by_bytes_by_characters_and_by_lines() {
             "{uri}: {answer}"
         );
     }
-    let etag = hex(&Sha256::digest(&all));
+    let etag = HEXLOWER.encode(&Sha256::digest(&all));
     let answer = client
         .ask("resources/read", json!({ "uri": uri, "ifNoneMatch": etag }))
         .await;
@@ -740,7 +740,7 @@ async fn the_digest_on_record_confirms_no_guess_of_a_secret() {
         .as_str()
         .unwrap();
     let call = &house.record().await[0];
-    assert_ne!(hex(&call.ended.whole.unwrap().digest), told);
+    assert_ne!(HEXLOWER.encode(&call.ended.whole.unwrap().digest), told);
     assert!(!call.ended.result.text.contains("hunter2"));
 }
 

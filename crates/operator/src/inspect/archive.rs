@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use ledger::{Hold, HoldFilter, backup_checkpoint, system_now_us};
 use serde_json::{Value, json};
 
 use super::export::bar;
-use super::rows::hex;
 use super::sheet::{Row, Sheet, pretty, row};
 use super::verify::one_line;
 use crate::request::when::shown;
@@ -79,7 +79,7 @@ pub(crate) fn backup(config: &Config, to: &Path, format: ReportFormat) -> Result
             "backup": to,
             "checkpoint": sealed,
             "last_sequence": checkpoint.sequence,
-            "head": hex(&checkpoint.hash),
+            "head": HEXLOWER.encode(&checkpoint.hash),
             "signed": checkpoint.signature.is_some(),
         })),
         ReportFormat::Text => format!(
@@ -112,7 +112,7 @@ pub(crate) fn restore(
         ReportFormat::Json => pretty(&json!({
             "ledger": path,
             "last_sequence": checkpoint.sequence,
-            "head": hex(&checkpoint.hash),
+            "head": HEXLOWER.encode(&checkpoint.hash),
             "set_aside": aside.first(),
             "all_set_aside": aside,
         })),

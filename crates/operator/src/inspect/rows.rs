@@ -1,7 +1,8 @@
 //! Records as operators see them: objects of the admin API, and rows of a table.
 
+use data_encoding::HEXLOWER;
 use governance::Micros;
-use ledger::{Approval, CallId, CallRecord, Clipped, Cut, Digest, Ended, Noted, Outcome, Started};
+use ledger::{Approval, CallId, CallRecord, Clipped, Cut, Ended, Noted, Outcome, Started};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -313,15 +314,15 @@ impl CallRow {
             client_label: it.client_label.clone(),
             approval: it.approval.map(|approval| approval.to_string()),
             idempotency_key: it.idempotency_key.clone(),
-            definition_digest: it.definition_digest.as_ref().map(hex),
+            definition_digest: it.definition_digest.as_ref().map(|it| HEXLOWER.encode(it)),
             task: it.task.clone(),
             replay_of: it.replay_of.map(|call| call.to_string()),
             arguments: content(&it.arguments),
-            arguments_digest: it.arguments_digest.as_ref().map(hex),
+            arguments_digest: it.arguments_digest.as_ref().map(|it| HEXLOWER.encode(it)),
             result: ended.map_or(Value::Null.into(), |it| content(&it.result)),
             message: ended.and_then(|it| it.message.clone()),
             result_bytes: whole.map(|it| it.whole_bytes),
-            result_digest: whole.map(|it| hex(&it.digest)),
+            result_digest: whole.map(|it| HEXLOWER.encode(&it.digest)),
             via: it.via.clone(),
         }
     }
@@ -369,7 +370,7 @@ impl ApprovalRow {
             revoked: revoked.map(|it| shown(it.at_us)),
             used_by: approval.used_by.map(|call| call.to_string()),
             used: approval.used_us.map(shown),
-            binding: hex(&approval.binding),
+            binding: HEXLOWER.encode(&approval.binding),
         }
     }
 }
@@ -386,10 +387,6 @@ pub(super) fn amount(micros: u64) -> String {
 
 pub(super) fn milliseconds(us: u64) -> f64 {
     us as f64 / 1_000.0
-}
-
-pub(super) fn hex(digest: &Digest) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn text(text: &str) -> Option<String> {

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use ledger::{PublicKey, Report, SigningKey, Trust, verify_telling};
 use serde_json::json;
 
 use super::export::bar;
-use super::rows::hex;
 use super::sheet::pretty;
 use crate::request::{ReportFormat, when::shown};
 use config::Config;
@@ -116,7 +116,7 @@ pub(crate) fn verify(
                 "entries": report.entries,
                 "deleted": report.deleted,
                 "unread": report.unread,
-                "head": hex(&report.head),
+                "head": HEXLOWER.encode(&report.head),
                 "keys": keys.len(),
                 "checkpoints": file,
                 "checkpoints_checked": report.checkpoints_checked,
@@ -257,7 +257,7 @@ fn text(
 ) -> String {
     let mut lines = vec![
         format!("entries      {}", report.entries),
-        format!("head         {}", hex(&report.head)),
+        format!("head         {}", HEXLOWER.encode(&report.head)),
         format!(
             "checkpoints  {} agree, the last seals entry {}",
             report.checkpoints_checked, report.sealed_through

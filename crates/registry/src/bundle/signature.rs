@@ -4,10 +4,10 @@
 //! That a signature fits says that the file is as the holder of the key has left it. Who that is, only the certificate
 //! says, which is not verified here: its digest is for the operator to compare.
 
+use data_encoding::HEXLOWER;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 
-use crate::catalogue::hex;
 use crate::reading::shown;
 
 const BEGINNING: &[u8] = b"MCPB_SIG_V1";
@@ -202,7 +202,7 @@ fn verified(content: &[u8], signed: &[u8]) -> Result<Signer, Fault> {
     Ok(Signer {
         name: common_name(certificate.subject),
         issuer: common_name(certificate.issuer),
-        fingerprint: hex(&Sha256::digest(certificate.whole)),
+        fingerprint: HEXLOWER.encode(&Sha256::digest(certificate.whole)),
     })
 }
 

@@ -8,13 +8,10 @@ use super::{
 };
 use crate::{
     query::statistics::{Counted, day_of},
-    record::{
-        codec::{self, hex},
-        entry::Event,
-        note::NoteKind,
-    },
+    record::{codec, entry::Event, note::NoteKind},
 };
 use age_format::Identity;
+use data_encoding::HEXLOWER;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{Value, json};
 use std::{fmt, io};
@@ -220,7 +217,7 @@ pub(crate) fn deleted_detail(listed: &Listed) -> Value {
         "deleted": listed.file,
         "first_sequence": listed.first,
         "last_sequence": listed.last,
-        "last_hash": hex(&listed.last_hash),
+        "last_hash": HEXLOWER.encode(&listed.last_hash),
     })
 }
 

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     query::{IndexedCall, IndexedNote, StoredGroup},
     record::{
-        codec::{self, hex},
+        codec,
         entry::{Event, Outcome},
         seal::Seal,
     },
@@ -16,6 +16,7 @@ use crate::{
     store::Tail,
 };
 use age_format::FileKey;
+use data_encoding::HEXLOWER;
 use rusqlite::{Connection, TransactionBehavior, params};
 use sqlite_file::Access;
 use std::{
@@ -222,10 +223,10 @@ impl Archiver {
             "directory": self.options.directory.to_string_lossy(),
             "first_sequence": seal.first_sequence,
             "last_sequence": seal.last_sequence,
-            "last_hash": hex(&seal.last_hash),
+            "last_hash": HEXLOWER.encode(&seal.last_hash),
         });
         if let Some(encrypted) = &seal.encrypted {
-            detail["sha256"] = hex(&encrypted.sha256).into();
+            detail["sha256"] = HEXLOWER.encode(&encrypted.sha256).into();
         }
         let listed = Listed {
             number,

@@ -1,13 +1,11 @@
 //! Results that are kept for a while, each for the client that has got a part of it.
 
-use crate::{
-    names::hex,
-    offer::{
-        resources::{ReadFailure, ResourceEntry, Resources, names},
-        results::{BadResultLimits, ResultLimit, ResultOptions, excerpt::Document},
-    },
+use crate::offer::{
+    resources::{ReadFailure, ResourceEntry, Resources, names},
+    results::{BadResultLimits, ResultLimit, ResultOptions, excerpt::Document},
 };
 use adapter_tools::ToolCx;
+use data_encoding::HEXLOWER;
 use futures_util::future::BoxFuture;
 use ledger::Digest;
 use mcp_protocol::model::{
@@ -267,7 +265,7 @@ impl Kept {
                 return saved;
             }
         };
-        (saved.sha256, saved.digest) = (hex(&sha256), digest);
+        (saved.sha256, saved.digest) = (HEXLOWER.encode(&sha256), digest);
         let (body, id) = match (body, id) {
             (Ok(Some(body)), Ok(id)) => (body, id),
             (Ok(_), Ok(_)) => {
@@ -394,7 +392,7 @@ fn prepare(directory: &Path) -> io::Result<File> {
 fn new_id() -> io::Result<Box<str>> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
-    Ok(hex(&bytes).into_boxed_str())
+    Ok(HEXLOWER.encode(&bytes).into_boxed_str())
 }
 
 /// A file for its owner alone.
@@ -414,7 +412,7 @@ fn write(path: PathBuf, text: &str) -> io::Result<OwnFile> {
 fn digest_on_record(redactor: &Redactor, capability: &str, text: &str, sha256: Digest) -> Digest {
     match redactor.json(capability, text) {
         Cow::Borrowed(_) => sha256,
-        Cow::Owned(_) => redactor.digest(&json!(hex(&sha256)).to_string()),
+        Cow::Owned(_) => redactor.digest(&json!(HEXLOWER.encode(&sha256)).to_string()),
     }
 }
 
