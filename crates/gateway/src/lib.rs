@@ -68,8 +68,8 @@ pub use crate::{
     spec::{Isolation, Reach, Tokens, UpstreamSpec, Uris},
     tokens::{KeptCredential, KeptKind, SealedTokens, kept_credentials},
     upstream::{
-        State, Status,
         meter::{Figures, SECONDS},
         own::RefusedClient,
+        state::{State, Status},
     },
 };

@@ -7,8 +7,9 @@ use crate::{
     exchange::{Exchanged, Subject},
     tokens::has_login,
     upstream::{
-        ClientKey, MAX_CLIENTS, MAX_ERROR, Upstream, has_room, locked, now,
+        ClientKey, MAX_CLIENTS, Upstream, has_room, locked, now,
         slot::{Down, Live, Slot, Wants},
+        state::MAX_ERROR,
     },
 };
 use adapter_tools::Askable;

@@ -5,8 +5,9 @@ use crate::{
     catalogue::Catalogue,
     store::with_causes,
     upstream::{
-        ClientKey, Judged, Upstream,
+        ClientKey, Upstream,
         desk::{Desk, Ears},
+        lists::Judged,
         own::{Own, Unopened},
     },
 };
