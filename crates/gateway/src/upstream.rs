@@ -10,7 +10,7 @@ pub(crate) mod state;
 pub(crate) mod watched;
 
 use self::{
-    call::{Parked, unavailable},
+    call::{failure::unavailable, parked::Parked},
     lists::{Held, Judged, WithHeld},
     meter::Meter,
     own::find_lists,

@@ -1,38 +1,42 @@
 //! Requests to upstreams on behalf of a caller: calls of tools, prompts and reads.
 
+mod answer;
+pub(super) mod failure;
+pub(super) mod parked;
+mod questions;
+
+use self::{
+    answer::output,
+    failure::{is_outcome, kind_of},
+    parked::Waiting,
+    questions::question,
+};
 use crate::{
     Reach, UpstreamSpec,
-    catalogue::is_page,
-    pins::cleaned_definition,
     store::with_causes,
-    text::{self, Cleaner, OURS, without_ours},
+    text::{self, OURS},
     upstream::{
         Upstream,
-        desk::{Asked, Caller, Desk, Place, can, capabilities_of, unfit},
-        has_room,
+        desk::{Asked, Caller, Desk, Place, can, capabilities_of},
         slot::{Down, Live, Wants},
     },
 };
 use adapter_tools::{
-    About, Answers, Arguments, Askable, Content, EmbeddedResource, Executor, FormSchema, Hop,
-    InvalidArguments, Needed, OpenErrand, Question, ResourceBody, ResourceLink, ToolCx, ToolError,
-    ToolOutput,
+    Answers, Arguments, Executor, Hop, Needed, OpenErrand, ToolCx, ToolError, ToolOutput,
 };
-use data_encoding::HEXLOWER;
 use futures_util::future::BoxFuture;
 use mcp_client::{CallOptions, Error, OnTask, Progress};
 use mcp_protocol::{
     Era, Method, ProtocolVersion, RawJson,
-    client::{Answer, ServerError},
+    client::Answer,
     model::{
-        self, Annotations, CallTool, CallToolResult, ClientCapabilities, ClientRequest,
-        InputRequest, InputRequired, InputResponse, InputRetry, ResultMeta, TASKS_EXTENSION, Task,
+        self, CallTool, ClientRequest, InputRequired, InputResponse, InputRetry, ResultMeta,
+        TASKS_EXTENSION, Task,
     },
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
@@ -47,16 +51,12 @@ const PATIENCE: Duration = Duration::from_secs(10 * 60);
 const SIGN_IN: &str = "io.owlclaw/sign-in";
 /// Member of the state of a call whose client was asked for a credential.
 const SIGNING_IN: &str = "signing_in";
-/// Member of the metadata of what was read that is about the resource.
-const RESOURCE_META: &str = "io.owlclaw/resource";
 /// The most time that is left of a call, for telling so, when there is no connection or nobody has given a credential.
 const GRACE: Duration = Duration::from_secs(1);
 /// The shortest pause between two attempts to reach the upstream that carries out a task.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 /// Time after which to try again an upstream that says nothing of it.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Most calls of one upstream that wait for answers.
-const MAX_PARKED: usize = 1024;
 
 /// Carries out calls of one tool of an upstream.
 pub(crate) struct UpstreamTool {
@@ -133,59 +133,6 @@ pub(crate) struct Flight {
     span: Option<Box<dyn OpenErrand>>,
 }
 
-/// A call that waits for answers of its client.
-struct Waiting<F = Flight> {
-    flight: F,
-    asked: Vec<(String, Asked)>,
-    since: Instant,
-    principal: Arc<str>,
-}
-
-/// Calls that wait for answers of their clients, by a name that is hard to guess.
-pub(crate) struct Parked<F = Flight>(Mutex<HashMap<String, Waiting<F>>>);
-
-impl<F> Default for Parked<F> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<F> Parked<F> {
-    fn put(&self, waiting: Waiting<F>) -> Option<String> {
-        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        parked.retain(|_, it| it.since.elapsed() < PATIENCE);
-        let own = parked
-            .values()
-            .filter(|it| it.principal == waiting.principal);
-        if !has_room(MAX_PARKED, parked.len(), own.count()) {
-            return None;
-        }
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).ok()?;
-        let id = HEXLOWER.encode(&bytes);
-        parked.insert(id.clone(), waiting);
-        Some(id)
-    }
-
-    fn take(&self, id: &str) -> Option<Waiting<F>> {
-        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        parked.remove(id)
-    }
-
-    /// Gives up calls whose clients have not answered.
-    pub(crate) fn sweep(&self) {
-        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        parked.retain(|_, it| it.since.elapsed() < PATIENCE);
-    }
-
-    pub(crate) fn clear(&self) {
-        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = std::mem::take(&mut *parked);
-        drop(parked);
-        drop(gone);
-    }
-}
-
 impl Item<'_> {
     /// Makes a request on behalf of the caller of `cx`, or goes on with it once its client has answered.
     pub(crate) async fn ask(
@@ -200,50 +147,6 @@ impl Item<'_> {
             self.clean(answer, cx);
         }
         answer
-    }
-
-    /// Takes out of the texts of an answer what nobody sees, and notes so on record. Pages of apps are as they were pinned.
-    fn clean(&self, answer: &mut Answer, cx: &ToolCx) {
-        let mut cleaner = Cleaner::new(self.upstream.spec.cleans_results);
-        match answer {
-            Answer::CallTool(result) => {
-                result
-                    .content
-                    .iter_mut()
-                    .for_each(|it| clean(it, &mut cleaner));
-                result
-                    .structured_content
-                    .iter_mut()
-                    .for_each(|it| cleaner.json(it));
-                cleaner.meta(&mut result.meta);
-            }
-            Answer::GetPrompt(result) => {
-                cleaner.maybe(&mut result.description);
-                let contents = result.messages.iter_mut().map(|it| &mut it.content);
-                contents.for_each(|it| clean(it, &mut cleaner));
-                cleaner.meta(&mut result.meta);
-            }
-            Answer::ReadResource(result) if !is_page(self.name) => {
-                let contents = result.contents.iter_mut();
-                contents.for_each(|it| clean_contents(it, &mut cleaner));
-                cleaner.meta(&mut result.meta);
-                without_ours(&mut result.meta);
-                if cleaner.taken != 0 {
-                    // The text is not byte for byte what the upstream has.
-                    result
-                        .meta
-                        .insert(RESOURCE_META, &json!({ "takenOut": cleaner.taken }));
-                }
-            }
-            Answer::ReadResource(result) => without_ours(&mut result.meta),
-            Answer::Complete(completion) => {
-                completion.values.iter_mut().for_each(|it| cleaner.text(it));
-            }
-            _ => {}
-        }
-        if let Some(told) = cleaner.told() {
-            cx.meter().note(told);
-        }
     }
 
     async fn asked(&self, cx: &ToolCx, request: ClientRequest) -> Result<Answer, ToolError> {
@@ -318,14 +221,6 @@ impl Item<'_> {
                 },
             }
         }
-    }
-
-    /// Error of a call that has begun elsewhere, whose outcome cannot be asked for.
-    fn unreachable(&self, down: &Down) -> ToolError {
-        self.lost(
-            "it cannot be asked for the result of its task",
-            &down.reason,
-        )
     }
 
     async fn begin(
@@ -406,35 +301,6 @@ impl Item<'_> {
         match timeout(time(PATIENCE), given).await {
             Ok(()) => look().await.map_err(|down| self.refused(&down, cx)),
             Err(_) => Err(self.refused(&down, cx)),
-        }
-    }
-
-    /// Error of a call that was not begun; the question for a credential where the client can be asked, and was not yet.
-    fn refused(&self, down: &Down, cx: &ToolCx) -> ToolError {
-        let name = &self.upstream.spec.name;
-        let Wants::Own(why) = &down.wants else {
-            return self.unavailable(down);
-        };
-        let Some(url) = self.upstream.sign_in_address(&cx.principal) else {
-            return self.unavailable(down);
-        };
-        if cx.askable().url && cx.answers().state.is_none() {
-            let message = format!(
-                "`{name}` needs an account or a secret of your own, which you give on a page of this server. The call \
-                 goes on afterwards"
-            );
-            return ToolError::NeedsInput(Needed {
-                questions: [(SIGN_IN.to_owned(), Question::Url { message, url })].into(),
-                state: Some(json!({ SIGNING_IN: true })),
-                ..Needed::default()
-            });
-        }
-        ToolError::Unavailable {
-            message: format!(
-                "upstream `{name}` {why}, or open {url} in a browser; the call was not begun"
-            ),
-            retry_after: None,
-            detail: down.reason.clone(),
         }
     }
 
@@ -715,204 +581,6 @@ impl Item<'_> {
             }
         }
     }
-
-    /// Error of a call whose upstream asks what is put to no client.
-    fn unfit<'q>(
-        &self,
-        questions: impl IntoIterator<Item = &'q InputRequest>,
-    ) -> Option<ToolError> {
-        let upstream = &self.upstream.spec.name;
-        let (method, why) = questions
-            .into_iter()
-            .find_map(|it| Some((it.method(), unfit(it)?)))?;
-        tracing::warn!(
-            upstream,
-            method,
-            why,
-            "a question of an upstream was refused"
-        );
-        Some(ToolError::failed(format!(
-            "upstream `{upstream}` asks what is put to no client: {why}"
-        )))
-    }
-
-    fn failed(&self, error: Error, flight: &Flight, cx: &ToolCx) -> ToolError {
-        let upstream = self.upstream;
-        let name = &upstream.spec.name;
-        let text = text::clean(&with_causes(&error)).into_owned();
-        match error {
-            Error::TaskUntold { error } => {
-                upstream.answered();
-                self.lost(
-                    "it does not tell what has become of its task",
-                    &text::clean(&error.message),
-                )
-            }
-            Error::Server { meaning, error } => {
-                upstream.answered();
-                match meaning {
-                    ServerError::InvalidParams => ToolError::Rejected(InvalidArguments::because(
-                        format!("upstream `{name}`: {}", text::clean(&error.message)),
-                    )),
-                    ServerError::UrlElicitationRequired { elicitations }
-                        if cx.askable().url && !elicitations.is_empty() =>
-                    {
-                        if let Some(error) = self.unfit(&elicitations) {
-                            return error;
-                        }
-                        let elicitations = elicitations.into_iter().enumerate();
-                        let questions =
-                            elicitations.map(|(at, it)| (format!("url-{}", at + 1), question(it)));
-                        ToolError::NeedsInput(Needed {
-                            questions: questions.collect(),
-                            state: Some(json!({ "again": true })),
-                            ..Needed::default()
-                        })
-                    }
-                    ServerError::MissingClientCapability { required }
-                        if let Some(question) = undeclared(&required, cx.askable()) =>
-                    {
-                        // It is not asked: the client is told what it would have to declare.
-                        ToolError::NeedsInput(Needed::default().and("undeclared", question))
-                    }
-                    _ => ToolError::failed_with(
-                        format!("upstream `{name}`: {}", text::clean(&error.message)),
-                        json!({
-                            "upstream": name,
-                            "code": error.code.0,
-                            "data": error.data.as_ref().and_then(|it| {
-                                let mut data = it.parse::<Value>().ok()?;
-                                Cleaner::new(true).value(&mut data);
-                                Some(data)
-                            }),
-                        }),
-                    ),
-                }
-            }
-            Error::TimedOut { .. } => ToolError::TimedOut,
-            Error::Unanswered(_) | Error::TaskCancelled { .. } => {
-                ToolError::failed(format!("upstream `{name}`: {text}"))
-            }
-            Error::Unauthorized { .. } if upstream.has_own() => {
-                let down = upstream.refused(&cx.principal, &text);
-                upstream.leave(cx, &flight.live);
-                self.refused(&down, cx)
-            }
-            Error::Unauthorized { .. } => {
-                upstream.failed(&text, true);
-                // The next connection uses what somebody has signed in for meanwhile.
-                upstream.leave(cx, &flight.live);
-                self.unavailable(&Down {
-                    reason: "it wants authorization".to_owned(),
-                    retry_after: None,
-                    wants: Wants::Login,
-                })
-            }
-            Error::AuthorizationMisconfigured { cure, .. } => {
-                upstream.misconfigured(&text, &cure);
-                upstream.leave(cx, &flight.live);
-                self.unavailable(&Down {
-                    reason: text,
-                    retry_after: None,
-                    wants: Wants::Setting,
-                })
-            }
-            Error::AuthorizationUnavailable { retry_after, .. } => {
-                upstream.failed(&text, false);
-                self.unavailable(&Down {
-                    reason: text,
-                    retry_after: Some(retry_after.unwrap_or(RETRY_AFTER)),
-                    wants: Wants::Authority,
-                })
-            }
-            error if error.has_reached("max_message") => {
-                let most = upstream.spec.max_message;
-                upstream.failed(&text, false);
-                upstream.leave(cx, &flight.live);
-                let why = format!(
-                    "its answer is longer than {most} bytes (`upstreams.{name}.max_message_bytes`)"
-                );
-                self.lost(&why, &text)
-            }
-            _ if !error.may_have_run() => {
-                upstream.failed(&text, false);
-                ToolError::Unavailable {
-                    message: format!("upstream `{name}` cannot be reached; the call was not begun"),
-                    retry_after: Some(RETRY_AFTER),
-                    detail: text,
-                }
-            }
-            // It was not begun (RFC 6585, section 4), and the connection is as good as before.
-            Error::Status {
-                status: 429,
-                retry_after,
-                ..
-            } => ToolError::Unavailable {
-                message: format!(
-                    "upstream `{name}` is asked too often (HTTP 429); the call was not begun"
-                ),
-                retry_after: Some(retry_after.unwrap_or(RETRY_AFTER)),
-                detail: text,
-            },
-            Error::Status { status, .. } if (400..500).contains(&status) => {
-                // Some answer 400 for a session that they have forgotten: the next call has a new one.
-                upstream.leave(cx, &flight.live);
-                ToolError::failed(format!("upstream `{name}`: {text}"))
-            }
-            Error::Status { status, .. } => {
-                upstream.failed(&text, false);
-                upstream.leave(cx, &flight.live);
-                self.lost(&format!("it answered with HTTP {status}"), &text)
-            }
-            // Of no use is this answer; the connection is, to others.
-            Error::Protocol(_) | Error::Result(_) => {
-                upstream.answered();
-                self.lost("its answer cannot be used", &text)
-            }
-            _ => {
-                upstream.failed(&text, false);
-                upstream.leave(cx, &flight.live);
-                self.lost("the connection was lost", &text)
-            }
-        }
-    }
-
-    fn unavailable(&self, down: &Down) -> ToolError {
-        unavailable(&self.upstream.spec.name, down)
-    }
-
-    pub(crate) fn lost(&self, why: &str, detail: &str) -> ToolError {
-        self.upstream.lost();
-        let name = &self.upstream.spec.name;
-        ToolError::Lost {
-            message: format!(
-                "upstream `{name}`: {why}. The outcome of the call is unknown: it may have been done. \
-                 It is not repeated by the server"
-            ),
-            detail: detail.to_owned(),
-        }
-    }
-}
-
-/// Error of a call that was not begun, since there is no connection.
-pub(crate) fn unavailable(name: &str, down: &Down) -> ToolError {
-    let why = match &down.wants {
-        Wants::Login => "needs a login: its operator has to sign in",
-        Wants::Own(why) => why,
-        Wants::Setting => {
-            "cannot be used until what its tokens come from is set right: its operator has the reason"
-        }
-        Wants::Authority => {
-            "cannot be used at the moment: its authorization server is out of order"
-        }
-        Wants::Room => "has no room for another connection of this client, all of whose are in use",
-        Wants::Nothing => "cannot be reached",
-    };
-    ToolError::Unavailable {
-        message: format!("upstream `{name}` {why}; the call was not begun"),
-        retry_after: down.retry_after,
-        detail: down.reason.clone(),
-    }
 }
 
 /// Wait of a call for its answer. If it is given up at the call's deadline, the upstream may be silent.
@@ -941,31 +609,6 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// Kind of an error, for tracing.
-fn kind_of(error: &Error) -> &'static str {
-    match error {
-        Error::Server { .. } => "server_error",
-        Error::TimedOut { .. } => "timed_out",
-        Error::Unauthorized { .. } => "unauthorized",
-        Error::AuthorizationMisconfigured { .. } => "authorization_misconfigured",
-        Error::AuthorizationUnavailable { .. } => "authorization_unavailable",
-        Error::Closed { .. } => "closed",
-        _ => "failed",
-    }
-}
-
-/// True if an error says what became of a task, and not of the question for it.
-fn is_outcome(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Server { .. }
-            | Error::TimedOut { .. }
-            | Error::Unanswered(_)
-            | Error::TaskCancelled { .. }
-            | Error::TaskUntold { .. }
-    )
-}
-
 /// Gives the upstream the answers that a call was waiting for.
 fn resume(waiting: Waiting, answers: &Answers, cx: &ToolCx) -> Flight {
     let Waiting { flight, asked, .. } = waiting;
@@ -990,249 +633,4 @@ fn was_asked(cx: &ToolCx) -> bool {
 
 fn raw_json(raw: &RawValue) -> RawJson {
     RawJson::from_serialized(raw.get().as_bytes().to_vec())
-}
-
-/// A question of an upstream, cleaned of what nobody sees.
-fn question(request: InputRequest) -> Question {
-    let mut cleaner = Cleaner::new(true);
-    match request {
-        InputRequest::ElicitForm {
-            mut message,
-            requested_schema,
-        } => {
-            cleaner.text(&mut message);
-            Question::Form {
-                message,
-                schema: FormSchema::from(
-                    requested_schema
-                        .parse::<Box<RawValue>>()
-                        .unwrap_or_default(),
-                )
-                .changed(cleaned_definition),
-            }
-        }
-        InputRequest::ElicitUrl {
-            mut message, url, ..
-        } => {
-            cleaner.text(&mut message);
-            Question::Url { message, url }
-        }
-        InputRequest::CreateMessage(mut params) => {
-            cleaner.value(&mut params);
-            Question::Sample(params)
-        }
-        InputRequest::ListRoots => Question::Roots,
-    }
-}
-
-/// A question that needs one of the `required` capabilities and cannot be put to a client.
-fn undeclared(required: &ClientCapabilities, askable: Askable) -> Option<Question> {
-    let elicitation = required.elicitation.unwrap_or_default();
-    let message = String::new();
-    let questions = [
-        (required.sampling.is_some(), Question::Sample(Value::Null)),
-        (required.roots, Question::Roots),
-        (
-            elicitation.url,
-            Question::Url {
-                message: message.clone(),
-                url: String::new(),
-            },
-        ),
-        (
-            elicitation.form,
-            Question::Form {
-                message,
-                schema: Value::Null.into(),
-            },
-        ),
-    ];
-    let mut questions = questions.into_iter();
-    let (_, question) =
-        questions.find(|(is_required, question)| *is_required && !question.is_askable(askable))?;
-    Some(question)
-}
-
-/// Cleans the texts of a block of content.
-fn clean(content: &mut model::Content, cleaner: &mut Cleaner) {
-    match content {
-        model::Content::Text { text, meta, .. } => {
-            cleaner.text(text);
-            cleaner.meta(meta);
-        }
-        model::Content::Image {
-            mime_type, meta, ..
-        }
-        | model::Content::Audio {
-            mime_type, meta, ..
-        } => {
-            cleaner.text(mime_type);
-            cleaner.meta(meta);
-        }
-        model::Content::ResourceLink(link) => {
-            cleaner.listed(link);
-        }
-        model::Content::Resource { resource, meta, .. } => {
-            clean_contents(resource, cleaner);
-            cleaner.meta(meta);
-        }
-    }
-}
-
-fn clean_contents(contents: &mut model::ResourceContents, cleaner: &mut Cleaner) {
-    cleaner.maybe(&mut contents.text);
-    cleaner.maybe(&mut contents.mime_type);
-    contents.meta.iter_mut().for_each(|it| cleaner.json(it));
-}
-
-/// The answer of an upstream as that of a tool. Addresses of its resources are those under which they are
-/// offered. Structured content is passed on as it is, objects and others.
-fn output(result: CallToolResult, upstream: &Upstream) -> ToolOutput {
-    // Clients of revisions that know no such value are to see it too.
-    let has_content = !result.content.is_empty();
-    let only = result.structured_content.as_ref().filter(|_| !has_content);
-    let only = only.map(|it| Content::text(it.as_str()));
-    let content = result.content.into_iter().map(|it| block(it, upstream));
-    let mut output = ToolOutput {
-        content: content.chain(only).collect(),
-        structured: result
-            .structured_content
-            .and_then(|it| RawValue::from_string(it.as_str().to_owned()).ok()),
-        is_error: result.is_error,
-        ..ToolOutput::default()
-    };
-    let meta = passed_on(members(&result.meta), upstream);
-    for (name, value) in meta.into_iter().flat_map(|it| *it) {
-        output = output.with_meta(name, value);
-    }
-    output
-}
-
-fn block(content: model::Content, upstream: &Upstream) -> Content {
-    let about = |annotations: Option<Box<Annotations>>, meta| About {
-        annotations: annotations.and_then(|it| annotated(*it)),
-        meta: passed_on(members(&meta), upstream),
-    };
-    match content {
-        model::Content::Text {
-            text,
-            annotations,
-            meta,
-        } => Content::Text {
-            text,
-            about: about(annotations, meta),
-        },
-        model::Content::Image {
-            data,
-            mime_type,
-            annotations,
-            meta,
-        } => Content::Image {
-            data,
-            mime_type,
-            about: about(annotations, meta),
-        },
-        model::Content::Audio {
-            data,
-            mime_type,
-            annotations,
-            meta,
-        } => Content::Audio {
-            data,
-            mime_type,
-            about: about(annotations, meta),
-        },
-        model::Content::ResourceLink(link) => {
-            let annotations = Annotations {
-                audience: link.audience,
-                priority: link.priority,
-                last_modified: link.last_modified,
-            };
-            Content::ResourceLink(Box::new(ResourceLink {
-                uri: upstream.offered_uri(&link.uri),
-                name: link.name,
-                title: link.title,
-                description: link.description,
-                mime_type: link.mime_type,
-                size: link.size,
-                icons: Vec::new(),
-                about: about(Some(Box::new(annotations)), link.meta),
-            }))
-        }
-        model::Content::Resource {
-            resource,
-            annotations,
-            meta,
-        } => Content::Resource {
-            resource: EmbeddedResource {
-                uri: upstream.offered_uri(&resource.uri),
-                mime_type: resource.mime_type,
-                body: match (resource.text, resource.blob) {
-                    (Some(text), _) => ResourceBody::Text(text),
-                    (None, blob) => ResourceBody::Blob(blob.unwrap_or_default()),
-                },
-                meta: resource.meta.and_then(|it| {
-                    let meta = it.parse::<Map<String, Value>>().ok()?;
-                    passed_on(meta, upstream)
-                }),
-            },
-            about: about(annotations, meta),
-        },
-    }
-}
-
-/// Annotations of a block, of bounded length; `None` if they say nothing.
-fn annotated(mut annotations: Annotations) -> Option<Box<Map<String, Value>>> {
-    const MAX_TIME: usize = 64;
-    annotations.audience.dedup();
-    annotations.audience.truncate(2);
-    annotations.last_modified.take_if(|it| it.len() > MAX_TIME);
-    match serde_json::to_value(annotations) {
-        Ok(Value::Object(members)) if !members.is_empty() => Some(Box::new(members)),
-        _ => None,
-    }
-}
-
-/// Members of metadata whose values are JSON.
-fn members(meta: &ResultMeta) -> impl Iterator<Item = (String, Value)> {
-    meta.iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
-}
-
-/// Metadata of an upstream without what only this server says; `None` if there is none.
-fn passed_on(
-    meta: impl IntoIterator<Item = (String, Value)>,
-    upstream: &Upstream,
-) -> Option<Box<Map<String, Value>>> {
-    let meta: Map<String, Value> = meta
-        .into_iter()
-        .filter(|(name, _)| !name.starts_with(OURS))
-        .map(|(name, value)| (name, upstream.with_offered_ui(value)))
-        .collect();
-    (!meta.is_empty()).then(|| Box::new(meta))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_of_one_client_that_wait_leave_room_for_those_of_others() {
-        let parked = Parked::default();
-        let put = |principal: &str| {
-            parked.put(Waiting {
-                flight: (),
-                asked: Vec::new(),
-                since: Instant::now(),
-                principal: principal.into(),
-            })
-        };
-        let first = put("greedy").unwrap();
-        let more = (0..MAX_PARKED).filter(|_| put("greedy").is_some()).count();
-        assert_eq!(more + 1, MAX_PARKED / 2);
-        assert!((0..MAX_PARKED / 8).all(|_| put("modest").is_some()));
-        assert!(put("greedy").is_none());
-        assert!(parked.take(&first).is_some());
-        assert!(put("third").is_some());
-    }
 }
