@@ -5,6 +5,13 @@
 //! are taken out, so that no row of a call changes meanwhile; the table of holds is locked while a segment is marked as
 //! deleted.
 
+pub(super) mod reading;
+mod take_out;
+
+use self::{
+    reading::{archive, calls, carried_start, holds},
+    take_out::{carry_days, take_out},
+};
 use super::{
     PostgresOpenError, PostgresOptions, PostgresReader,
     blocking::Blocking,
@@ -13,10 +20,10 @@ use super::{
     reader::scan,
     rows::{digest, signed},
     session::{Session, SessionError, within},
-    text::{restored, stored},
+    text::stored,
 };
 use crate::{
-    query::{IndexedCall, IndexedNote, QueryError, StoredGroup, statistics::Totals},
+    query::{IndexedCall, IndexedNote, QueryError, StoredGroup},
     record::{
         codec,
         entry::Digest,
@@ -26,17 +33,15 @@ use crate::{
     sqlite::{
         archive::{
             ArchiveError, ArchiveOptions, ArchiveStep, ArchivedLedger, Archiver, Days, Hold,
-            HoldFilter, Holds, Listed, Of, Part, Retention, SegmentWriter, State, deleted_detail,
+            HoldFilter, Holds, Listed, Part, Retention, SegmentWriter, State, deleted_detail,
             lifted_detail, set_detail,
         },
-        index::Used,
-        reader::{CarriedStart, OfDay, OfQuarters, ReadHolds, View},
+        reader::ReadHolds,
     },
 };
 use age_format::Identity;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
-use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 /// Lock of whoever archives: "OWLLARCH".
@@ -505,179 +510,6 @@ impl LedgerDatabase {
     }
 }
 
-/// Takes a part out of the tables; tells whether nobody else has taken it out.
-async fn take_out(session: &mut Session, part: &Part) -> Result<bool, SessionError> {
-    let (from, through) = (signed(part.before.through), signed(part.through));
-    // No row of a call changes while this is locked.
-    let sql = "SELECT through FROM owlclaw_ledger.indexed FOR UPDATE";
-    session.query(sql, &[]).await?;
-    let moved = session
-        .execute(
-            "UPDATE owlclaw_ledger.archived SET through = $1, hash = $2
-             WHERE through = $3 AND hash = $4",
-            &[&through, &&part.hash[..], &from, &&part.before.hash[..]],
-        )
-        .await?;
-    if moved != 1 {
-        return Ok(false);
-    }
-    // A call is taken out with its end, and its start stays for as long as it has none.
-    session
-        .execute(
-            "INSERT INTO owlclaw_ledger.carried_start (sequence, start_group, start_offset, entry, node)
-             SELECT call.start_sequence, call.start_group, call.start_offset,
-                substring(body FROM call.start_offset + 1 FOR call.start_length), entry_group.node
-             FROM owlclaw_ledger.call
-             JOIN owlclaw_ledger.entry_group ON entry_group.first_sequence = call.start_group
-             WHERE call.start_sequence > $1 AND call.start_sequence <= $2
-                AND NOT call.start_sequence = ANY ($3)",
-            &[&from, &through, &part.starts],
-        )
-        .await?;
-    session
-        .execute(
-            "UPDATE owlclaw_ledger.node SET archived_group = last.id
-             FROM (SELECT DISTINCT ON (node) node, id FROM owlclaw_ledger.entry_group
-                WHERE first_sequence <= $1 ORDER BY node, first_sequence DESC) AS last
-             WHERE node.id = last.node",
-            &[&through],
-        )
-        .await?;
-    carry_days(session, &part.days).await?;
-    carry_quarters(session, part).await?;
-    let sql = "DELETE FROM owlclaw_ledger.carried_start WHERE sequence = ANY ($1)";
-    session.execute(sql, &[&part.starts]).await?;
-    let sql = "DELETE FROM owlclaw_ledger.call WHERE start_sequence = ANY ($1)";
-    let calls = session.execute(sql, &[&part.starts]).await?;
-    let sql = "DELETE FROM owlclaw_ledger.note WHERE sequence <= $1";
-    session.execute(sql, &[&through]).await?;
-    let sql = "DELETE FROM owlclaw_ledger.entry_group WHERE first_sequence <= $1";
-    session.execute(sql, &[&through]).await?;
-    let sql = "UPDATE owlclaw_ledger.archived SET calls = calls + $1";
-    session.store(sql, &[&signed(calls)]).await?;
-    Ok(true)
-}
-
-/// Sums column by column.
-struct Columns<'a> {
-    times: Vec<i64>,
-    principals: Vec<std::borrow::Cow<'a, str>>,
-    kinds: Vec<&'a str>,
-    capabilities: Vec<std::borrow::Cow<'a, str>>,
-    latest_us: Vec<i64>,
-    calls: Vec<i64>,
-    micros: Vec<i64>,
-    dearest: Vec<i64>,
-}
-
-impl<'a> Columns<'a> {
-    fn of(rows: impl Iterator<Item = (&'a (i64, Of), Used)>) -> Self {
-        let mut columns = Self {
-            times: Vec::new(),
-            principals: Vec::new(),
-            kinds: Vec::new(),
-            capabilities: Vec::new(),
-            latest_us: Vec::new(),
-            calls: Vec::new(),
-            micros: Vec::new(),
-            dearest: Vec::new(),
-        };
-        for ((time, (principal, kind, capability)), used) in rows {
-            columns.times.push(*time);
-            columns.principals.push(stored(principal));
-            columns.kinds.push(kind);
-            columns.capabilities.push(stored(capability));
-            columns.latest_us.push(used.latest_us);
-            columns.calls.push(used.calls);
-            columns.micros.push(used.cost_micros);
-            columns.dearest.push(used.dearest_micros);
-        }
-        columns
-    }
-}
-
-/// Adds sums of days to those that stay.
-async fn carry_days(session: &mut Session, days: &Days) -> Result<(), Error> {
-    let columns = Columns::of(days.iter().map(|(key, (_, used))| (key, *used)));
-    let rows = session
-        .query(
-            "SELECT day, principal, kind, capability, latest_us, used_calls, used_micros, dearest_micros, tally
-             FROM owlclaw_ledger.carried_day
-             JOIN unnest($1::bigint[], $2::text[], $3::text[], $4::text[])
-                AS more (day, principal, kind, capability) USING (day, principal, kind, capability)",
-            &[
-                &columns.times,
-                &columns.principals,
-                &columns.kinds,
-                &columns.capabilities,
-            ],
-        )
-        .await?;
-    let mut days = days.clone();
-    for row in &rows {
-        let key = (row.try_get(0)?, of(row, 1)?);
-        if let Some((totals, used)) = days.get_mut(&key) {
-            used.add(used_of(row, 4)?);
-            // A sum that is damaged is overwritten here and then found by verification.
-            totals.merge(&Totals::decode(row.try_get(8)?).unwrap_or_default());
-        }
-    }
-    let columns = Columns::of(days.iter().map(|(key, (_, used))| (key, *used)));
-    let tallies: Vec<Vec<u8>> = days.values().map(|(totals, _)| totals.encode()).collect();
-    session
-        .execute(
-            "INSERT INTO owlclaw_ledger.carried_day
-             SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[],
-                $7::bigint[], $8::bigint[], $9::bytea[])
-             ON CONFLICT (day, principal, kind, capability) DO UPDATE SET latest_us = excluded.latest_us,
-                used_calls = excluded.used_calls, used_micros = excluded.used_micros,
-                dearest_micros = excluded.dearest_micros, tally = excluded.tally",
-            &[
-                &columns.times,
-                &columns.principals,
-                &columns.kinds,
-                &columns.capabilities,
-                &columns.latest_us,
-                &columns.calls,
-                &columns.micros,
-                &columns.dearest,
-                &tallies,
-            ],
-        )
-        .await?;
-    Ok(())
-}
-
-/// Adds the use of a part by quarters of an hour to what stays, and forgets what is too old.
-async fn carry_quarters(session: &mut Session, part: &Part) -> Result<(), Error> {
-    let columns = Columns::of(part.quarters.iter().map(|(key, used)| (key, *used)));
-    session
-        .execute(
-            "INSERT INTO owlclaw_ledger.carried_quarter AS own
-             SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[],
-                $7::bigint[], $8::bigint[])
-             ON CONFLICT (quarter, principal, kind, capability) DO UPDATE SET
-                latest_us = greatest(own.latest_us, excluded.latest_us),
-                used_calls = own.used_calls + excluded.used_calls,
-                used_micros = own.used_micros + excluded.used_micros,
-                dearest_micros = greatest(own.dearest_micros, excluded.dearest_micros)",
-            &[
-                &columns.times,
-                &columns.principals,
-                &columns.kinds,
-                &columns.capabilities,
-                &columns.latest_us,
-                &columns.calls,
-                &columns.micros,
-                &columns.dearest,
-            ],
-        )
-        .await?;
-    let sql = "DELETE FROM owlclaw_ledger.carried_quarter WHERE quarter < $1";
-    session.execute(sql, &[&part.kept_from]).await?;
-    Ok(())
-}
-
 /// Puts something on record and commits.
 async fn say(
     session: &mut Session,
@@ -698,220 +530,6 @@ async fn say(
     codec::encode_note(CallId::new(now_us), &note, &mut body);
     chain::write(session, Uuid::nil(), Uuid::new_v4(), (&body, 1), end).await?;
     Ok(())
-}
-
-const STATE: &str = "SELECT through, hash, directory FROM owlclaw_ledger.archived";
-
-/// State of the archive, and its segments in order.
-async fn archive(session: &mut Session) -> Result<(State, Vec<Listed>), Error> {
-    let state = state(session.query_opt(STATE, &[]).await?)?;
-    Ok((state, segments(session).await?))
-}
-
-fn state(row: Option<Row>) -> Result<State, Error> {
-    let Some(row) = row else {
-        return Ok(State::default());
-    };
-    Ok(State {
-        through: number(&row, 0)?,
-        hash: digest(row.try_get(1)?),
-        directory: row.try_get::<_, String>(2)?.into(),
-    })
-}
-
-async fn segments(session: &mut Session) -> Result<Vec<Listed>, Error> {
-    let rows = session
-        .query(
-            "SELECT number, file, first_sequence, last_sequence, last_hash, first_start, from_us, until_us,
-                deleted_us IS NOT NULL
-             FROM owlclaw_ledger.archive_segment ORDER BY number",
-            &[],
-        )
-        .await?;
-    let listed = |row: &Row| {
-        Ok(Listed {
-            number: row.try_get(0)?,
-            file: row.try_get(1)?,
-            first: number(row, 2)?,
-            last: number(row, 3)?,
-            last_hash: digest(row.try_get(4)?),
-            first_start: number(row, 5)?,
-            from_us: number(row, 6)?,
-            until_us: number(row, 7)?,
-            is_deleted: row.try_get(8)?,
-            is_unread: false,
-        })
-    };
-    rows.iter().map(listed).collect()
-}
-
-/// Begins a transaction to which nothing changes, and tells what readers see of the archive.
-pub(super) async fn begin_view(session: &mut Session) -> Result<View, Error> {
-    // It keeps nobody waiting, and a long answer may take its time to be read.
-    const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
-        SET LOCAL idle_in_transaction_session_timeout = '60s'";
-    let read = session.prepare(STATE).await?;
-    let client = session.client();
-    // Sent together: questions are many.
-    let (begun, row) = tokio::join!(
-        biased;
-        client.batch_execute(BEGIN),
-        client.query_opt(&read, &[]),
-    );
-    begun?;
-    let state = state(row?)?;
-    if state.through == 0 {
-        return Ok(View::default());
-    }
-    let mut listed = segments(session).await?;
-    listed.retain(|it| it.first <= state.through);
-    Ok(View { state, listed })
-}
-
-/// The holds in force, the oldest first.
-pub(super) async fn holds(session: &mut Session) -> Result<Vec<Hold>, Error> {
-    let rows = session
-        .query(
-            "SELECT number, principal, capability, since_us, until_us, set_by, reason, set_us
-             FROM owlclaw_ledger.legal_hold ORDER BY number",
-            &[],
-        )
-        .await?;
-    let text = |row: &Row, index| {
-        let text: Option<String> = row.try_get(index)?;
-        Ok::<_, Error>(text.map(restored))
-    };
-    let time = |row: &Row, index| {
-        let time: Option<i64> = row.try_get(index)?;
-        Ok::<_, Error>(time.map(i64::unsigned_abs))
-    };
-    let hold = |row: &Row| {
-        Ok(Hold {
-            number: number(row, 0)?,
-            of: HoldFilter {
-                principal: text(row, 1)?,
-                capability: text(row, 2)?,
-                since_us: time(row, 3)?,
-                until_us: time(row, 4)?,
-            },
-            by: restored(row.try_get(5)?),
-            reason: restored(row.try_get(6)?),
-            at_us: number(row, 7)?,
-        })
-    };
-    rows.iter().map(hold).collect()
-}
-
-/// A page of the rows of calls that end in a range of entries, of those that begin at `from` or later.
-async fn calls(
-    session: &mut Session,
-    from: i64,
-    [after, last]: [i64; 2],
-) -> Result<Vec<IndexedCall>, Error> {
-    let rows = session
-        .query(
-            "SELECT * FROM owlclaw_ledger.call
-             WHERE start_sequence >= $1 AND start_sequence <= $3 AND end_sequence > $2 AND end_sequence <= $3
-             ORDER BY start_sequence LIMIT 4096",
-            &[&from, &after, &last],
-        )
-        .await?;
-    rows.iter().map(scan::call).collect()
-}
-
-/// The first day after this one of which sums are kept, and these; `None` in their place if they cannot be read.
-pub(super) async fn next_day(
-    session: &mut Session,
-    after: i64,
-) -> Result<Option<(i64, Option<OfDay>)>, Error> {
-    let rows = session
-        .query(
-            "SELECT day, principal, kind, capability, latest_us, used_calls, used_micros, dearest_micros, tally
-             FROM owlclaw_ledger.carried_day
-             WHERE day = (SELECT min(day) FROM owlclaw_ledger.carried_day WHERE day > $1)",
-            &[&after],
-        )
-        .await?;
-    let Some(first) = rows.first() else {
-        return Ok(None);
-    };
-    let day = first.try_get(0)?;
-    let mut sums = OfDay::new();
-    for row in &rows {
-        let Some(totals) = Totals::decode(row.try_get(8)?) else {
-            return Ok(Some((day, None)));
-        };
-        sums.insert(of(row, 1)?, (totals, used_of(row, 4)?));
-    }
-    Ok(Some((day, Some(sums))))
-}
-
-/// The use by quarters of an hour that is kept.
-pub(super) async fn quarters(session: &mut Session) -> Result<OfQuarters, Error> {
-    let rows = session
-        .query(
-            "SELECT quarter, principal, kind, capability, latest_us, used_calls, used_micros, dearest_micros
-             FROM owlclaw_ledger.carried_quarter",
-            &[],
-        )
-        .await?;
-    let quarter = |row: &Row| Ok(((row.try_get(0)?, of(row, 1)?), used_of(row, 4)?));
-    rows.iter().map(quarter).collect()
-}
-
-/// Number of calls whose rows are gone.
-pub(super) async fn calls_taken_out(session: &mut Session) -> Result<i64, Error> {
-    let sql = "SELECT calls FROM owlclaw_ledger.archived";
-    let row = session.query_opt(sql, &[]).await?;
-    row.map_or(Ok(0), |row| row.try_get(0))
-}
-
-/// The starts of calls that had not ended when they were taken out.
-pub(super) async fn carried_starts(session: &mut Session) -> Result<Vec<CarriedStart>, Error> {
-    let sql = "SELECT sequence, start_group, start_offset, entry FROM owlclaw_ledger.carried_start";
-    let rows = session.query(sql, &[]).await?;
-    rows.iter().map(carried_start).collect()
-}
-
-/// Returns true if the start of each call that has a row, and whose start was taken out, is kept.
-pub(super) async fn has_starts(session: &mut Session) -> Result<bool, Error> {
-    let sql = "SELECT NOT EXISTS (SELECT FROM owlclaw_ledger.call
-            LEFT JOIN owlclaw_ledger.carried_start ON carried_start.sequence = call.start_sequence
-        WHERE call.start_sequence <= (SELECT through FROM owlclaw_ledger.archived)
-            AND carried_start.sequence IS NULL)";
-    let row = session.query_opt(sql, &[]).await?;
-    row.map_or(Ok(true), |row| row.try_get(0))
-}
-
-fn carried_start(row: &Row) -> Result<CarriedStart, Error> {
-    Ok(CarriedStart {
-        sequence: number(row, 0)?,
-        group: row.try_get(1)?,
-        offset: row.try_get::<_, i32>(2)?.into(),
-        entry: row.try_get(3)?,
-    })
-}
-
-/// Principal, kind and capability.
-fn of(row: &Row, first: usize) -> Result<Of, Error> {
-    Ok((
-        restored(row.try_get(first)?),
-        row.try_get(first + 1)?,
-        restored(row.try_get(first + 2)?),
-    ))
-}
-
-fn used_of(row: &Row, first: usize) -> Result<Used, Error> {
-    Ok(Used {
-        latest_us: row.try_get(first)?,
-        calls: row.try_get(first + 1)?,
-        cost_micros: row.try_get(first + 2)?,
-        dearest_micros: row.try_get(first + 3)?,
-    })
-}
-
-fn number(row: &Row, index: usize) -> Result<u64, Error> {
-    row.try_get::<_, i64>(index).map(|number| number as u64)
 }
 
 fn database(error: SessionError) -> ArchiveError {

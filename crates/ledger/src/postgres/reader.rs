@@ -6,7 +6,8 @@ pub(super) mod scan;
 mod sums;
 
 use super::{
-    PostgresOpenError, PostgresOptions, archive,
+    PostgresOpenError, PostgresOptions,
+    archive::reading,
     blocking::Blocking,
     index::{self, IndexError},
     migrations,
@@ -153,7 +154,7 @@ async fn in_snapshot<T>(
     session: &mut Session,
     question: impl AsyncFnOnce(&mut Session, &View) -> Result<T, QueryError>,
 ) -> Result<(T, View), QueryError> {
-    let view = archive::begin_view(session).await?;
+    let view = reading::begin_view(session).await?;
     let answer = question(session, &view).await?;
     session.run("COMMIT").await?;
     Ok((answer, view))
@@ -189,7 +190,7 @@ impl From<Error> for QueryError {
 
 impl ReadHolds for PostgresReader {
     fn held(&mut self) -> Result<Held, QueryError> {
-        let (holds, view) = self.look(async |session, _| Ok(archive::holds(session).await?))?;
+        let (holds, view) = self.look(async |session, _| Ok(reading::holds(session).await?))?;
         Ok(Held {
             holds,
             // What is done beside a server is on record at once.
@@ -206,7 +207,7 @@ impl PostgresReader {
         let mut day = Some(i64::MIN);
         while let Some(after) = day {
             let (found, view) =
-                self.look(async |session, _| Ok(archive::next_day(session, after).await?))?;
+                self.look(async |session, _| Ok(reading::next_day(session, after).await?))?;
             let Some((next, carried)) = found else { break };
             // Of what was deleted nothing is left to compare it with.
             if view.has_gaps() {
@@ -219,12 +220,12 @@ impl PostgresReader {
             day = Some(next);
         }
         let (carried, view) = self.look(async |session, view| {
-            let calls = archive::calls_taken_out(session).await?;
-            let starts = archive::carried_starts(session).await?;
-            let is_whole = archive::has_starts(session).await?;
+            let calls = reading::calls_taken_out(session).await?;
+            let starts = reading::carried_starts(session).await?;
+            let is_whole = reading::has_starts(session).await?;
             let quarters = match view.has_gaps() {
                 true => None,
-                false => Some(archive::quarters(session).await?),
+                false => Some(reading::quarters(session).await?),
             };
             Ok((calls, starts, is_whole, quarters))
         })?;
