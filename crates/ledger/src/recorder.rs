@@ -820,6 +820,31 @@ impl Drop for OpenCall {
     }
 }
 
+/// Pause between two looks at whether a failing store works again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Finished {
+    /// Waits on after an error, until the end is stored or for [`RecorderOptions::max_wait`].
+    ///
+    /// # Errors
+    ///
+    /// The last one, when the store has not worked again by then, or never will.
+    pub async fn after_all(mut self) -> Result<(), RecordError> {
+        let Some(mut committed) = self.0.take() else {
+            return Ok(());
+        };
+        let until = tokio::time::Instant::now() + committed.shared.options.max_wait;
+        loop {
+            match (&mut committed).await {
+                Err(RecordError::Unavailable) if tokio::time::Instant::now() < until => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
 impl Future for Finished {
     /// An error means that the end is handed over and it is not known when it will be on disk.
     type Output = Result<(), RecordError>;
@@ -827,7 +852,9 @@ impl Future for Finished {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(committed) = &mut self.0 {
             let result = ready!(Pin::new(committed).poll(cx));
-            self.0 = None;
+            if result.is_ok() {
+                self.0 = None;
+            }
             return Poll::Ready(result);
         }
         Poll::Ready(Ok(()))

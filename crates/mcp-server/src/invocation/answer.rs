@@ -577,6 +577,10 @@ pub(crate) fn tool_result(
     if let Some(remaining) = report.remaining().filter(|_| answering.quota_meta) {
         quota_hints::annotate(&mut result.meta, &remaining);
     }
+    if let Some(call) = report.unrecorded() {
+        let told = json!({ "state": "pending", "call": call.to_string() });
+        result.meta.insert("io.owlclaw/record", &told);
+    }
     Ok(result)
 }
 

@@ -32,6 +32,7 @@ use tokio::runtime::Handle;
 /// | `whole` | `Limited` | a result that is too long | `Recorded` |
 /// | `is_harmless` | `Recorded` | the first entry | log |
 /// | `is_charged_on_record` | `Recorded` | after the first entry, and before the last | `Governed` |
+/// | `is_unrecorded` | `Recorded` | after the last entry | the answer |
 ///
 /// Everything is written once, but `verdict`, of which the last holds, and the two flags.
 #[derive(Debug, Default)]
@@ -50,6 +51,8 @@ pub(crate) struct CallReport {
     is_harmless: AtomicBool,
     /// True if the record of the call's end settles the reservation.
     is_charged_on_record: AtomicBool,
+    /// True if the call is answered although its end is not known to be on disk.
+    is_unrecorded: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -164,6 +167,17 @@ impl CallReport {
     /// The code of the failure that its result tells of.
     pub(crate) fn code(&self) -> Option<i32> {
         self.code.get().copied()
+    }
+
+    /// Notes that the call is answered although its end is not known to be on disk.
+    pub(crate) fn leave_unrecorded(&self) {
+        self.is_unrecorded.store(true, Ordering::Relaxed);
+    }
+
+    /// The call, if it is answered although its end is not known to be on disk.
+    pub(crate) fn unrecorded(&self) -> Option<CallId> {
+        let is_unrecorded = self.is_unrecorded.load(Ordering::Relaxed);
+        is_unrecorded.then(|| self.call()).flatten()
     }
 
     /// Records that the arguments have no secrets, by the rules of the capability that is called.

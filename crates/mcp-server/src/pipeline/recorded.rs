@@ -287,11 +287,13 @@ where
             .await;
         let finished = entry.finish(&outcome);
         let _held = cx.hold_answer(report.result_bytes().unwrap_or_default());
-        if let Some(finished) = finished
-            && let Err(error) = finished.await
+        if let Some(mut finished) = finished
+            && (&mut finished).await.is_err()
+            && let Err(error) = Box::pin(finished.after_all()).await
         {
             // The call has run and its end is queued; what is not known is when it will be on disk.
             // Saying nothing would make the caller run it again.
+            report.leave_unrecorded();
             tracing::error!(
                 error = &error as &dyn std::error::Error,
                 principal = %cx.principal,

@@ -3,6 +3,7 @@
 use crate::house::{House, Place, SPOKEN, Setup, policy};
 use governance::{Quota, Rules};
 use serde_json::json;
+use std::time::Duration;
 use testkit::{GENEROUS, failure_of, succeeded, wait_until};
 
 /// Fails, and everybody knows it.
@@ -42,6 +43,44 @@ async fn while_the_ledger_fails_calls_are_refused_and_do_not_run() {
             // Lists and pings need no record.
             assert!(!client.tool_names().await.is_empty());
             client.settle().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_during_which_the_ledger_fails_is_answered_once_its_end_is_on_disk_or_says_that_it_is_not()
+ {
+    for recovers in [true, false] {
+        for version in SPOKEN {
+            let setup = Setup::default();
+            let ledger = setup.ledger.clone();
+            let tool = setup.bench.tool("cut_off", json!({}), &[], move |cx, _| {
+                ledger.set_failing(true);
+                cx.add_cost_micros(7);
+                async { Ok("paid".into()) }
+            });
+            let house = Setup {
+                more_tools: vec![tool],
+                ..setup
+            }
+            .build();
+            let mut client = house.connect("anna", version).await;
+            client.begin_call("cut_off", json!({})).await;
+            let is_ok = || !house.mcp_server.health().is_ok();
+            wait_until("the ledger fails", GENEROUS, is_ok).await;
+            if recovers {
+                let early = client.receive_within(Duration::from_millis(300)).await;
+                assert_eq!(early, None, "it is not on disk yet");
+                house.ledger.set_failing(false);
+            }
+            let answer = client.receive_within(GENEROUS).await.unwrap();
+            assert!(succeeded(&answer), "{version}: {answer}");
+            let record = &answer["result"]["_meta"]["io.owlclaw/record"];
+            assert_eq!(record["state"] == "pending", !recovers, "{answer}");
+            assert_eq!(record["call"].is_string(), !recovers, "{answer}");
+            recover(&house).await;
+            let record = house.record().await;
+            assert_eq!(record.last().unwrap().ended.cost_micros, 7);
         }
     }
 }
