@@ -37,7 +37,12 @@ pub(crate) fn export(
     };
     let is_read = path.is_none() && terminal::is_read();
     let form = (format, servers);
-    export_to(config, filter, output, form, is_read)
+    let exported = export_to(config, filter, output, form, is_read);
+    if let (Some(path), Err(_)) = (path, &exported) {
+        // A part would look like the whole, and the next export overwrites nothing.
+        let _ = std::fs::remove_file(path);
+    }
+    exported
 }
 
 /// Writes calls when they have ended, and at the end those that have not. `is_read` says that the output
