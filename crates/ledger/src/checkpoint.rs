@@ -18,8 +18,8 @@ mod witness_file;
 pub(crate) use self::file::{Lines, append_first, last};
 pub use self::{
     continuity::{
-        Continuity, ContinuityError, begin_checkpoints, check_continuity, check_stamped,
-        check_witness, check_witness_file,
+        Continuity, ContinuityError, begin_checkpoints, check_continuity, check_signed,
+        check_stamped, check_witness, check_witness_file,
     },
     key::{KeyError, PublicKey, SigningKey},
     schedule::{

@@ -52,8 +52,8 @@ pub use crate::{
     checkpoint::{
         Checkpoint, CheckpointOptions, Checkpoints, Continuity, ContinuityError,
         DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL, KeyError, PublicKey, Signature,
-        SigningKey, WitnessFile, Witnessed, begin_checkpoints, check_continuity, check_stamped,
-        check_witness, check_witness_file,
+        SigningKey, WitnessFile, Witnessed, begin_checkpoints, check_continuity, check_signed,
+        check_stamped, check_witness, check_witness_file,
     },
     fault::{Fault, SignatureError},
     postgres::{

@@ -14,7 +14,7 @@ use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Digest, Durability, LedgerReader,
     LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
     ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger,
-    begin_checkpoints, check_continuity, check_witness, check_witness_file,
+    begin_checkpoints, check_continuity, check_signed, check_witness, check_witness_file,
 };
 use mcp_server::{Component, ComponentState, McpServer, system_clock};
 use quota_postgres::{Comparison, PostgresQuota, QuotaOptions, TimeSource, UseRecord};
@@ -298,6 +298,12 @@ pub fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
     };
     let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
     let checked = check_continuity(ledger, &file).map_err(|error| wrong(error, None))?;
+    if let Some(keys) = witness::trusted_keys(config)? {
+        let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
+        let line = checked.last.as_ref().map(|last| (&*file, last));
+        check_signed(ledger, config.ledger.url.is_none(), line, &keys)
+            .map_err(|error| wrong(error, None))?;
+    }
     if let Some(from) = &checked.moved_from {
         tracing::warn!(
             from = %from.display(),

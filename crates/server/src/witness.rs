@@ -203,13 +203,7 @@ pub(super) fn last(config: &Config) -> Result<Option<(Checkpoint, PathBuf)>, Fai
     let Some(checkpoint) = found else {
         return Ok(None);
     };
-    if let Some(key) = &config.ledger.checkpoint.key {
-        // Others may have signed what the witness was told last: an earlier key, or another server.
-        let own = SigningKey::public_path(key);
-        let keys = std::iter::once(&own).chain(&config.ledger.verification.keys);
-        let keys: Vec<_> = keys
-            .map(|path| PublicKey::load(path))
-            .collect::<Result<_, _>>()?;
+    if let Some(keys) = trusted_keys(config)? {
         // One that was told before there was a key has no signature, and proves as much as it did.
         match checkpoint.check_signature(&keys) {
             Ok(()) | Err(ledger::SignatureError::Missing) => {}
@@ -223,6 +217,19 @@ pub(super) fn last(config: &Config) -> Result<Option<(Checkpoint, PathBuf)>, Fai
         }
     }
     Ok(Some((checkpoint, name)))
+}
+
+/// Keys that may have signed checkpoints, where they are signed: the server's own and those that the configuration names,
+/// earlier ones and those of other servers.
+pub(super) fn trusted_keys(config: &Config) -> Result<Option<Vec<PublicKey>>, Failure> {
+    let Some(key) = &config.ledger.checkpoint.key else {
+        return Ok(None);
+    };
+    let mut keys = vec![SigningKey::load(key)?.public().clone()];
+    for path in &config.ledger.verification.keys {
+        keys.push(PublicKey::load(path)?);
+    }
+    Ok(Some(keys))
 }
 
 impl Witness {

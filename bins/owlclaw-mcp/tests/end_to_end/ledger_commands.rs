@@ -401,6 +401,105 @@ async fn a_key_is_made_once_and_in_two_files() {
 }
 
 #[tokio::test]
+async fn an_export_that_fails_leaves_no_file() {
+    let site = shop();
+    let export = ["ledger", "export", "-o", "out.jsonl"];
+    for _ in 0..2 {
+        let failed = say(&site, &export).await;
+        assert_eq!((failed.code, failed.output.as_str()), (Some(1), ""));
+        assert!(!failed.messages.contains("exists"), "{}", failed.messages);
+        assert!(!site.path("out.jsonl").exists());
+    }
+}
+
+#[tokio::test]
+async fn with_a_key_a_ledger_whose_last_checkpoint_it_has_not_signed_is_not_gone_on_with() {
+    let site = shop();
+    let serve = async || {
+        let mut server = site.http().await;
+        trade(&server).await;
+        server.process().signal("TERM").await;
+        assert!(server.wait_exit(END).await.success());
+    };
+    serve().await;
+    let unsigned = ["ledger.db", "ledger.db.checkpoints"].map(|name| (name, site.path(name)));
+    let unsigned = unsigned.map(|(name, path)| (name, std::fs::read(path).unwrap()));
+    let made = say(&site, &["ledger", "keygen", "--output", "ledger.key"]).await;
+    assert_eq!(made.code, Some(0), "{}", made.messages);
+    let file = site.read("mcp-server.yaml");
+    let with_key = |name: &str| {
+        let keyed = format!(r#""path":"ledger.db","checkpoint":{{"key":"{name}"}}"#);
+        site.write(
+            "mcp-server.yaml",
+            file.replace(r#""path":"ledger.db""#, &keyed),
+        );
+    };
+    with_key("ledger.key");
+    let refused = async || {
+        let said = run(site.command(&["start", "--transport", "http"])).await;
+        let why = "does not end with a checkpoint that a trusted key has signed";
+        assert_eq!(said.code, Some(1), "{}", said.messages);
+        assert!(said.messages.contains(why), "{}", said.messages);
+        let doctor = say(&site, &["doctor", "--no-import"]).await;
+        assert!(doctor.output.contains(why), "{}", doctor.output);
+    };
+    // A key that is new to a ledger is accepted by an operator.
+    refused().await;
+    let accept = [
+        "ledger",
+        "accept-rollback",
+        "--by",
+        "ana",
+        "--reason",
+        "the key is new",
+    ];
+    let accepted = say(&site, &accept).await;
+    assert_eq!(accepted.code, Some(0), "{}", accepted.messages);
+    serve().await;
+    serve().await;
+    // Another ledger in its place, with its own file and without.
+    let place = |checkpoints: Option<&[u8]>| {
+        for name in [
+            "ledger.db",
+            "ledger.db-wal",
+            "ledger.db-shm",
+            "ledger.db.checkpoints",
+        ] {
+            let _ = std::fs::remove_file(site.path(name));
+        }
+        site.write("ledger.db", &unsigned[0].1);
+        if let Some(checkpoints) = checkpoints {
+            site.write("ledger.db.checkpoints", checkpoints);
+        }
+    };
+    place(None);
+    let file_elsewhere =
+        r#""path":"ledger.db","checkpoint":{"key":"ledger.key","file":"elsewhere"}"#;
+    site.write(
+        "mcp-server.yaml",
+        file.replace(r#""path":"ledger.db""#, file_elsewhere),
+    );
+    refused().await;
+    with_key("ledger.key");
+    place(Some(&unsigned[1].1));
+    refused().await;
+    let accepted = say(&site, &accept).await;
+    assert_eq!(accepted.code, Some(0), "{}", accepted.messages);
+    serve().await;
+    // Another key, until the configuration trusts the one before.
+    let made = say(&site, &["ledger", "keygen", "--output", "other.key"]).await;
+    assert_eq!(made.code, Some(0), "{}", made.messages);
+    with_key("other.key");
+    refused().await;
+    let keyed = r#""path":"ledger.db","checkpoint":{"key":"other.key"},"verification":{"keys":["ledger.key.pub"]}"#;
+    site.write(
+        "mcp-server.yaml",
+        file.replace(r#""path":"ledger.db""#, keyed),
+    );
+    serve().await;
+}
+
+#[tokio::test]
 async fn a_ledger_that_is_cut_short_is_found_out_by_its_checkpoints() {
     let site = shop();
     let made = say(&site, &["ledger", "keygen", "--output", "ledger.key"]).await;

@@ -4,8 +4,9 @@
 //! that was taken away. Whoever serves with it would forget budgets that are used up, approvals that
 //! are used and keys that have run. The file of checkpoints remembers.
 
-use super::{Checkpoint, FileKind, Filed, Lines, SigningKey, file};
+use super::{Checkpoint, FileKind, Filed, Lines, PublicKey, SigningKey, file};
 use crate::{
+    fault::SignatureError,
     query::{NoteFilter, NoteRecord, QueryError, ReadLedger},
     record::note::NoteKind,
 };
@@ -68,6 +69,21 @@ pub enum ContinuityError {
         /// The entry that the ledger says was sealed there.
         filed: u64,
     },
+    /// The last checkpoint is not signed by a key that is trusted.
+    #[error(
+        "{}, the last of which seals entry {sealed}: the ledger of another server, or one that was written without the \
+         key, or the key is new",
+        checkpoints_in(file.as_deref())
+    )]
+    NotSigned {
+        /// The file of checkpoints; none if it is the ledger's own record of them.
+        file: Option<PathBuf>,
+        /// The entry that the checkpoint seals.
+        sealed: u64,
+        /// Fault of the signature.
+        #[source]
+        why: SignatureError,
+    },
     /// The file of checkpoints cannot be read or written.
     #[error("the checkpoints {} cannot be read or written", file.display())]
     File {
@@ -89,6 +105,54 @@ pub struct Continuity {
     pub last: Option<Checkpoint>,
     /// The file of the last checkpoints according to the ledger, if that is another one.
     pub moved_from: Option<PathBuf>,
+}
+
+fn checkpoints_in(file: Option<&Path>) -> String {
+    match file {
+        Some(file) => format!(
+            "{} does not end with a checkpoint that a trusted key has signed",
+            file.display()
+        ),
+        None => {
+            "the ledger does not end with a checkpoint that a trusted key has signed".to_owned()
+        }
+    }
+}
+
+/// Checks that the last checkpoints are signed: the last line of the file, and with `of_ledger` the ledger's own, if it has one.
+/// Without it, other servers with keys of their own may have made that.
+///
+/// # Errors
+///
+/// [`ContinuityError::NotSigned`] when one is not signed by any of `keys`, [`ContinuityError::Ledger`] when the ledger
+/// cannot be read.
+pub fn check_signed(
+    ledger: Option<&mut dyn ReadLedger>,
+    of_ledger: bool,
+    line: Option<(&Path, &Checkpoint)>,
+    keys: &[PublicKey],
+) -> Result<(), ContinuityError> {
+    let signed = |file: Option<&Path>, checkpoint: &Checkpoint| {
+        let checked = checkpoint.check_signature(keys);
+        checked.map_err(|why| ContinuityError::NotSigned {
+            file: file.map(Path::to_owned),
+            sealed: checkpoint.sequence,
+            why,
+        })
+    };
+    if let Some((file, line)) = line {
+        signed(Some(file), line)?;
+    }
+    let Some(ledger) = ledger.filter(|_| of_ledger) else {
+        return Ok(());
+    };
+    match last_noted(ledger)? {
+        Some(text) => match Checkpoint::from_json(&text) {
+            Some(checkpoint) => signed(None, &checkpoint),
+            None => Ok(()),
+        },
+        None => Ok(()),
+    }
 }
 
 fn ends_with(last: u64) -> String {
@@ -357,13 +421,16 @@ fn is_accepted(ledger: &mut dyn ReadLedger, checkpoint: &Checkpoint) -> Result<b
 
 /// The line of the file that the last checkpoint among the entries names.
 fn last_filed(ledger: &mut dyn ReadLedger, of: FileKind) -> Result<Option<Filed>, QueryError> {
+    Ok(last_noted(ledger)?.and_then(|text| Filed::of(&text, of)))
+}
+
+/// Detail of the note of the last checkpoint among the entries.
+fn last_noted(ledger: &mut dyn ReadLedger) -> Result<Option<String>, QueryError> {
     let kind = NoteKind::CHECKPOINT;
     let filter = NoteFilter {
         kind: Some(kind.as_str()),
         ..NoteFilter::default()
     };
     let notes = ledger.notes(1, filter)?;
-    Ok(notes
-        .first()
-        .and_then(|note| Filed::of(&note.noted.detail.text, of)))
+    Ok(notes.into_iter().next().map(|note| note.noted.detail.text))
 }
