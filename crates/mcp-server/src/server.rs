@@ -14,7 +14,7 @@ use crate::{
     },
     invocation::{
         Invocation, Invoked,
-        answer::{AnswerOptions, Called, mixed_up, tool_result},
+        answer::{AnswerOptions, Called, mixed_up, tool_result, unanswered_result},
         failure::InvocationError,
         own_resources::OwnResources,
     },
@@ -169,6 +169,10 @@ impl<Q: QuotaStore> Server<Q> {
         let (outcome, report) = match called.await? {
             Progressed::Ended(outcome, report) => (outcome, report),
             Progressed::Asks(required) => return Ok(ServerResult::InputRequired(required)),
+            Progressed::Unanswered(error, report) => {
+                let result = unanswered_result(error, &report, cx, self.answering)?;
+                return Ok(ServerResult::CallTool(result));
+            }
         };
         let called = Called {
             tool: &name,
@@ -261,6 +265,7 @@ impl<Q: QuotaStore> Server<Q> {
         );
         match called.await? {
             Progressed::Asks(required) => Ok(ServerResult::InputRequired(required)),
+            Progressed::Unanswered(error, _) => Err(error),
             Progressed::Ended(Ok(Invoked::Resource(result)), _) => {
                 Ok(ServerResult::ReadResource(result))
             }
@@ -300,6 +305,7 @@ impl<Q: QuotaStore> Server<Q> {
         );
         match called.await? {
             Progressed::Asks(required) => Ok(ServerResult::InputRequired(required)),
+            Progressed::Unanswered(error, _) => Err(error),
             Progressed::Ended(Ok(Invoked::Prompt(result)), _) => {
                 Ok(ServerResult::GetPrompt(result))
             }

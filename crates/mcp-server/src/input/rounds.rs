@@ -4,15 +4,16 @@
 use crate::{
     clock::Clock,
     input::request_state::{Bound, LIFETIME, Sealer},
-    invocation::failure::ASKS_FOR_EVER,
-    invocation::{Invocation, Invoked, call_report::CallReport, failure::InvocationError},
+    invocation::{
+        Invocation, Invoked, answer::shortened, call_report::CallReport, failure::InvocationError,
+    },
 };
 use adapter_tools::{Answers, Askable, Needed, Question};
 use futures_util::future::try_join_all;
-use jsonrpc_core::{ErrorCode, RawJson};
+use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::{
     Era, ProtocolError,
-    model::{InputRequest, InputRequired, InputRetry},
+    model::{ClientCapabilities, InputRequest, InputRequired, InputRetry},
 };
 use mcp_service::{AskError, McpError, RequestCx, Service};
 use serde_json::{Value, json, value::RawValue};
@@ -21,6 +22,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// The longest time a legacy call waits for its client's answers. It keeps its place among the
 /// requests in flight meanwhile.
 const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
+
+/// Words for a call whose client has not answered until then.
+const LATE: &str = "the client did not answer a question of this call within 10 minutes. The call was not \
+                    completed; it can be made again when the user is there to answer";
 
 /// The most rounds of one call that waits for its answers. The last one may not ask.
 pub(crate) const MAX_ROUNDS: usize = 16;
@@ -38,6 +43,8 @@ pub(crate) enum Progressed {
     Ended(Result<Invoked, InvocationError>, Arc<CallReport>),
     /// The call asks, and the questions are the answer for now.
     Asks(InputRequired),
+    /// The call has asked, and its client cannot be asked or has not answered.
+    Unanswered(McpError, Arc<CallReport>),
 }
 
 /// Calls, with what the client has answered before, until the call has ended or the client is to
@@ -62,7 +69,9 @@ where
     // Held until the call with the answers has been made.
     let mut _waiting = None;
     let mut visits: Vec<String> = Vec::new();
-    for round in 1..=MAX_ROUNDS {
+    let mut round = 0;
+    loop {
+        round += 1;
         let invocation = Invocation {
             answers: answers.clone(),
             // A client that repeats its request goes on for as long as it likes.
@@ -80,8 +89,15 @@ where
                 return Ok(Progressed::Ended(outcome, report));
             }
         };
+        if round == MAX_ROUNDS {
+            let outcome = Err(InvocationError::AsksForEver);
+            return Ok(Progressed::Ended(outcome, report));
+        }
         _waiting = needed.waiting.clone();
-        let requests = declared(cx, needed.questions)?;
+        let requests = match declared(cx, needed.questions) {
+            Ok(requests) => requests,
+            Err(error) => return Ok(Progressed::Unanswered(error, report)),
+        };
         if cx.version.era() == Era::Modern {
             let required = sealed(sealer, clock(), cx, &repeated, requests, needed.state);
             if let Some(waiting) = &needed.waiting {
@@ -89,8 +105,10 @@ where
             }
             return Ok(Progressed::Asks(required));
         }
-        let asked = ask_all(cx, &requests, None).await;
-        let responses = asked.map_err(|unanswered| unanswered.error)?;
+        let responses = match ask_all(cx, &requests, None).await {
+            Ok(responses) => responses,
+            Err(unanswered) => return Ok(Progressed::Unanswered(unanswered.error, report)),
+        };
         visits.extend(requests.into_iter().filter_map(|(key, it)| match it {
             InputRequest::ElicitUrl { elicitation_id, .. }
                 if is_accepted(responses.get(&key).map(|it| &**it)) =>
@@ -104,7 +122,6 @@ where
             state: needed.state,
         }));
     }
-    Err(McpError::new(ErrorCode::INTERNAL_ERROR, ASKS_FOR_EVER))
 }
 
 /// True for the answer of a user who goes to the address.
@@ -207,16 +224,34 @@ fn missing_capability(cx: &RequestCx, request: &InputRequest) -> McpError {
     if cx.version.era() == Era::Modern {
         return McpError(ProtocolError::MissingClientCapability { required }.to_error_object());
     }
+    let (needed, capability) = match request {
+        InputRequest::ElicitForm { .. } => ("input of the user by a form", "elicitation"),
+        InputRequest::ElicitUrl { .. } => ("the user to visit an address", "elicitation.url"),
+        InputRequest::CreateMessage(_) if needs_tools(&required) => (
+            "a message of the client's model that may call tools",
+            "sampling.tools",
+        ),
+        InputRequest::CreateMessage(_) => ("a message of the client's model", "sampling"),
+        InputRequest::ListRoots => ("the client's roots", "roots"),
+    };
     // Legacy revisions have no code of their own for it.
     let error = McpError::new(
         ErrorCode::INVALID_REQUEST,
-        "the client has not declared a capability that this request needs",
+        format!(
+            "this call needs {needed}, which this client does not offer: it has not declared `{capability}`. \
+             The call was not completed, and fails again if it is repeated: go on without it, or tell the \
+             user to make it from a client that has `{capability}`"
+        ),
     );
     McpError(
         error
             .0
             .with(&json!({ "requiredCapabilities": required, "retryable": false })),
     )
+}
+
+fn needs_tools(required: &ClientCapabilities) -> bool {
+    required.sampling.is_some_and(|it| it.tools)
 }
 
 fn request(question: Question) -> InputRequest {
@@ -251,22 +286,24 @@ pub(crate) async fn ask_all(
     requests: &BTreeMap<String, InputRequest>,
     task: Option<&str>,
 ) -> Result<BTreeMap<String, Box<RawValue>>, Unanswered> {
-    let failed = |why| Unanswered {
-        error: McpError::new(ErrorCode::INTERNAL_ERROR, why),
-        refused: false,
+    let failed = |why, retryable| {
+        let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, why);
+        Unanswered {
+            error: McpError(error.with(&json!({ "retryable": retryable }))),
+            refused: false,
+        }
     };
     let asked = requests.iter().map(|(key, request)| async move {
         let answer = cx.ask(request, task).await.map_err(|error| Unanswered {
             refused: matches!(error, AskError::NotDeclared(_) | AskError::Refused(_)),
             error: unanswered(cx, request, &error),
         })?;
-        let answer =
-            boxed(&answer).ok_or_else(|| failed("an answer of the client cannot be read"))?;
+        let answer = boxed(&answer)
+            .ok_or_else(|| failed("an answer of the client cannot be read", false))?;
         Ok::<_, Unanswered>((key.clone(), answer))
     });
     let answers = tokio::time::timeout(MAX_WAIT, try_join_all(asked)).await;
-    let answers =
-        answers.map_err(|_elapsed| failed("the client did not answer a question in time"))??;
+    let answers = answers.map_err(|_elapsed| failed(LATE, true))??;
     Ok(answers.into_iter().collect())
 }
 
@@ -274,9 +311,13 @@ fn unanswered(cx: &RequestCx, request: &InputRequest, error: &AskError) -> McpEr
     match error {
         AskError::NotDeclared(_) => missing_capability(cx, request),
         AskError::Refused(refusal) => {
+            let why = shortened(&refusal.message);
             let error = McpError::new(
                 ErrorCode::INTERNAL_ERROR,
-                "the client refused to answer a question",
+                format!(
+                    "the client refused to answer a question of this call ({why}). The call was not completed: \
+                     go on without it, or ask the user what to do"
+                ),
             );
             McpError(error.0.with(&json!({
                 "details": refusal.message,
@@ -286,7 +327,13 @@ fn unanswered(cx: &RequestCx, request: &InputRequest, error: &AskError) -> McpEr
         }
         AskError::NoWay | AskError::Overrun(_) | AskError::Gone => {
             let details = error.to_string();
-            let error = McpError::new(ErrorCode::INTERNAL_ERROR, "the client could not be asked");
+            let error = McpError::new(
+                ErrorCode::INTERNAL_ERROR,
+                format!(
+                    "the client could not be asked what this call needs to know: {details}. The call was not \
+                     completed: go on without it"
+                ),
+            );
             McpError(
                 error
                     .0

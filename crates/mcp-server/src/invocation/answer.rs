@@ -20,7 +20,7 @@ use governance::{Denial, Reason};
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use ledger::ApprovalState;
 use mcp_protocol::{
-    Era, ProtocolVersion,
+    Era, ProtocolError, ProtocolVersion,
     model::{CallToolResult, Content, Effect, ResultMeta},
 };
 use mcp_service::{McpError, RequestCx};
@@ -314,6 +314,15 @@ impl Told {
         }
     }
 
+    fn of(McpError(error): McpError) -> Self {
+        let data = error.data.and_then(|data| data.parse().ok());
+        Self {
+            code: error.code.0,
+            message: error.message,
+            data: data.unwrap_or_else(|| json!({})),
+        }
+    }
+
     fn into_error(self) -> McpError {
         McpError(
             McpError::new(ErrorCode(self.code), self.message)
@@ -361,7 +370,7 @@ fn failed_result(text: String, detail: &Value) -> CallToolResult {
 }
 
 /// A text of a client, cut to what is echoed.
-fn shortened(name: &str) -> String {
+pub(crate) fn shortened(name: &str) -> String {
     const MOST: usize = 256;
     name.chars().take(MOST).collect()
 }
@@ -573,7 +582,31 @@ pub(crate) fn tool_result(
             result
         }
     };
-    // Results that say what went wrong are results as well (decision D21).
+    annotate(&mut result, report, answering);
+    Ok(result)
+}
+
+/// The result or error for the caller of a tool whose questions were not answered. `error` is what the caller of
+/// anything else is told.
+pub(crate) fn unanswered_result(
+    error: McpError,
+    report: &CallReport,
+    cx: &RequestCx,
+    answering: AnswerOptions,
+) -> Result<CallToolResult, McpError> {
+    // 2026-07-28 demands that error.
+    let is_demanded = error.0.code == ProtocolError::MISSING_CLIENT_CAPABILITY;
+    if is_demanded || !answering.style.has_results_for_failures(cx) {
+        return Err(error);
+    }
+    report.told_code(error.0.code.0);
+    let mut result = Told::of(error).into_result();
+    annotate(&mut result, report, answering);
+    Ok(result)
+}
+
+/// Adds what is left of quotas. Results that say what went wrong are results as well (decision D21).
+fn annotate(result: &mut CallToolResult, report: &CallReport, answering: AnswerOptions) {
     if let Some(remaining) = report.remaining().filter(|_| answering.quota_meta) {
         quota_hints::annotate(&mut result.meta, &remaining);
     }
@@ -581,7 +614,6 @@ pub(crate) fn tool_result(
         let told = json!({ "state": "pending", "call": call.to_string() });
         result.meta.insert("io.owlclaw/record", &told);
     }
-    Ok(result)
 }
 
 /// One kind of thing was called and another answered, which is a fault of ours.

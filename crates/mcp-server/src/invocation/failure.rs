@@ -236,7 +236,7 @@ impl InvocationError {
             },
             Self::Invalid(_) => row((INVALID_PARAMS, Arguments), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", OTHER)),
             Self::TimedOut(_) => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
-            Self::AsksForEver => row((INTERNAL, Error), Failed, (Charge::Estimate, Ending::NotRun, KeyFate::Free), (Ended::Error, Warning, "asks_for_ever", "tool_error")),
+            Self::AsksForEver => row((INTERNAL, Result), Failed, (Charge::Estimate, Ending::NotRun, KeyFate::Free), (Ended::Error, Warning, "asks_for_ever", "tool_error")),
             Self::Stopped(_) => row((TIMED_OUT, Result), Cancelled, (Charge::Estimate, Ending::GivenUp, KeyFate::Unknown), (Ended::Cancelled, Warning, "stopped", "stopped")),
             Self::Tool(error) => meaning_of_tool(error),
             Self::Read(failure) => match failure {

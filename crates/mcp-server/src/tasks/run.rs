@@ -5,7 +5,7 @@ use crate::{
     input::rounds::{self, MAX_ROUNDS},
     invocation::{
         Invocation, Invoked,
-        answer::{AnswerOptions, Called, tool_result},
+        answer::{AnswerOptions, Called, tool_result, unanswered_result},
         call_report::CallReport,
         failure::InvocationError,
         handover::Handover,
@@ -386,11 +386,11 @@ impl<Q: QuotaStore> Run<Q> {
             _waiting = needed.waiting.clone();
             let requests = match rounds::declared(&self.cx, needed.questions) {
                 Ok(requests) => requests,
-                Err(error) => return failed(&error),
+                Err(error) => return self.unanswered(live, error, &report),
             };
             let responses = match self.tasks.ask(live, requests).await {
                 Ok(responses) => responses,
-                Err(error) => return failed(&error),
+                Err(error) => return self.unanswered(live, error, &report),
             };
             let mut invocation = self.invocation(Some(Arc::new(Answers {
                 responses,
@@ -422,6 +422,26 @@ impl<Q: QuotaStore> Run<Q> {
             at_most: self.at_most,
         };
         let result = tool_result(outcome, report, called, &self.cx, self.answering);
+        self.answered(live, result, is_tools_own)
+    }
+
+    /// End of a task whose client cannot be asked, or has not answered.
+    fn unanswered(
+        &self,
+        live: &RunningTask,
+        error: McpError,
+        report: &CallReport,
+    ) -> (TaskState, Option<String>) {
+        let result = unanswered_result(error, report, &self.cx, self.answering);
+        self.answered(live, result, false)
+    }
+
+    fn answered(
+        &self,
+        live: &RunningTask,
+        result: Result<CallToolResult, McpError>,
+        is_tools_own: bool,
+    ) -> (TaskState, Option<String>) {
         let mut result = match result {
             Ok(result) => result,
             Err(error) => return failed(&error),

@@ -1,12 +1,14 @@
-//! Rounds that only ask are charged, and so is what a handler does that gets no answer.
+//! Rounds that only ask are charged, and so is what a handler does that gets no answer. Questions without an answer are
+//! told to the model.
 
-use crate::house::{Setup, policy, reason_of};
-use adapter_tools::{Needed, ToolCx, ToolError, Waiting};
+use crate::house::{House, Setup, policy, reason_of};
+use adapter_tools::{Needed, Question, ToolCx, ToolError, Waiting};
 use governance::{Micros, PolicySpec, Quota, Rules};
 use ledger::Outcome;
-use serde_json::json;
+use mcp_server::{AnswerOptions, ErrorStyle, Options};
+use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
-use testkit::{GENEROUS, MODERN, wait_until};
+use testkit::{GENEROUS, MODERN, failure_of, wait_until};
 use tokio::sync::Notify;
 
 const PRICE: u64 = 1_000_000;
@@ -101,8 +103,10 @@ async fn a_call_that_asks_again_and_again_has_failed_on_record() {
             .await;
     };
     assert_eq!((&answer["id"], asked), (&call, 15));
-    assert_eq!(answer["error"]["code"], -32603, "{answer}");
-    assert_eq!(answer["error"]["message"], "the call asks again and again");
+    let failure = failure_of(&answer);
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert_eq!(failure["code"], -32603, "{answer}");
+    assert_eq!(failure["message"], "the call asks again and again");
     let record = house.record().await;
     let (last, before) = record.split_last().unwrap();
     assert_eq!((before.len(), house.bench.runs()), (15, 16));
@@ -179,4 +183,139 @@ async fn what_a_handler_uses_after_its_question_is_charged_and_on_record() {
     assert_eq!((used.spent, used.calls_total), (Micros(5 * PRICE), 2));
     let refused = client.call("works", json!({})).await;
     assert_eq!(reason_of(&refused), Some("budget"), "{refused}");
+}
+
+/// A house with tools that ask by a form, for an address to be visited, for a message and for roots.
+fn asking(style: ErrorStyle) -> House {
+    let setup = Setup {
+        options: Options {
+            answering: AnswerOptions {
+                style,
+                ..AnswerOptions::default()
+            },
+            ..Options::default()
+        },
+        ..Setup::default()
+    };
+    let url = Question::Url {
+        message: "There?".to_owned(),
+        url: "https://example.com/".to_owned(),
+    };
+    let questions = [
+        ("form", form()),
+        ("url", Needed::default().and("k", url)),
+        ("sample", Needed::sample("k", json!({ "messages": [] }))),
+        ("roots", Needed::roots("k")),
+    ];
+    let more_tools = questions.map(|(name, needed)| {
+        setup.bench.tool(name, json!({}), &[], move |_, _| {
+            let needed = needed.clone();
+            async { Err(ToolError::NeedsInput(needed)) }
+        })
+    });
+    Setup {
+        more_tools: more_tools.into(),
+        ..setup
+    }
+    .build()
+}
+
+/// True if what goes wrong with a tool is a result.
+fn tells_models(style: ErrorStyle, version: &str) -> bool {
+    match style {
+        ErrorStyle::Auto => version != "1.0",
+        ErrorStyle::Protocol => false,
+        ErrorStyle::Result => true,
+    }
+}
+
+const STYLES: [ErrorStyle; 3] = [ErrorStyle::Auto, ErrorStyle::Protocol, ErrorStyle::Result];
+
+const LEGACY: [&str; 5] = [
+    "1.0",
+    "2024-11-05",
+    "2025-03-26",
+    "2025-06-18",
+    "2025-11-25",
+];
+
+#[tokio::test]
+async fn models_are_told_what_a_client_that_cannot_be_asked_lacks() {
+    for style in STYLES {
+        let house = asking(style);
+        for version in LEGACY {
+            let mut client = house.connect("anna", version).await;
+            for (tool, capability) in [
+                ("form", "`elicitation`"),
+                ("url", "`elicitation.url`"),
+                ("sample", "`sampling`"),
+                ("roots", "`roots`"),
+            ] {
+                let answer = client.call(tool, json!({})).await;
+                let is_result = answer.get("result").is_some();
+                assert_eq!(
+                    is_result,
+                    tells_models(style, version),
+                    "{version} {answer}"
+                );
+                let failure = failure_of(&answer);
+                assert_eq!(failure["code"], -32600, "{version} {answer}");
+                assert_eq!(failure["data"]["retryable"], false, "{version} {answer}");
+                let required = &failure["data"]["requiredCapabilities"];
+                assert!(required.is_object(), "{version} {answer}");
+                let text = failure["message"].as_str().unwrap();
+                assert!(
+                    text.contains(capability) && text.contains("go on without it"),
+                    "{version} {text}"
+                );
+            }
+        }
+        // The specification wants an error there, in every style.
+        let mut client = house.connect("anna", MODERN).await;
+        let answer = client.call("form", json!({})).await;
+        assert_eq!(answer["error"]["code"], -32021, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn models_are_told_that_a_client_did_not_answer() {
+    for style in STYLES {
+        let house = asking(style);
+        let mut client = house.join("anna", Duration::ZERO);
+        client.voice.capabilities = json!({ "elicitation": {} });
+        client.open("2025-11-25").await;
+        let call = client.begin_call("form", json!({})).await;
+        let asked = client.receive().await;
+        let refusal = json!({ "code": -1, "message": "the user is not there" });
+        client
+            .send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "error": refusal }))
+            .await;
+        let answer = client.receive_answer(&call).await;
+        check_unanswered(style, &answer, "the user is not there", false);
+    }
+    for style in STYLES {
+        let house = asking(style);
+        let mut client = house.join("anna", Duration::ZERO);
+        client.voice.capabilities = json!({ "elicitation": {} });
+        client.open("2025-11-25").await;
+        let call = client.begin_call("form", json!({})).await;
+        let asked = client.receive().await;
+        assert_eq!(asked["method"], "elicitation/create", "{asked}");
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(10 * 60 + 1)).await;
+        tokio::time::resume();
+        let answer = client.receive_answer(&call).await;
+        check_unanswered(style, &answer, "10 minutes", true);
+    }
+}
+
+fn check_unanswered(style: ErrorStyle, answer: &Value, why: &str, retryable: bool) {
+    let is_result = answer.get("result").is_some();
+    assert_eq!(is_result, style != ErrorStyle::Protocol, "{answer}");
+    let failure = failure_of(answer);
+    assert_eq!(failure["code"], -32603, "{answer}");
+    assert_eq!(failure["data"]["retryable"], retryable, "{answer}");
+    let text = failure["message"].as_str().unwrap();
+    assert!(text.contains(why), "{text}");
+    assert!(text.contains("The call was not completed"), "{text}");
 }

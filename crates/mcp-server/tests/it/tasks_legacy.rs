@@ -13,7 +13,7 @@ use mcp_server::{Options, TaskOptions};
 use mcp_service::EngineLimits;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Conversation, MODERN};
+use testkit::{Conversation, MODERN, failure_of};
 
 /// The next message that is no news of a task.
 async fn next(client: &mut Client) -> Value {
@@ -437,12 +437,26 @@ async fn a_client_that_refuses_to_answer_fails_the_task() {
         "{withdrawn}"
     );
     let answer = client.receive_answer(&waiting).await;
-    assert_eq!(answer["error"]["code"], -32603, "{answer}");
-    assert_eq!(answer["error"]["data"]["details"], "the user is not there");
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    let failure = failure_of(&answer);
+    assert_eq!(failure["code"], -32603, "{answer}");
+    assert_eq!(failure["data"]["details"], "the user is not there");
     let task = get(&mut client, &id).await;
     assert_eq!(task["status"], "failed");
     let again = about(&mut client, "tasks/result", &id).await;
-    assert_eq!(again["error"], answer["error"], "it stays what it was");
+    assert_eq!(again["result"], answer["result"], "it stays what it was");
+    idle(&house).await;
+}
+
+#[tokio::test]
+async fn a_task_of_a_client_that_cannot_be_asked_has_a_result_that_says_so() {
+    let house = house().await;
+    let mut client = house.connect("anna", LEGACY).await;
+    let id = begin(&mut client, "confirm").await;
+    let answer = about(&mut client, "tasks/result", &id).await;
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert_eq!(failure_of(&answer)["code"], -32600, "{answer}");
+    assert_eq!(get(&mut client, &id).await["status"], "failed");
     idle(&house).await;
 }
 
