@@ -186,6 +186,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             },
             answering: options.answering,
             sealer: Arc::clone(&sealer),
+            giving_up: Arc::clone(&giving_up),
             recorder: recorder.clone(),
             redactor: Arc::clone(&redactor),
             tasks: tasks.clone(),

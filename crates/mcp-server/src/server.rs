@@ -10,7 +10,7 @@ use crate::{
     clock::Clock,
     input::{
         request_state::Sealer,
-        rounds::{Progressed, Repeated, call_with_input},
+        rounds::{Asks, Progressed, Repeated, call_with_input},
     },
     invocation::{
         Invocation, Invoked,
@@ -41,7 +41,7 @@ use mcp_protocol::{
         ListToolsResult, Page, ReadDirectory, ReadDirectoryResult, ReadResource, ServerResult,
     },
 };
-use mcp_service::{McpError, RequestCx, Service};
+use mcp_service::{GivingUp, McpError, RequestCx, Service};
 use redaction::Redactor;
 use serde_json::json;
 use std::{
@@ -71,6 +71,7 @@ pub struct Server<Q> {
     pub(crate) lists: ListOptions,
     pub(crate) answering: AnswerOptions,
     pub(crate) sealer: Arc<Sealer>,
+    pub(crate) giving_up: Arc<GivingUp>,
     pub(crate) recorder: Recorder,
     pub(crate) redactor: Arc<Redactor>,
     pub(crate) tasks: Option<Arc<Tasks>>,
@@ -159,8 +160,7 @@ impl<Q: QuotaStore> Server<Q> {
         };
         let called = call_with_input(
             &*self.invocations,
-            &self.sealer,
-            self.clock,
+            self.asks(),
             cx,
             repeated,
             retry,
@@ -181,6 +181,14 @@ impl<Q: QuotaStore> Server<Q> {
         };
         let result = tool_result(outcome, &report, called, cx, self.answering)?;
         Ok(ServerResult::CallTool(result))
+    }
+
+    fn asks(&self) -> Asks<'_> {
+        Asks {
+            sealer: &self.sealer,
+            clock: self.clock,
+            giving_up: &self.giving_up,
+        }
     }
 
     /// Puts the name that a tool is offered under in the place of the one by which the page of an app knows it, if its
@@ -256,8 +264,7 @@ impl<Q: QuotaStore> Server<Q> {
         };
         let called = call_with_input(
             &*self.invocations,
-            &self.sealer,
-            self.clock,
+            self.asks(),
             cx,
             repeated,
             retry,
@@ -296,8 +303,7 @@ impl<Q: QuotaStore> Server<Q> {
         };
         let called = call_with_input(
             &*self.invocations,
-            &self.sealer,
-            self.clock,
+            self.asks(),
             cx,
             repeated,
             retry,

@@ -296,6 +296,96 @@ async fn calls_that_outlast_the_drain_are_answered_over_http() {
     }
 }
 
+/// A handler that asks, beside those of the workshop.
+const ASKING: &str = r#"
+from owlclaw_worker import Context
+
+@app.handler("choose")
+async def choose(ctx: Context):
+    answer = await ctx.elicit("Which colour?", str)
+    return answer.action
+"#;
+
+/// Checks the answer to a call that waited for an answer of its client. One that waited to be confirmed has no entry in the ledger.
+fn told_while_it_asked(site: &Site, tool: &str, answer: &Value) {
+    let error = failure_of(answer);
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert_eq!(error["code"], -32004, "{answer}");
+    let is_confirmation = tool == "append";
+    assert_eq!(error["data"]["retryable"], is_confirmation, "{answer}");
+    let Some(call) = error["data"]["call"].as_str() else {
+        assert!(
+            is_confirmation && error["data"]["call"].is_null(),
+            "{answer}"
+        );
+        return;
+    };
+    let calls = site.calls();
+    let recorded = calls.iter().find(|it| it.call.to_string() == call);
+    assert_eq!(&*recorded.unwrap().started.capability, "tool/choose");
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_their_client_are_answered() {
+    let site = Site::new(json!({
+        "shutdown": {"drain_seconds": 1},
+        "http": {"websocket": {"enabled": true}},
+        "governance": {"tools": {"append": {"risk": ["financial"]}}},
+    }));
+    let workshop = site.read("app.py");
+    site.write("app.py", format!("{workshop}{ASKING}"));
+    let can_be_asked = json!({"elicitation": {}});
+    for (tool, arguments) in [("choose", json!({})), ("append", json!({"mark": "one"}))] {
+        let mut server = site.http().await;
+        let mut client = server.client();
+        client.voice.capabilities = can_be_asked.clone();
+        client.open("2025-11-25").await;
+        let request = client
+            .voice
+            .request("tools/call", call(tool, arguments.clone()));
+        let mut stream = client.stream(&client.post_of(&request)).await;
+        let question = stream.message().await;
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        let mut socket = WebSocketPeer::open_at(server.address(), "/mcp/ws", &[])
+            .await
+            .unwrap();
+        socket.voice.capabilities = can_be_asked.clone();
+        socket.open("2025-11-25").await;
+        let request = socket
+            .voice
+            .request("tools/call", call(tool, arguments.clone()));
+        socket.send(&request).await;
+        let question = socket.receive().await;
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        server.process().signal("TERM").await;
+        let over_socket = socket.receive_answer(&request["id"]).await;
+        // The question is taken back first.
+        let withdrawn = stream.message().await;
+        assert_eq!(
+            withdrawn["method"], "notifications/cancelled",
+            "{withdrawn}"
+        );
+        let over_http = stream.message().await;
+        assert_eq!(stream.next_message().await, None, "the stream ends");
+        let status = server.wait_exit(GENEROUS).await;
+        assert_eq!(status.code(), Some(0), "{}", server.stderr());
+        told_while_it_asked(&site, tool, &over_socket);
+        told_while_it_asked(&site, tool, &over_http);
+
+        let mut server = site.stdio();
+        server.voice.capabilities = can_be_asked.clone();
+        server.open("2025-11-25").await;
+        let request = server.voice.request("tools/call", call(tool, arguments));
+        server.send(&request).await;
+        let question = server.receive().await;
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        server.process().signal("TERM").await;
+        let answer = server.receive_answer(&request["id"]).await;
+        assert_eq!(server.wait_exit(GENEROUS).await.code(), Some(0));
+        told_while_it_asked(&site, tool, &answer);
+    }
+}
+
 #[tokio::test]
 async fn a_signal_before_it_serves_ends_it_at_once() {
     let site = Site::with_app("import time\nopen('begun', 'w').close()\ntime.sleep(600)\n");

@@ -15,7 +15,7 @@ use mcp_protocol::{
     Era, ProtocolError,
     model::{ClientCapabilities, InputRequest, InputRequired, InputRetry},
 };
-use mcp_service::{AskError, McpError, RequestCx, Service};
+use mcp_service::{AskError, GivingUp, McpError, RequestCx, Service};
 use serde_json::{Value, json, value::RawValue};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -37,6 +37,13 @@ pub(crate) struct Repeated<'a> {
     pub(crate) parameters: &'a RawJson,
 }
 
+/// Means to ask clients, and to hear that calls are not to wait for their answers any more.
+pub(crate) struct Asks<'a> {
+    pub(crate) sealer: &'a Sealer,
+    pub(crate) clock: Clock,
+    pub(crate) giving_up: &'a GivingUp,
+}
+
 /// Result of a call for now.
 pub(crate) enum Progressed {
     /// The call has ended.
@@ -51,8 +58,11 @@ pub(crate) enum Progressed {
 /// ask again. Every time is an invocation of its own: governed, counted and recorded.
 pub(crate) async fn call_with_input<S>(
     service: &S,
-    sealer: &Sealer,
-    clock: Clock,
+    Asks {
+        sealer,
+        clock,
+        giving_up,
+    }: Asks<'_>,
     cx: &RequestCx,
     repeated: Repeated<'_>,
     retry: InputRetry,
@@ -79,8 +89,9 @@ where
             ..invocation()
         };
         let report = Arc::clone(&invocation.report);
-        let needed = match service.call(cx, invocation).await {
-            Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => needed,
+        let (needed, has_begun) = match service.call(cx, invocation).await {
+            Ok(Invoked::NeedsInput(needed)) => (needed, true),
+            Ok(Invoked::NeedsConfirmation(needed)) => (needed, false),
             outcome => {
                 // What was to be done elsewhere is done, since the call has gone on.
                 if outcome.is_ok() {
@@ -105,9 +116,22 @@ where
             }
             return Ok(Progressed::Asks(required));
         }
-        let responses = match ask_all(cx, &requests, None).await {
-            Ok(responses) => responses,
-            Err(unanswered) => return Ok(Progressed::Unanswered(unanswered.error, report)),
+        let asked = tokio::select! {
+            biased;
+            asked = ask_all(cx, &requests, None) => Some(asked),
+            () = giving_up.given_up() => None,
+        };
+        let responses = match asked {
+            Some(Ok(responses)) => responses,
+            Some(Err(unanswered)) if !unanswered.is_gone => {
+                return Ok(Progressed::Unanswered(unanswered.error, report));
+            }
+            // Its answer is that of any call that is given up with its connection or the server.
+            Some(Err(_)) | None => {
+                let call = report.call();
+                let outcome = Err(InvocationError::Stopped { call, has_begun });
+                return Ok(Progressed::Ended(outcome, report));
+            }
         };
         visits.extend(requests.into_iter().filter_map(|(key, it)| match it {
             InputRequest::ElicitUrl { elicitation_id, .. }
@@ -276,6 +300,8 @@ pub(crate) struct Unanswered {
     pub(crate) error: McpError,
     /// True if the client has refused, so that asking again would not help.
     pub(crate) refused: bool,
+    /// True if the connection takes no answers any more.
+    pub(crate) is_gone: bool,
 }
 
 /// Asks a legacy client everything at once, and waits for all answers. One that is refused
@@ -291,11 +317,13 @@ pub(crate) async fn ask_all(
         Unanswered {
             error: McpError(error.with(&json!({ "retryable": retryable }))),
             refused: false,
+            is_gone: false,
         }
     };
     let asked = requests.iter().map(|(key, request)| async move {
         let answer = cx.ask(request, task).await.map_err(|error| Unanswered {
             refused: matches!(error, AskError::NotDeclared(_) | AskError::Refused(_)),
+            is_gone: matches!(error, AskError::Gone),
             error: unanswered(cx, request, &error),
         })?;
         let answer = boxed(&answer)

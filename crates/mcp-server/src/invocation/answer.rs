@@ -196,10 +196,14 @@ impl InvocationError {
                 let data = json!({ "details": self.to_string(), "retryable": false });
                 Told::new(code, self.to_string(), data)
             }
-            Self::Stopped(call) => {
+            Self::Stopped { call, has_begun } => {
+                let details = match has_begun {
+                    true => "it may have been done: its entry in the ledger says how far it came",
+                    false => "it waited to be confirmed, and nothing was done",
+                };
                 let data = json!({
-                    "details": "it may have been done: its entry in the ledger says how far it came",
-                    "retryable": false,
+                    "details": details,
+                    "retryable": !has_begun,
                     "call": call.map(|it| it.to_string()),
                 });
                 Told::new(code, self.to_string(), data)

@@ -55,10 +55,14 @@ pub enum InvocationError {
     /// The call has asked in every round that it may have.
     #[error("{ASKS_FOR_EVER}")]
     AsksForEver,
-    /// The server stopped before the call had ended; it may have been done. The ledger has it by this
-    /// name, unless it runs without a record.
+    /// The server stopped before the call had ended; it may have been done if it had begun.
     #[error("the server stopped before the call had ended")]
-    Stopped(Option<CallId>),
+    Stopped {
+        /// Its name in the ledger, unless it has not begun or runs without a record.
+        call: Option<CallId>,
+        /// False if it has waited to be confirmed, so that nothing was done.
+        has_begun: bool,
+    },
     /// The tool failed, or could not run.
     #[error("the tool did not answer")]
     Tool(#[source] ToolError),
@@ -237,7 +241,7 @@ impl InvocationError {
             Self::Invalid(_) => row((INVALID_PARAMS, Arguments), Invalid, NOT_RUN, (Ended::Invalid, Warning, "invalid_arguments", OTHER)),
             Self::TimedOut(_) => row((TIMED_OUT, Result), Outcome::TimedOut, MAYBE_DONE, (Ended::TimedOut, Fault, "timed_out", "timeout")),
             Self::AsksForEver => row((INTERNAL, Result), Failed, (Charge::Estimate, Ending::NotRun, KeyFate::Free), (Ended::Error, Warning, "asks_for_ever", "tool_error")),
-            Self::Stopped(_) => row((TIMED_OUT, Result), Cancelled, (Charge::Estimate, Ending::GivenUp, KeyFate::Unknown), (Ended::Cancelled, Warning, "stopped", "stopped")),
+            Self::Stopped { .. } => row((TIMED_OUT, Result), Cancelled, (Charge::Estimate, Ending::GivenUp, KeyFate::Unknown), (Ended::Cancelled, Warning, "stopped", "stopped")),
             Self::Tool(error) => meaning_of_tool(error),
             Self::Read(failure) => match failure {
                 ReadFailure::NotFound => row((RESOURCE_NOT_FOUND, Error), Failed, NOT_RUN, (Ended::Error, Warning, "not_found", OTHER)),
@@ -410,7 +414,13 @@ mod tests {
                 "it asks in every round that it may have",
                 InvocationError::AsksForEver,
             ),
-            ("the server stops", InvocationError::Stopped(None)),
+            (
+                "the server stops",
+                InvocationError::Stopped {
+                    call: None,
+                    has_begun: true,
+                },
+            ),
             ("the handler fails", tool(ToolError::failed("no"))),
             ("the worker crashes", tool(crashed)),
             (
@@ -487,7 +497,7 @@ mod tests {
             | InvocationError::Invalid(_)
             | InvocationError::TimedOut(_)
             | InvocationError::AsksForEver
-            | InvocationError::Stopped(_)
+            | InvocationError::Stopped { .. }
             | InvocationError::Tool(
                 ToolError::Failed(_)
                 | ToolError::NeedsInput(_)

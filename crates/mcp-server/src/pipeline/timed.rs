@@ -103,7 +103,10 @@ where
             Ended::Done(outcome) => outcome,
             Ended::Stopped => {
                 has_ended(&report).await;
-                Err(InvocationError::Stopped(report.call()))
+                Err(InvocationError::Stopped {
+                    call: report.call(),
+                    has_begun: true,
+                })
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Rounds that only ask are charged, and so is what a handler does that gets no answer. Questions without an answer are
 //! told to the model.
 
-use crate::house::{House, Setup, policy, reason_of};
+use crate::house::{Client, House, Setup, policy, reason_of};
 use adapter_tools::{Needed, Question, ToolCx, ToolError, Waiting};
 use governance::{Micros, PolicySpec, Quota, Rules};
-use ledger::Outcome;
+use ledger::{Entry, Outcome};
 use mcp_server::{AnswerOptions, ErrorStyle, Options};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -318,4 +318,40 @@ fn check_unanswered(style: ErrorStyle, answer: &Value, why: &str, retryable: boo
     let text = failure["message"].as_str().unwrap();
     assert!(text.contains(why), "{text}");
     assert!(text.contains("The call was not completed"), "{text}");
+}
+
+/// A call that waits for an answer and the connection that it came on, which is there for as long as `drain` after its
+/// client has sent all.
+async fn waiting(house: &House, drain: Duration) -> (Client, Value) {
+    let mut client = house.join("anna", drain);
+    client.voice.capabilities = json!({ "elicitation": {} });
+    client.open("2025-11-25").await;
+    let call = client.begin_call("form", json!({})).await;
+    let asked = client.receive().await;
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    (client, call)
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_an_answer_is_answered_when_the_server_stops() {
+    for style in STYLES {
+        let house = asking(style);
+        for by_its_connection in [true, false] {
+            let (mut client, call) = waiting(&house, GENEROUS).await;
+            match by_its_connection {
+                true => client.close_input(),
+                false => house.mcp_server.engine().give_up(),
+            }
+            let answer = client.receive_answer(&call).await;
+            let is_result = answer.get("result").is_some();
+            assert_eq!(is_result, style != ErrorStyle::Protocol, "{answer}");
+            let failure = failure_of(&answer);
+            assert_eq!(failure["code"], -32004, "{answer}");
+            let text = failure["message"].as_str().unwrap();
+            assert_eq!(text, "the server stopped before the call had ended");
+            let call = failure["data"]["call"].as_str().unwrap();
+            let is_on_record = |it: &Entry| it.call.to_string() == call;
+            assert!(house.ledger.entries().iter().any(is_on_record), "{answer}");
+        }
+    }
 }

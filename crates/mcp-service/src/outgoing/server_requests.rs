@@ -30,7 +30,7 @@ pub enum AskError {
     #[error("the client refused: {}", .0.message)]
     Refused(ErrorObject),
     /// The connection ended before the answer.
-    #[error("the client left before it answered")]
+    #[error("the connection ended before the client answered")]
     Gone,
 }
 
