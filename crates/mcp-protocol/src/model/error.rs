@@ -20,6 +20,9 @@ pub enum ProtocolError {
         /// Description of what did not fit.
         reason: String,
     },
+    /// The parameters are no object, as those of every method of the protocol are.
+    #[error("invalid params: `params` must be an object")]
+    ParamsNoObject,
     /// The request's `_meta` is not what the protocol reserves it for, or lacks what it must have.
     #[error("invalid _meta: {reason}")]
     InvalidMeta {
@@ -62,7 +65,7 @@ impl ProtocolError {
         let error = |code| ErrorObject::lasting(code, self.to_string());
         match self {
             Self::MethodNotFound { .. } => error(ErrorCode::METHOD_NOT_FOUND),
-            Self::InvalidParams { .. } | Self::InvalidMeta { .. } => {
+            Self::InvalidParams { .. } | Self::ParamsNoObject | Self::InvalidMeta { .. } => {
                 error(ErrorCode::INVALID_PARAMS)
             }
             Self::AlreadyInitialized => error(ErrorCode::INVALID_REQUEST),

@@ -279,8 +279,8 @@ impl RequestMeta {
     ///
     /// # Errors
     ///
-    /// [`ProtocolError::InvalidMeta`] when `params` is no object or a key reserved by the protocol
-    /// holds something else: such a request must not be mistaken for a legacy one.
+    /// [`ProtocolError::ParamsNoObject`], and [`ProtocolError::InvalidMeta`] when a key reserved by the
+    /// protocol holds something else: such a request must not be mistaken for a legacy one.
     pub fn of(params: &RawJson) -> Result<Self, ProtocolError> {
         match Self::plain(params) {
             Some(meta) => Ok(meta),
@@ -315,6 +315,9 @@ impl RequestMeta {
 
     /// Reads `_meta` with a parser, which says what is wrong.
     fn parsed(params: &RawJson) -> Result<Self, ProtocolError> {
+        if params.as_str().starts_with('[') {
+            return Err(ProtocolError::ParamsNoObject);
+        }
         let invalid = |reason: String| ProtocolError::InvalidMeta { reason };
         let Object(envelope): Object<Envelope<'_>> =
             params.parse().map_err(|error| invalid(error.to_string()))?;
@@ -476,8 +479,12 @@ mod tests {
 
     #[test]
     fn what_the_protocol_reserves_is_checked() {
+        for bad in ["[]", r#"[{"_meta":{}}]"#] {
+            let error = read(bad).unwrap_err();
+            let expected = "invalid params: `params` must be an object";
+            assert_eq!(error.to_string(), expected, "{bad}");
+        }
         for bad in [
-            "[]",
             r#"{"_meta":7}"#,
             r#"{"_meta":[]}"#,
             r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":7}}"#,
