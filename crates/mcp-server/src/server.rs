@@ -24,7 +24,7 @@ use crate::{
         page_cache::{Key, List},
         resources::{Resources, SKILL_TEMPLATE},
     },
-    server::cursor::Asked,
+    server::cursor::{Asked, Listed},
     tasks::registry::Tasks,
 };
 use adapter_tools::{TaskSupport, Tool, ToolCx};
@@ -460,7 +460,8 @@ impl<Q: QuotaStore> Server<Q> {
         };
         if list.category.is_some() || list.tag.is_some() || list.uri.is_some() {
             // Filters are the client's text: what they let through is not worth keeping.
-            return make(&self.governor.policy(), &Asked::new(list.cursor.as_deref()));
+            let asked = Asked::new(Listed::Resources, list.cursor.as_deref());
+            return make(&self.governor.policy(), &asked);
         }
         self.listed(cx, &offer, List::Resources, list.cursor.clone(), make)
     }
@@ -504,6 +505,7 @@ impl<Q: QuotaStore> Server<Q> {
         self.listed(cx, &offer, List::Skills, page.cursor, |policy, cursor| {
             // The extension is declared once; an offer that has replaced the first may be without.
             let Some(index) = offer.resources().skills() else {
+                cursor.page(std::iter::empty(), 1).ok_or_else(bad_cursor)?;
                 let none = ListSkillsResult {
                     cache: private(self.lists.resources_ttl_ms),
                     ..ListSkillsResult::default()
@@ -550,7 +552,7 @@ impl<Q: QuotaStore> Server<Q> {
             .and_then(|it| it.directory(&read.uri, visible_resources(cx, &policy)))
             .ok_or_else(|| InvocationError::Unknown.to_reader(&read.uri, cx.version))?;
         let uris = children.iter().map(|it| it.uri.as_str());
-        let (range, next_cursor) = Asked::new(read.cursor.as_deref())
+        let (range, next_cursor) = Asked::new(Listed::Directory, read.cursor.as_deref())
             .page(uris, self.lists.resources_page)
             .ok_or_else(bad_cursor)?;
         Ok(ServerResult::ReadDirectory(ReadDirectoryResult {
@@ -581,7 +583,7 @@ impl<Q: QuotaStore> Server<Q> {
         if let Some(page) = offer.lists.get(&key) {
             return Ok(ServerResult::Encoded(page));
         }
-        let asked = Asked::new(key.cursor.as_deref());
+        let asked = Asked::new(list.listed(), key.cursor.as_deref());
         let result = make(&policy, &asked)?;
         let page = self
             .encoder

@@ -1,17 +1,44 @@
-//! Cursors name the last item of the page before and its place, so that they survive a change of the
-//! list. To clients they are opaque.
+//! Cursors name the list they belong to, and the last item of the page before with its place, so that
+//! they survive a change of the list. To clients they are opaque.
 
 use data_encoding::HEXLOWER;
 use std::cell::Cell;
 
-/// The cursor of what comes after the item `key`.
-pub(crate) fn after(key: &str) -> String {
-    format!("a{}", HEXLOWER.encode(key.as_bytes()))
+/// What the method lists that a cursor belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    Tools,
+    Resources,
+    Templates,
+    Prompts,
+    Skills,
+    Directory,
+    Tasks,
 }
 
-/// The item a cursor names; `None` for text that is no cursor of ours.
-pub(crate) fn read(cursor: &str) -> Option<String> {
-    let digits = cursor.strip_prefix('a')?;
+impl Listed {
+    /// First letter of its cursors.
+    fn letter(self) -> char {
+        match self {
+            Self::Tools => 't',
+            Self::Resources => 'r',
+            Self::Templates => 'u',
+            Self::Prompts => 'p',
+            Self::Skills => 's',
+            Self::Directory => 'd',
+            Self::Tasks => 'k',
+        }
+    }
+}
+
+/// The cursor of what comes after the item `key`.
+pub(crate) fn after(listed: Listed, key: &str) -> String {
+    format!("{}{}", listed.letter(), HEXLOWER.encode(key.as_bytes()))
+}
+
+/// The item a cursor names; `None` for text that is no cursor of ours, or one of another list.
+pub(crate) fn read(listed: Listed, cursor: &str) -> Option<String> {
+    let digits = cursor.strip_prefix(listed.letter())?;
     if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         return None;
     }
@@ -24,14 +51,16 @@ pub(crate) fn read(cursor: &str) -> Option<String> {
 /// Position that a cursor asks for.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
+    listed: Listed,
     cursor: Option<&'a str>,
     /// Set if the item that the cursor names is gone: no client was told of such a page.
     is_gone: Cell<bool>,
 }
 
 impl<'a> Asked<'a> {
-    pub(crate) fn new(cursor: Option<&'a str>) -> Self {
+    pub(crate) fn new(listed: Listed, cursor: Option<&'a str>) -> Self {
         Self {
+            listed,
             cursor,
             is_gone: Cell::new(false),
         }
@@ -43,7 +72,7 @@ impl<'a> Asked<'a> {
     }
 
     /// The range of the page in `keys`, and the cursor of the next one. `None` for a cursor that this
-    /// server did not make. A cursor whose item is gone continues at the item's place: exactly in a
+    /// server did not make for this list. A cursor whose item is gone continues at the item's place: exactly in a
     /// list sorted by its keys, and otherwise if no other item is gone.
     pub(crate) fn page<'k>(
         &self,
@@ -54,7 +83,7 @@ impl<'a> Asked<'a> {
         let start = match self.cursor {
             None => 0,
             Some(cursor) => {
-                let cursor = read(cursor)?;
+                let cursor = read(self.listed, cursor)?;
                 let (place, last) = cursor.split_once(':')?;
                 let place: usize = place.parse().ok()?;
                 match keys.clone().position(|key| key == last) {
@@ -72,7 +101,7 @@ impl<'a> Asked<'a> {
         let end = start.saturating_add(size.max(1)).min(length);
         let next = if end < length {
             let last = keys.clone().nth(end - 1);
-            last.map(|last| after(&format!("{end}:{last}")))
+            last.map(|last| after(self.listed, &format!("{end}:{last}")))
         } else {
             None
         };
@@ -90,7 +119,7 @@ mod tests {
         for size in 1..9 {
             let (mut seen, mut cursor) = (Vec::new(), None);
             loop {
-                let asked = Asked::new(cursor.as_deref());
+                let asked = Asked::new(Listed::Tools, cursor.as_deref());
                 let (range, next) = asked.page(keys.iter().map(String::as_str), size).unwrap();
                 assert!(asked.is_shared());
                 seen.extend_from_slice(&keys[range]);
@@ -106,21 +135,25 @@ mod tests {
     #[test]
     fn a_cursor_stays_valid_when_its_item_is_removed() {
         for all in [["a", "b", "c", "d", "e"], ["d", "e", "b", "a", "c"]] {
-            let first = Asked::new(None).page(all.into_iter(), 2).unwrap();
+            let first = Asked::new(Listed::Tools, None)
+                .page(all.into_iter(), 2)
+                .unwrap();
             let cursor = first.1.unwrap();
-            let asked = Asked::new(Some(&cursor));
+            let asked = Asked::new(Listed::Tools, Some(&cursor));
             let left: Vec<_> = all.into_iter().filter(|it| *it != all[1]).collect();
             let (range, next) = asked.page(left.iter().copied(), 2).unwrap();
             assert_eq!(left[range], all[2..4]);
             assert!(next.is_some() && !asked.is_shared());
-            let none = Asked::new(Some(&cursor)).page([].into_iter(), 2);
+            let none = Asked::new(Listed::Tools, Some(&cursor)).page([].into_iter(), 2);
             assert_eq!(none, Some((0..0, None)));
         }
         // In the order of keys nothing is told twice or left out, whatever has gone and come.
-        let cursor = Asked::new(None).page(["b", "c", "d", "e"].into_iter(), 2);
+        let cursor = Asked::new(Listed::Tools, None).page(["b", "c", "d", "e"].into_iter(), 2);
         let cursor = cursor.unwrap().1.unwrap();
         let now = ["a", "d", "e"];
-        let (range, _) = Asked::new(Some(&cursor)).page(now.into_iter(), 2).unwrap();
+        let (range, _) = Asked::new(Listed::Tools, Some(&cursor))
+            .page(now.into_iter(), 2)
+            .unwrap();
         assert_eq!(now[range], ["d", "e"]);
     }
 
@@ -128,10 +161,31 @@ mod tests {
     fn what_is_no_cursor_is_refused() {
         let keys = ["a", "b"];
         for bad in [
-            "", "x", "a6", "azz", "a61", "a3a61", "a783a61", "b313a61", "aé0",
+            "", "x", "t6", "tzz", "t61", "t3a61", "t783a61", "b313a61", "té0", "r313a61",
         ] {
-            let asked = Asked::new(Some(bad));
+            let asked = Asked::new(Listed::Tools, Some(bad));
             assert_eq!(asked.page(keys.into_iter(), 1), None, "{bad}");
+        }
+    }
+    #[test]
+    fn a_cursor_belongs_to_one_list() {
+        let all = [
+            Listed::Tools,
+            Listed::Resources,
+            Listed::Templates,
+            Listed::Prompts,
+            Listed::Skills,
+            Listed::Directory,
+            Listed::Tasks,
+        ];
+        for of in all {
+            let cursor = after(of, "1:a");
+            for other in all {
+                let key = (of == other).then(|| "1:a".to_owned());
+                assert_eq!(read(other, &cursor), key, "{of:?} {other:?}");
+                let page = Asked::new(other, Some(&cursor)).page(["a", "b"].into_iter(), 1);
+                assert_eq!(page.is_some(), of == other, "{of:?} {other:?}");
+            }
         }
     }
 }

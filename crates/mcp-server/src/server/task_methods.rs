@@ -4,7 +4,10 @@ use crate::{
     input::rounds::{self, ask_all},
     names::caller_of,
     pipeline::start_entry::arguments_digest,
-    server::{Server, cursor},
+    server::{
+        Server,
+        cursor::{self, Listed},
+    },
     tasks::{
         convert,
         found::{Found, found_in_store},
@@ -294,10 +297,10 @@ impl<Q: QuotaStore> Server<Q> {
         let mut records = listed.await.map_err(|error| McpError::internal(&error))?;
         let more = PAGE < records.len();
         records.truncate(PAGE);
-        let next_cursor = records
-            .last()
-            .filter(|_| more)
-            .map(|it| cursor::after(&format!("{}.{}", it.created_us, it.id.as_str())));
+        let next_cursor = records.last().filter(|_| more).map(|it| {
+            let key = format!("{}.{}", it.created_us, it.id.as_str());
+            cursor::after(Listed::Tasks, &key)
+        });
         let now_us = (self.clock)();
         let known = records
             .into_iter()
@@ -474,7 +477,7 @@ fn too_large(error: &AnswersTooLarge) -> McpError {
 
 /// The place where a cursor of the list of tasks stands.
 fn place(text: &str) -> Option<(u64, TaskId)> {
-    let text = cursor::read(text)?;
+    let text = cursor::read(Listed::Tasks, text)?;
     let (created_us, id) = text.split_once('.')?;
     Some((created_us.parse().ok()?, id.parse().ok()?))
 }

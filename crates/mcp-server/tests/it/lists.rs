@@ -146,15 +146,28 @@ async fn a_cursor_that_is_none_of_the_list_is_refused() {
         }
         .build();
         let mut client = house.connect("anna", version).await;
-        let cursor_of = |name: &str| {
+        let digits_of = |name: &str| {
             let digits: Vec<_> = name.bytes().map(|byte| format!("{byte:02x}")).collect();
-            format!("a{}", digits.concat())
+            digits.concat()
         };
-        for method in ["tools/list", "resources/list", "resources/templates/list"] {
-            let hidden = cursor_of("spend");
-            let absent = cursor_of("nothing");
+        let mut next = async |method: &str| {
+            let page = client.ask(method, json!({})).await;
+            let cursor = page["result"]["nextCursor"].as_str();
+            cursor.expect("two pages").to_owned()
+        };
+        let of_tools = next("tools/list").await;
+        let of_resources = next("resources/list").await;
+        for (method, first, other) in [
+            ("tools/list", 't', &of_resources),
+            ("resources/list", 'r', &of_tools),
+            ("resources/templates/list", 'u', &of_tools),
+            ("resources/templates/list", 'u', &of_resources),
+        ] {
+            let hidden = format!("{first}{}", digits_of("spend"));
+            let absent = format!("{first}{}", digits_of("nothing"));
+            let [odd, none, wide] = ["6", "zz", "é0"].map(|it| format!("{first}{it}"));
             let mut answers = Vec::new();
-            for cursor in ["", "x", "a6", "azz", "aé0", &hidden, &absent] {
+            for cursor in ["", "x", &odd, &none, &wide, &hidden, &absent, other] {
                 let answer = client.ask(method, json!({ "cursor": cursor })).await;
                 assert_eq!(
                     answer["error"]["code"], -32602,
