@@ -40,6 +40,9 @@ async fn rest(stream: &mut SseStream) -> Vec<(String, Value)> {
         if !event.data.is_empty() {
             let data: Value = serde_json::from_str(&event.data).unwrap();
             let says = match data.get("result") {
+                Some(result) if result["isError"] == true => {
+                    result["_meta"]["io.owlclaw/error"]["reason"].clone()
+                }
                 Some(_) => json!("answer"),
                 None => data["params"]["progress"].clone(),
             };
@@ -413,7 +416,7 @@ async fn older_clients_see_names_or_nothing_of_it() {
 #[tokio::test]
 async fn what_is_not_kept_is_refused() {
     let running = start_with(HttpLimits {
-        max_session_replay_bytes: 1_000,
+        max_session_replay_bytes: 300,
         ..HttpLimits::default()
     })
     .await;
@@ -434,6 +437,8 @@ async fn what_is_not_kept_is_refused() {
     assert_eq!(answer.events.len(), 3);
     let mut stream = resume(&client, "1-0", &message).await;
     assert_eq!(rest(&mut stream).await, [("1-1".to_owned(), json!(1.0))]);
+    // Nothing is left to wait for, and nobody is let wait for it.
+    assert_eq!(client.exchange(&comeback(&client, "1-1")).await.status, 400);
 
     // What is one session's is nothing to another.
     let mut other = running.client();
@@ -451,7 +456,7 @@ async fn what_is_not_kept_is_refused() {
 async fn an_answer_too_large_to_be_kept_reaches_a_waiting_client() {
     let running = start(HttpOptions {
         limits: HttpLimits {
-            max_session_replay_bytes: 1024,
+            max_session_replay_bytes: 2048,
             ..HttpLimits::default()
         },
         ..HttpOptions::default()
@@ -473,8 +478,57 @@ async fn an_answer_too_large_to_be_kept_reaches_a_waiting_client() {
         .expect("an answer");
     assert!(answer.to_string().contains(&large));
     assert_eq!(rest(&mut waiting).await, [], "and nothing after it");
-    // It was not kept, so it is not there for anybody else.
-    assert_eq!(client.exchange(&comeback(&client, "1-0")).await.status, 400);
+    // It was not kept. Whoever comes later is told so, in an answer to the same request.
+    for _ in 0..2 {
+        let mut late = resume(&client, "1-0", &away).await;
+        let told = [("1-1".to_owned(), json!("answer_not_kept"))];
+        assert_eq!(rest(&mut late).await, told);
+    }
+    let mut late = resume(&client, "1-0", &away).await;
+    late.next_event().await.unwrap();
+    let told = timeout(GENEROUS, late.message()).await.expect("an answer");
+    assert_eq!(told["id"], away["id"]);
+    let text = told["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("look for a call in the ledger"), "{text}");
+    let about = &told["result"]["_meta"]["io.owlclaw/error"];
+    assert_eq!(
+        (&about["code"], &about["retryable"]),
+        (&json!(-32603), &json!(false))
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_lost_its_stream_after_progress_is_told_of_an_answer_too_large_to_be_kept() {
+    let running = start_with(HttpLimits {
+        max_session_replay_bytes: 2048,
+        ..HttpLimits::default()
+    })
+    .await;
+    let seen = &running.seen;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let params = json!({ "name": "stuck", "arguments": { "text": "x".repeat(100_000) },
+                         "_meta": { "progressToken": "t" } });
+    let stuck = client.voice.request("tools/call", params);
+    let post = client.post_of(&stuck);
+    let (mut stream, ()) = tokio::join!(client.stream(&post), async {
+        seen.wait(&seen.begun, 1).await;
+        report(&running, 1.0);
+    });
+    stream.next_event().await.unwrap();
+    assert_eq!(
+        stream.next_event().await.unwrap().id.as_deref(),
+        Some("1-1")
+    );
+    drop(stream);
+    all_have_gone(&running).await;
+    seen.release.notify_one();
+    seen.wait(&seen.finished, 1).await;
+    for _ in 0..2 {
+        let mut back = resume(&client, "1-1", &stuck).await;
+        let told = [("1-2".to_owned(), json!("answer_not_kept"))];
+        assert_eq!(rest(&mut back).await, told);
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use crate::{
     limits::{idle::Busy, stats::Stream},
     session::{
         expiry::Expiry,
-        in_flight::{Event, InFlight, Resumption, frames},
+        in_flight::{Event, InFlight, Resumption, answers},
         replay::{self, EventId, Reader},
         resumable::Resumable,
         sessions::Streaming,
@@ -396,11 +396,11 @@ fn put(running: &InFlight, event: Event, out: &mut BytesMut, pieces: &mut VecDeq
             put_event(id, Frame::whole(frame), out, pieces);
         }
         Event::Reply(reply) => {
-            for mut frame in frames(reply) {
-                let mut id = None;
+            for answer in answers(reply) {
+                let (mut id, mut frame) = (None, answer.frame());
                 if running.is_recorded() {
                     let whole = frame.into_bytes();
-                    id = running.record_answer(&whole);
+                    id = running.record_answer(&answer, &whole);
                     frame = Frame::whole(whole);
                 }
                 put_event(id, frame, out, pieces);

@@ -7,9 +7,11 @@ use crate::session::{
     sessions::Session,
 };
 use bytes::Bytes;
-use jsonrpc_core::Frame;
+use jsonrpc_core::{ErrorCode, ErrorObject, Frame, RawJson, Response};
 use mcp_protocol::ProtocolVersion;
-use mcp_service::{Exchange, Outbox, Reply};
+use mcp_service::{Answer, Exchange, Outbox, Reply};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::json;
 use std::{
     fmt,
     future::poll_fn,
@@ -119,9 +121,10 @@ impl InFlight {
         Some(self.writer.as_ref()?.record(frame.clone()))
     }
 
-    /// The same of an answer.
-    pub(crate) fn record_answer(&self, frame: &Bytes) -> Option<EventId> {
-        Some(self.writer.as_ref()?.record_answer(frame.clone()))
+    /// The same of an answer, whose encoding is `frame`.
+    pub(crate) fn record_answer(&self, answer: &Answer, frame: &Bytes) -> Option<EventId> {
+        let instead = || not_kept(&answer.response);
+        Some(self.writer.as_ref()?.record_answer(frame.clone(), instead))
     }
 
     /// Lets who comes back for its stream take it over from `connected`.
@@ -148,8 +151,8 @@ impl InFlight {
                         self.record(&frame);
                     }
                     Poll::Ready(Some(Event::Reply(reply))) => {
-                        for frame in frames(reply) {
-                            self.record_answer(&frame.into_bytes());
+                        for answer in answers(reply) {
+                            self.record_answer(&answer, &answer.frame().into_bytes());
                         }
                     }
                     Poll::Ready(Some(Event::Interrupted)) => {}
@@ -223,15 +226,43 @@ impl InFlight {
     }
 }
 
-/// The messages of a reply as a stream has them, each by itself.
-pub(crate) fn frames(reply: Reply) -> impl Iterator<Item = Frame> {
+/// The answers of a reply, of which a stream has each by itself.
+pub(crate) fn answers(reply: Reply) -> impl Iterator<Item = Answer> {
     let (one, batch) = match reply {
         Reply::Nothing => (None, Vec::new()),
         Reply::One(answer) => (Some(answer), Vec::new()),
         Reply::Batch(answers) => (None, answers),
     };
-    let answers = one.into_iter().chain(batch);
-    answers.map(|answer| answer.frame())
+    one.into_iter().chain(batch)
+}
+
+const NOT_KEPT: &str = "the request was carried out, and its answer was too large to be kept until its client came \
+                        back: look for a call in the ledger before calling again";
+
+/// The answer that is kept instead of one that is too large.
+fn not_kept(response: &Response) -> Bytes {
+    #[derive(Deserialize)]
+    struct Called {
+        #[serde(rename = "content")]
+        _content: Vec<IgnoredAny>,
+    }
+    let result = response.outcome.as_ref();
+    let is_of_call = result.is_ok_and(|it| it.parse::<Called>().is_ok());
+    let data = json!({
+        "code": ErrorCode::INTERNAL_ERROR.0, "details": NOT_KEPT, "reason": "answer_not_kept", "retryable": false,
+    });
+    let outcome = if is_of_call {
+        let result = json!({
+            "content": [{ "type": "text", "text": NOT_KEPT }],
+            "isError": true,
+            "_meta": { "io.owlclaw/error": data },
+        });
+        Ok(RawJson::from_serialized(result.to_string().into_bytes()))
+    } else {
+        Err(ErrorObject::new(ErrorCode::INTERNAL_ERROR, NOT_KEPT).with(&data))
+    };
+    let id = response.id.clone();
+    Frame::response(&Response { id, outcome }).into_bytes()
 }
 
 impl Drop for InFlight {

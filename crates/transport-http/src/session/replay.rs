@@ -123,10 +123,20 @@ impl Replay {
 
     /// Keeps what is said on a stream, and gives it its name.
     pub(crate) fn record(&self, stream: u64, frame: Bytes) -> EventId {
-        self.record_as(stream, frame, false)
+        self.record_as(stream, frame, None::<fn() -> Bytes>)
     }
 
-    fn record_as(&self, stream: u64, frame: Bytes, is_answer: bool) -> EventId {
+    /// Keeps an answer, or `instead` of it if there is no room.
+    fn record_answer(&self, stream: u64, frame: Bytes, instead: impl FnOnce() -> Bytes) -> EventId {
+        self.record_as(stream, frame, Some(instead))
+    }
+
+    fn record_as(
+        &self,
+        stream: u64,
+        frame: Bytes,
+        instead: Option<impl FnOnce() -> Bytes>,
+    ) -> EventId {
         let mut state = self.lock();
         let entry = state.streams.entry(stream).or_default();
         entry.last += 1;
@@ -135,10 +145,14 @@ impl Replay {
             sequence: entry.last,
         };
         let waker = entry.waker.take();
-        if is_answer && entry.is_read {
+        if instead.is_some() && entry.is_read {
             entry.unread.push_back((id, frame.clone()));
         }
-        self.keep(&mut state, id, frame);
+        if !self.keep(&mut state, id, frame)
+            && let Some(instead) = instead
+        {
+            self.keep(&mut state, id, instead());
+        }
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -165,10 +179,14 @@ impl Replay {
     }
 
     /// The rest of a request's stream after an event, which ends everywhere else; `None` if nothing is
-    /// known of it any more.
+    /// known of it any more, or if it is over and nothing is left of its rest.
     pub(crate) fn resume(self: &Arc<Self>, id: EventId) -> Option<Reader> {
         let mut state = self.lock();
+        let is_kept = state.after(id).next().is_some();
         let stream = state.streams.get_mut(&id.stream)?;
+        if stream.over && id.sequence < stream.last && !is_kept && stream.unread.is_empty() {
+            return None;
+        }
         stream.readers += 1;
         stream.is_read = true;
         let reader = stream.readers;
@@ -189,28 +207,30 @@ impl Replay {
         })
     }
 
-    /// Keeps an event, instead of older ones if there is no room beside them.
-    fn keep(&self, state: &mut State, id: EventId, frame: Bytes) {
+    /// Keeps an event, instead of older ones if there is no room beside them; false if there is none
+    /// at all.
+    fn keep(&self, state: &mut State, id: EventId, frame: Bytes) -> bool {
         let room = &self.room;
         let cost = cost(&frame);
         if room.max_bytes < cost || room.max_events == 0 {
             tracing::debug!(cost, "an event is too large to be kept");
-            return;
+            return false;
         }
         while room.max_events <= state.events.len() || room.max_bytes < state.bytes + cost {
             if !self.forget_oldest(state) {
-                return;
+                return false;
             }
         }
         while room.max_total < room.total.fetch_add(cost, Ordering::Relaxed) + cost {
             room.total.fetch_sub(cost, Ordering::Relaxed);
             if !self.forget_oldest(state) {
                 tracing::debug!(cost, "an event is not kept; other sessions keep too much");
-                return;
+                return false;
             }
         }
         state.bytes += cost;
         state.events.push_back((id, frame));
+        true
     }
 
     fn forget_oldest(&self, state: &mut State) -> bool {
@@ -268,9 +288,10 @@ impl Writer {
         self.replay.record(self.stream, frame)
     }
 
-    /// Records an answer, which the reader of the stream gets however large it is.
-    pub(crate) fn record_answer(&self, frame: Bytes) -> EventId {
-        self.replay.record_as(self.stream, frame, true)
+    /// Records an answer, which the reader of the stream gets however large it is. Whoever comes back
+    /// later gets `instead` if it is too large to be kept.
+    pub(crate) fn record_answer(&self, frame: Bytes, instead: impl FnOnce() -> Bytes) -> EventId {
+        self.replay.record_answer(self.stream, frame, instead)
     }
 
     /// Says what carries the stream, and is to be taken over from.
@@ -324,7 +345,8 @@ impl Reader {
         }
         stream.unread.retain(|(id, _)| at < id.sequence);
         let unread = stream.unread.front().cloned();
-        let next = kept.into_iter().chain(unread);
+        // The first of two with one name: an answer itself before what is kept instead of it.
+        let next = unread.into_iter().chain(kept);
         match next.min_by_key(|(id, _)| id.sequence) {
             Some((id, frame)) => {
                 self.at = id;
@@ -487,13 +509,13 @@ mod tests {
 
     #[test]
     fn an_answer_reaches_a_waiting_client_whatever_is_kept() {
-        for room in [room(9, 1, 9), room(1, 9, 9)] {
+        for room in [room(9, 1, 9), room(1, 9, 9), room(9, 99, 1)] {
             let replay = Replay::after_lives(room, 0);
             let writer = replay.begin();
             let beginning = writer.beginning();
             let mut reader = replay.resume(beginning).unwrap();
             writer.record("a".into());
-            writer.record_answer("x".repeat(1000).into());
+            writer.record_answer("x".repeat(1000).into(), || "s".into());
             let other = replay.begin();
             other.record("b".into());
             drop(writer);
@@ -503,14 +525,37 @@ mod tests {
             drop(reader);
             assert!(replay.lock().streams.len() <= 3, "and then forgotten");
         }
-        // Of a stream that nobody reads, what is too large is not kept for later.
-        let replay = Replay::after_lives(room(9, 1, 9), 0);
+    }
+
+    #[test]
+    fn something_else_is_kept_instead_of_an_answer_that_is_too_large() {
+        for (room, left) in [
+            (room(9, 2, 9), "as"),
+            (room(9, 1, 9), "s"),
+            (room(1, 2, 9), "s"),
+            (room(9, 99, 2), "s"),
+        ] {
+            let replay = Replay::after_lives(room, 0);
+            let writer = replay.begin();
+            let beginning = writer.beginning();
+            drop(replay.resume(beginning));
+            writer.record("a".into());
+            writer.record_answer("x".repeat(1000).into(), || "s".into());
+            drop(writer);
+            for _ in 0..2 {
+                let mut reader = replay.resume(beginning).unwrap();
+                assert_eq!(rest(&mut reader), (left.to_owned(), true));
+            }
+        }
+        // Where even that has no place, nobody is left to believe that something may come.
+        let replay = Replay::after_lives(room(9, 2, 9), 0);
         let writer = replay.begin();
-        let beginning = writer.beginning();
-        drop(replay.resume(beginning));
-        writer.record_answer("x".repeat(1000).into());
+        let (beginning, progress) = (writer.beginning(), writer.record("a".into()));
+        writer.record_answer("x".repeat(1000).into(), || "s".repeat(999).into());
         drop(writer);
-        assert!(replay.resume(beginning).is_none());
+        let mut reader = replay.resume(beginning).unwrap();
+        assert_eq!(rest(&mut reader), ("a".to_owned(), true));
+        assert!(replay.resume(progress).is_none());
     }
 
     #[test]
