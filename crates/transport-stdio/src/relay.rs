@@ -2,7 +2,7 @@
 //!
 //! Lines go to the owner of the server and back. When the owner ends, another process becomes the owner,
 //! perhaps this one; the relay connects to it, tells it what the client had agreed on, sends requests
-//! again that may be sent twice, and answers the others.
+//! again that may be sent twice, and answers the others. So it does when the owner gives no sign of life.
 
 use crate::{
     lines::{Line, Lines},
@@ -75,15 +75,18 @@ const REPEATABLE: [&str; 17] = [
 const LOST: &str = "the server process that had this request ended before it answered: the call may \
                     have run; look for it in the ledger before calling again";
 
+const SILENT: &str = "the server process that has this request does not respond: the call may have run, or run \
+                      yet; look for it in the ledger before calling again";
+
 const NOT_RUN: &str = "the server process ended, and the client before there was another: the request was \
                        not carried out";
 
 /// Relays one client, first over `stream`, until its input ends or `stop` resolves, and everything is
 /// answered.
 ///
-/// When the owner is lost, `greeting` is called for a new connection. If this process becomes the
-/// owner, the ownership is sent to `owner`: its receiver must start to serve guests, of whom this relay
-/// is then one.
+/// When the owner is lost, or is silent while something is to come from it, `greeting` is called for a
+/// new connection. If this process becomes the owner, the ownership is sent to `owner`: its receiver must
+/// start to serve guests, of whom this relay is then one.
 ///
 /// # Errors
 ///
@@ -121,6 +124,7 @@ pub async fn relay(
     let mut reader: Option<OwnedReadHalf> = Some(reader);
     let mut writer: Option<OwnedWriteHalf> = Some(writer);
     let mut joining = pin!(None);
+    let mut silence = pin!(None);
     loop {
         if relay.ended && reader.is_none() {
             // The client does not wait for another owner.
@@ -133,6 +137,11 @@ pub async fn relay(
         let is_over = reader.is_none() && joining.is_none();
         if is_over && relay.unsent.is_empty() {
             return Ok(());
+        }
+        if reader.is_none() || !relay.awaits() {
+            silence.set(None);
+        } else if silence.is_none() {
+            silence.set(Some(socket.silence()));
         }
         let has_room = relay.queued < options.max_waiting;
         let has_unsent_room = relay.unsent.len() < options.max_waiting;
@@ -151,15 +160,22 @@ pub async fn relay(
             }
             () = &mut stop, if !relay.ended => relay.ended = true,
             read = read_some(&mut reader, from_owner.room()), if has_unsent_room => {
+                silence.set(None);
                 while let Some(Line::Whole(line)) = from_owner.next() {
                     relay.give(&line);
                 }
                 if !matches!(read, Ok(1..)) {
                     from_owner = Lines::new(usize::MAX);
                     (reader, writer) = (None, None);
-                    relay.lose();
+                    relay.lose(LOST);
                     joining.set((!relay.ended).then(&join));
                 }
+            }
+            () = end_of(silence.as_mut()), if silence.is_some() => {
+                from_owner = Lines::new(usize::MAX);
+                (reader, writer) = (None, None);
+                relay.lose(SILENT);
+                joining.set((!relay.ended).then(&join));
             }
             written = write_some(&mut writer, relay.front()), if !relay.queue.is_empty() => {
                 match written {
@@ -168,7 +184,7 @@ pub async fn relay(
                     Err(_) => writer = None,
                 }
             }
-            joined = join_some(joining.as_mut()), if joining.is_some() => {
+            joined = end_of(joining.as_mut()), if joining.is_some() => {
                 joining.set(None);
                 match joined {
                     Ok(stream) => {
@@ -211,9 +227,9 @@ async fn write_some(writer: &mut Option<OwnedWriteHalf>, bytes: &[u8]) -> io::Re
     }
 }
 
-async fn join_some<F: Future>(joining: Pin<&mut Option<F>>) -> F::Output {
-    match joining.as_pin_mut() {
-        Some(joining) => joining.await,
+async fn end_of<F: Future>(future: Pin<&mut Option<F>>) -> F::Output {
+    match future.as_pin_mut() {
+        Some(future) => future.await,
         None => std::future::pending().await,
     }
 }
@@ -297,6 +313,11 @@ impl Relay {
                 self.answer(None, Err(error));
             }
         }
+    }
+
+    /// Returns true if something is to come from the owner, or to be taken by it.
+    fn awaits(&self) -> bool {
+        self.ended || !self.in_flight.is_empty() || !self.queue.is_empty()
     }
 
     /// The next bytes to send; not empty if the queue is not.
@@ -424,8 +445,8 @@ impl Relay {
         self.unsent.extend_from_slice(b"\n");
     }
 
-    /// Puts what the next owner has to get in front, and answers what it must not get.
-    fn lose(&mut self) {
+    /// Puts what the next owner has to get in front, and answers what it must not get, with `why`.
+    fn lose(&mut self, why: &'static str) {
         self.offset = 0;
         self.queue.retain(|queued| !queued.is_replay);
         let mut lost: Vec<(Id, InFlight)> = self.in_flight.drain().collect();
@@ -435,7 +456,7 @@ impl Relay {
             if request.is_repeatable && !self.ended {
                 again.push_back((id, request.line));
             } else {
-                self.answer_lost(id, &request);
+                self.answer_lost(id, &request, why);
             }
         }
         let is_again = |id: &Option<Id>| again.iter().any(|(other, _)| Some(other) == id.as_ref());
@@ -457,13 +478,13 @@ impl Relay {
         self.queued = self.queue.iter().map(|queued| queued.line.len()).sum();
     }
 
-    fn answer_lost(&mut self, id: Id, request: &InFlight) {
+    fn answer_lost(&mut self, id: Id, request: &InFlight, why: &'static str) {
         let data = json!({
-            "code": -32603, "details": LOST, "reason": "owner_lost", "retryable": false,
+            "code": -32603, "details": why, "reason": "owner_lost", "retryable": false,
         });
         let outcome = if request.is_call && self.options.lost_calls_as_results {
             let mut result = json!({
-                "content": [{"type": "text", "text": LOST}],
+                "content": [{"type": "text", "text": why}],
                 "isError": true,
                 "_meta": {"io.owlclaw/error": data},
             });
@@ -472,7 +493,7 @@ impl Relay {
             }
             Ok(RawJson::from_serialized(result.to_string().into_bytes()))
         } else {
-            Err(ErrorObject::new(ErrorCode::INTERNAL_ERROR, LOST).with(&data))
+            Err(ErrorObject::new(ErrorCode::INTERNAL_ERROR, why).with(&data))
         };
         self.answer(Some(id), outcome);
     }
@@ -519,6 +540,7 @@ fn wide() -> Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::share::PATIENCE;
 
     fn relay() -> Relay {
         Relay::new(RelayOptions {
@@ -570,7 +592,7 @@ mod tests {
         say(&mut relay, &[INITIALIZED, LIST]);
         assert_eq!(told(&mut relay).len(), 1);
         for _ in 0..2 {
-            relay.lose();
+            relay.lose(LOST);
             assert_eq!(queued(&relay), [INITIALIZE, INITIALIZED, LIST]);
         }
         while !relay.queue.is_empty() {
@@ -584,7 +606,7 @@ mod tests {
         // An owner that is lost before it answered the handshake is followed by one that does.
         let mut relay = super::tests::relay();
         say(&mut relay, &[INITIALIZE]);
-        relay.lose();
+        relay.lose(LOST);
         assert_eq!(queued(&relay), [INITIALIZE]);
         say(&mut relay, &[]);
         while !relay.queue.is_empty() {
@@ -598,7 +620,7 @@ mod tests {
     fn a_call_that_has_arrived_is_never_sent_again() {
         let mut relay = relay();
         say(&mut relay, &[CALL]);
-        relay.lose();
+        relay.lose(LOST);
         assert!(relay.queue.is_empty());
         let told = std::str::from_utf8(&relay.unsent).unwrap().to_owned();
         assert!(told.contains(r#""id":12345678901234567890"#), "{told}");
@@ -607,7 +629,7 @@ mod tests {
         relay.unsent.clear();
         relay.take(Line::Whole(Bytes::from_static(CALL.as_bytes())));
         relay.sent(CALL.len());
-        relay.lose();
+        relay.lose(LOST);
         assert_eq!(queued(&relay), [CALL]);
         assert!(relay.unsent.is_empty());
         // Nor is a batch sent again that has one in it.
@@ -618,7 +640,7 @@ mod tests {
                 r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"tools/call"}]"#,
             ],
         );
-        relay.lose();
+        relay.lose(LOST);
         assert!(relay.queue.is_empty());
         assert_eq!(super::tests::told(&mut relay).len(), 2);
     }
@@ -628,7 +650,7 @@ mod tests {
         let mut relay = relay();
         let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":12345678901234567890}}"#;
         say(&mut relay, &[CALL, cancel]);
-        relay.lose();
+        relay.lose(LOST);
         assert!(relay.unsent.is_empty());
     }
 
@@ -639,11 +661,76 @@ mod tests {
         let unsubscribe = r#"{"jsonrpc":"2.0","id":6,"method":"resources/unsubscribe","params":{"uri":"skill://a/b"}}"#;
         say(&mut relay, &[subscribe]);
         relay.give(&answered("5"));
-        relay.lose();
+        relay.lose(LOST);
         assert_eq!(queued(&relay), [subscribe]);
         say(&mut relay, &[unsubscribe]);
         relay.give(&answered("6"));
-        relay.lose();
+        relay.lose(LOST);
         assert!(queued(&relay).is_empty());
+    }
+
+    /// The end of a client's call by way of an owner that has it and is silent: what the client reads, and how the
+    /// relay ends.
+    async fn relayed(
+        socket: &SharedSocket,
+        owner: impl Future<Output = ()>,
+    ) -> (Result<(), RelayError>, Vec<Value>) {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (mut client, input) = tokio::io::duplex(10_000);
+        let (output, mut read) = tokio::io::duplex(10_000);
+        client.write_all(CALL.as_bytes()).await.unwrap();
+        client.write_all(b"\n").await.unwrap();
+        let (sender, _ownerships) = mpsc::channel(1);
+        let stop = std::future::pending();
+        let options = relay().options;
+        let relaying = super::relay(socket, ours, Vec::new, sender, input, output, stop, options);
+        let ended = tokio::select! {
+            ended = relaying => ended,
+            () = owner => Ok(()),
+        };
+        let mut told = String::new();
+        read.read_to_string(&mut told).await.unwrap();
+        let told = told.lines().map(|line| serde_json::from_str(line).unwrap());
+        (ended, told.collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_owner_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = SharedSocket::new(directory.path().join("sock"));
+        // It listens, and accepts nothing.
+        let Joined::Owner(_frozen) = socket.join(b"").await.unwrap() else {
+            panic!("there is no other");
+        };
+        let begun = tokio::time::Instant::now();
+        let (ended, told) = relayed(&socket, std::future::pending()).await;
+        assert!(
+            matches!(ended, Err(RelayError::Join(JoinError::Silent { .. }))),
+            "{ended:?}"
+        );
+        assert!(begun.elapsed() < 4 * PATIENCE, "{:?}", begun.elapsed());
+        assert_eq!(told.len(), 1, "{told:?}");
+        let about = &told[0]["result"]["_meta"]["io.owlclaw/error"];
+        assert_eq!(
+            (&about["reason"], &about["details"]),
+            (&json!("owner_lost"), &json!(SILENT))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_that_is_busy_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let mut asked = 0;
+        let owner = async {
+            while asked < 20 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(b"present\n").await.unwrap();
+                asked += 1;
+            }
+        };
+        let (ended, told) = relayed(&SharedSocket::new(path), owner).await;
+        assert!(ended.is_ok() && told.is_empty(), "{ended:?} {told:?}");
     }
 }

@@ -17,6 +17,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    pin::pin,
     time::Duration,
 };
 use tokio::{
@@ -31,6 +32,9 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest time for an owner to start.
 const STARTING: Duration = Duration::from_secs(180);
 const RETRY: Duration = Duration::from_millis(50);
+/// Time that a silent owner has once more before it is given up: if it was stopped together with this process,
+/// its answer is on its way.
+const ONCE_MORE: Duration = Duration::from_secs(1);
 /// A longer greeting is refused.
 const MAX_GREETING: usize = 16 * 1024 * 1024;
 /// A longer reason is cut.
@@ -194,6 +198,26 @@ impl SharedSocket {
             listener: listener.ok(),
             _lock: lock,
         }))
+    }
+
+    /// Waits until the owner says nothing on a new connection, where a busy one is heard at once. It is
+    /// asked every ten seconds, first when as many have passed.
+    pub(crate) async fn silence(&self) {
+        loop {
+            sleep(PATIENCE).await;
+            // Without a listener the owner may be one that cannot share, or is ending.
+            let Ok(mut stream) = connect(&self.path).await else {
+                continue;
+            };
+            let mut said = pin!(reply(&mut stream));
+            for patience in [PATIENCE, ONCE_MORE] {
+                match timeout(patience, &mut said).await {
+                    Ok(_) => break,
+                    Err(_) if patience == ONCE_MORE => return,
+                    Err(_) => {}
+                }
+            }
+        }
     }
 
     async fn reach(&self, greeting: &[u8]) -> Reached {
