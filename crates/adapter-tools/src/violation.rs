@@ -4,7 +4,7 @@ use jsonschema::{
 };
 use serde::Serialize;
 use serde_json::Value;
-use std::fmt;
+use std::{fmt, mem::discriminant};
 
 /// One thing about the arguments that does not fit the schema.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,17 +52,48 @@ pub(crate) fn violations_of(
     value: &Value,
     max: usize,
 ) -> (Vec<Violation>, bool) {
-    let mut errors = validator.iter_errors(value);
-    let mut violations: Vec<_> = errors
-        .by_ref()
-        .take(max)
-        .map(|error| violation(&error))
-        .collect();
+    let mut violations = Vec::new();
+    for error in validator.iter_errors(value) {
+        tell(&error, max, &mut violations);
+        if max < violations.len() {
+            break;
+        }
+    }
     if violations.is_empty() {
         // The two ways of asking disagree; the value was refused, so it stays refused.
         violations.push(Violation::new("", "expected what the schema describes"));
     }
-    (violations, errors.next().is_some())
+    let has_more = max < violations.len();
+    violations.truncate(max);
+    (violations, has_more)
+}
+
+/// Adds what `error` is about to `violations`, until there is more than `max` of it.
+fn tell(error: &ValidationError<'_>, max: usize, violations: &mut Vec<Violation>) {
+    let meant = match error.kind() {
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            meant(context, error)
+        }
+        _ => None,
+    };
+    match meant {
+        Some(Meant::Branch(errors)) => {
+            for inner in errors {
+                if max < violations.len() {
+                    return;
+                }
+                tell(inner, max, violations);
+            }
+        }
+        Some(Meant::OneOf(names, pointer)) => {
+            let found = error.instance().pointer(&pointer);
+            let found = found.map_or_else(|| "nothing".to_owned(), describe);
+            let message = format!("expected one of {}, found {found}", names.join(", "));
+            let place = format!("{}{pointer}", error.instance_path());
+            violations.push(Violation::new(place, message));
+        }
+        None => violations.push(violation(error)),
+    }
 }
 
 fn violation(error: &ValidationError<'_>) -> Violation {
@@ -105,19 +136,7 @@ fn violation(error: &ValidationError<'_>) -> Violation {
             format!("expected {}, found {}", show(expected_value), found())
         }
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            match meant(context, error) {
-                Some(Meant::Branch(inner)) => return violation(inner),
-                Some(Meant::OneOf(names, pointer)) => {
-                    let found = error.instance().pointer(&pointer);
-                    let found = found.map_or_else(|| "nothing".to_owned(), describe);
-                    let message = format!("expected one of {}, found {found}", names.join(", "));
-                    return Violation::new(format!("{}{pointer}", error.instance_path()), message);
-                }
-                None => {
-                    let expected = alternatives(context);
-                    format!("expected {expected}, found {}", found())
-                }
-            }
+            format!("expected {}, found {}", alternatives(context), found())
         }
         ValidationErrorKind::OneOfMultipleValid { .. } => {
             format!(
@@ -186,10 +205,10 @@ fn violation(error: &ValidationError<'_>) -> Violation {
     Violation::new(error.instance_path().to_string(), message)
 }
 
-/// Mistake of a value that suits no branch of a choice.
+/// Mistakes of a value that suits no branch of a choice.
 enum Meant<'a> {
-    /// The mistake in the one branch that is for such a value.
-    Branch(&'a ValidationError<'static>),
+    /// The mistakes in the one branch that is for such a value.
+    Branch(&'a [ValidationError<'static>]),
     /// The values of a member that tells the branches apart, and its place below the value.
     OneOf(Vec<String>, String),
 }
@@ -205,15 +224,23 @@ fn meant<'a>(
         let place = error.instance_path().to_string();
         place.strip_prefix(&at).map(str::to_owned)
     };
+    let is_alike = |other: &Value| discriminant(other) == discriminant(&**whole.instance());
     let is_of_type = |errors: &&Vec<ValidationError<'_>>| {
         !errors.iter().any(|error| {
-            let is_type = matches!(error.kind(), ValidationErrorKind::Type { .. });
-            is_type && below(error).is_some_and(|place| place.is_empty())
+            let is_other = match error.kind() {
+                ValidationErrorKind::Type { .. } => true,
+                ValidationErrorKind::Constant { expected_value } => !is_alike(expected_value),
+                ValidationErrorKind::Enum { options } => options
+                    .as_array()
+                    .is_some_and(|all| !all.iter().any(is_alike)),
+                _ => false,
+            };
+            is_other && below(error).is_some_and(|place| place.is_empty())
         })
     };
     let of_type: Vec<_> = branches.iter().filter(is_of_type).collect();
     if let [only] = of_type[..] {
-        return only.first().map(Meant::Branch);
+        return Some(Meant::Branch(only));
     }
     // The place and value of the member that a branch wants to be another.
     let other = |errors: &Vec<ValidationError<'_>>| {
@@ -230,7 +257,7 @@ fn meant<'a>(
     let others: Vec<_> = of_type.iter().map(|errors| other(errors)).collect();
     let mut fitting = of_type.iter().zip(&others).filter(|(_, it)| it.is_none());
     match (fitting.next(), fitting.next()) {
-        (Some((errors, _)), None) => errors.first().map(Meant::Branch),
+        (Some((errors, _)), None) => Some(Meant::Branch(errors)),
         (None, _) => {
             let mut others = others.iter().flatten();
             let (place, first) = others.next()?;
@@ -432,6 +459,53 @@ mod tests {
         ] {
             let (violations, _) = violations_of(&validator, &value, 20);
             assert_eq!(violations[0].to_string(), told);
+        }
+    }
+
+    #[test]
+    fn all_mistakes_in_the_branch_that_is_meant_are_told() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "d": {"anyOf": [{"$ref": "#/$defs/D"}, {"type": "null"}]},
+                "one": {"oneOf": [{"type": "string"}, {"$ref": "#/$defs/D"}]},
+                "named": {"anyOf": [{"enum": ["all", 1]}, {"const": true}, {"$ref": "#/$defs/D"}]},
+                "list": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/D"}, {"type": "null"}]}},
+                "several": {"anyOf": [{"$ref": "#/$defs/D"}, {"type": "object", "maxProperties": 0}]},
+            },
+            "$defs": {"D": {
+                "type": "object",
+                "properties": {
+                    "a": {"type": "integer"},
+                    "b": {"type": "string"},
+                    "of": {"anyOf": [{"$ref": "#/$defs/D"}, {"type": "null"}]},
+                },
+                "required": ["a"],
+            }},
+        });
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let wrong = json!({"a": "x", "b": 5});
+        for (value, pointers) in [
+            (json!({"d": wrong}), vec!["/d/a", "/d/b"]),
+            (json!({"one": wrong}), vec!["/one/a", "/one/b"]),
+            (json!({"named": wrong}), vec!["/named/a", "/named/b"]),
+            (
+                json!({"d": {"b": 5, "of": wrong}}),
+                vec!["/d", "/d/b", "/d/of/a", "/d/of/b"],
+            ),
+            (
+                json!({"list": [wrong, null, wrong], "d": 7}),
+                vec!["/d", "/list/0/a", "/list/0/b", "/list/2/a", "/list/2/b"],
+            ),
+            // It is not known which is meant.
+            (json!({"several": wrong}), vec!["/several"]),
+        ] {
+            let (violations, more) = violations_of(&validator, &value, 20);
+            let mut told: Vec<_> = violations.iter().map(Violation::pointer).collect();
+            told.sort_unstable();
+            assert_eq!((told, more), (pointers.clone(), false), "{value}");
+            let (first, more) = violations_of(&validator, &value, 1);
+            assert_eq!((&first[..], more), (&violations[..1], pointers.len() > 1));
         }
     }
 
