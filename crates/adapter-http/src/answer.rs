@@ -29,7 +29,7 @@ pub(crate) fn answer(
     uri: &Uri,
     mapping: &ResponseMapping,
     headers: &FixedHeaders,
-    may_repeat: bool,
+    was_refused: bool,
 ) -> Result<ToolOutput, ToolError> {
     if let Some(coding) = foreign_coding(received.headers()) {
         return Err(ToolError::failed(format!(
@@ -55,16 +55,13 @@ pub(crate) fn answer(
             format!("the service refused our credentials ({})", spelled(status)),
             json!({"status": status.as_u16()}),
         )),
-        429 | 503 => Err(ToolError::Busy {
+        429 | 503 if was_refused => Err(ToolError::Busy {
             retry_after: asked(received.headers()).unwrap_or(DEFAULT_RETRY_AFTER),
         }),
-        400..=499 => Err(failure(received, headers)),
+        400..=428 | 430..=499 => Err(failure(received, headers)),
         _ => Err(ToolError::Crashed {
             message: format!("the service failed ({})", spelled(status)),
-            repeat: match may_repeat {
-                true => Repeat::Safe,
-                false => Repeat::IfIdempotent,
-            },
+            repeat: Repeat::IfIdempotent,
             detail: format!("{} answered {}", uri.host().unwrap_or_default(), status),
         }),
     }
@@ -488,7 +485,6 @@ mod tests {
             error(500, json, "{}").to_string(),
             "the service failed (500 Internal Server Error)"
         );
-        assert!(error(500, json, "{}").is_retryable());
         for status in [429, 503] {
             let mut busy = received(status, "", b"");
             assert_eq!(

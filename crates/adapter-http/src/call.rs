@@ -98,26 +98,31 @@ impl Plan {
             return Ok(self.shadow(&filled));
         }
         let mut outgoing = self.outgoing(cx, filled)?;
-        let received = self.received(cx, &mut outgoing).await;
-        let received = received.map_err(|error| self.tool_error(error))?;
+        let (received, may_be_done) = self.received(cx, &mut outgoing).await;
+        let received = received.map_err(|error| tool_error(error, may_be_done))?;
+        let was_refused = is_idempotent(&self.method)
+            || !may_be_done
+                && (received.status() == StatusCode::TOO_MANY_REQUESTS
+                    || asked(received.headers()).is_some());
         answer(
             &received,
             outgoing.uri(),
             &self.mapping,
             &self.headers,
-            self.may_repeat(),
+            was_refused,
         )
     }
 
+    /// The last answer, and whether an earlier attempt may have been carried out.
     async fn received(
         &self,
         cx: &ToolCx,
         outgoing: &mut Request<Bytes>,
-    ) -> Result<Response<Bytes>, SendError> {
+    ) -> (Result<Response<Bytes>, SendError>, bool) {
         let deadline = cx.deadline.map(Instant::from_std);
         let retry = self.allowed_retry();
         let most = retry.max_attempts.clamp(1, Retry::MAX_ATTEMPTS);
-        let mut attempt = 1;
+        let (mut attempt, mut may_be_done) = (1, false);
         loop {
             let until = Instant::now() + self.timeout;
             let until = deadline.map_or(until, |deadline| deadline.min(until));
@@ -140,13 +145,17 @@ impl Plan {
                     | SendError::Broken(_)
                     | SendError::TimedOut,
                 ) => None,
-                _ => return result,
+                _ => return (result, may_be_done),
             };
             let wait = retry.wait_after(attempt).max(wanted.unwrap_or_default());
             let next = Instant::now() + wait;
             if attempt == most || deadline.is_some_and(|deadline| deadline <= next) {
-                return result;
+                return (result, may_be_done);
             }
+            may_be_done |= match &result {
+                Ok(received) => received.status() != StatusCode::TOO_MANY_REQUESTS,
+                Err(error) => error.was_sent(),
+            };
             tracing::debug!(attempt, "a request is sent again");
             tokio::time::sleep_until(next).await;
             attempt += 1;
@@ -224,24 +233,27 @@ impl Plan {
             "sent": false,
         }))
     }
+}
 
-    fn tool_error(&self, error: SendError) -> ToolError {
-        let repeat = match &error {
-            SendError::Unreachable(_) | SendError::Unsent(_) => Repeat::Safe,
-            SendError::Broken(_) if self.may_repeat() => Repeat::Safe,
-            SendError::Broken(_) => Repeat::IfIdempotent,
-            SendError::TimedOut => return ToolError::TimedOut,
-            SendError::TooLarge(_) | SendError::LongHeaders => {
-                return ToolError::failed(error.to_string());
-            }
-            // An operator can do something about it, and no model.
-            _ => return ToolError::broken(error),
-        };
-        ToolError::Crashed {
-            message: error.to_string(),
-            repeat,
-            detail: causes(&error),
+/// Error of a call whose last attempt failed so; `may_be_done`, if an earlier one may have been carried out.
+fn tool_error(error: SendError, may_be_done: bool) -> ToolError {
+    let repeat = match &error {
+        SendError::Unreachable(_) | SendError::Unsent(_) if !may_be_done => Repeat::Safe,
+        // Another call has another idempotency key: the service does not know it as a repetition.
+        SendError::Unreachable(_) | SendError::Unsent(_) | SendError::Broken(_) => {
+            Repeat::IfIdempotent
         }
+        SendError::TimedOut => return ToolError::TimedOut,
+        SendError::TooLarge(_) | SendError::LongHeaders => {
+            return ToolError::failed(error.to_string());
+        }
+        // An operator can do something about it, and no model.
+        _ => return ToolError::broken(error),
+    };
+    ToolError::Crashed {
+        message: error.to_string(),
+        repeat,
+        detail: causes(&error),
     }
 }
 
