@@ -100,7 +100,7 @@ class Handler:
         """What is taken by `**rest` is as it came, unless its hint has validators."""
         hint = self.signature.open_hint
         try:
-            if hint not in (hints.MISSING, typing.NoReturn) and constraints.contains(hint):
+            if hint not in (hints.MISSING, typing.NoReturn) and constraints.contains(hint, constraints.is_validated_or_model):
                 self._convert_rest = converter(hint)
         except constraints.Unrunnable as error:
             self.signature.refusals.append("its other arguments: %s" % error)

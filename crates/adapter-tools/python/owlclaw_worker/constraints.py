@@ -144,12 +144,28 @@ def left_over(hint, metadata):
     return [note for note in flat(metadata) if _is_validator(note) and not _is_expressed(note, hint)]
 
 
-def contains(hint, look=None, depth=0):
-    """Tell hints with validators, at any level of their arguments: all, or those that `look` finds."""
+def has_validators(_hint, metadata):
+    """Tell notes with validators among them."""
+    return any(map(_is_validator, flat(metadata)))
+
+
+def is_validated(hint, metadata):
+    """Tell what has validators, be it in the notes or in the class."""
+    return has_validators(hint, metadata) or hints.is_known_to_pydantic(hints.class_of(hint))
+
+
+def is_validated_or_model(hint, metadata):
+    """The same, with models of pydantic."""
+    cls = hints.class_of(hint)
+    return is_validated(hint, metadata) or hints.is_pydantic(cls) or hints.is_old_pydantic(cls)
+
+
+def contains(hint, look=is_validated, depth=0):
+    """Tell hints that `look` finds something in, at any level of their arguments."""
     if depth > 50:
         return False
     hint, metadata = hints.peel(hint)
-    if look(hint, metadata) if look else any(map(_is_validator, flat(metadata))):
+    if look(hint, metadata):
         return True
     if hints.class_of(hint) is collections.abc.Callable or typing.get_origin(hint) is typing.Literal:
         return False
@@ -252,7 +268,13 @@ def runner(hint, metadata, convert):
     if all(check is not None for check in checks):
         return _after(convert, checks)
     if all(check is not None or type(note).__name__ == "AfterValidator" for check, note in zip(checks, needed)):
-        adapter = _adapter(typing.Annotated[(typing.Any, *needed)], needed)
+        # Types are told apart by the schema.
+        after = [note for note in needed if _settings(note).keys() != {"strict"}]
+        try:
+            adapter = _adapter(typing.Annotated[(typing.Any, *after)], needed)
+        except Unrunnable:
+            # A bound that has to know the type.
+            return whole(_adapter(typing.Annotated[(hint, *metadata)], needed))
         return _after(convert, [lambda value: adapter.validate_python(value)])
     return whole(adapter_of(hint, metadata, needed))
 
@@ -352,7 +374,14 @@ def as_json(validate_python, validate_json, core_schema):
 
 def adapter(hint):
     """Pydantic's adapter of a type that it knows. Raises `Unrunnable`."""
-    return _adapter(hint, [])
+    cls = hints.class_of(hint)
+    for validate in cls.__get_validators__() if hints.is_old_custom(cls) else ():
+        try:
+            hints.signature(validate).bind("value", "information")
+        except TypeError as error:
+            why = "pydantic 2 calls its validator with a value and information about it: %s" % error
+            raise Unrunnable("%s: %s" % (_shown(cls), why)) from error
+    return _adapter(hint, [cls])
 
 
 def _adapter(hint, needed):
@@ -375,6 +404,8 @@ def _adapter(hint, needed):
 
 
 def _shown(note):
+    if isinstance(note, type):
+        return note.__name__
     # The names of functions and classes, without places in memory.
     text = re.sub(r"<function (?:[^<>\s]+\.|<locals>\.)*([^\s.]+) at 0x[0-9a-fA-F]+>", r"\1", repr(note))
     text = re.sub(r"<(?:[^<>\s]+\.|<locals>\.)*([^<>\s.]+) object at 0x[0-9a-fA-F]+>", r"\1", text)

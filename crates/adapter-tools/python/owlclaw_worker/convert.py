@@ -142,6 +142,8 @@ class _Builder:
             return _strict_integer if strict else _integer
         if cls in _PLAIN:
             return self._expect(*_PLAIN[cls]) if strict else None
+        if hints.is_known_to_pydantic(cls):
+            return self._by_adapter(constraints.adapter(hint))
         if issubclass(cls, enum.Enum):
             return _enum(cls)
         for known, make in _FROM_TEXT:
@@ -161,8 +163,6 @@ class _Builder:
             return self._once(hint, cls, arguments, self._record)
         if hints.is_typed_dict(cls):
             return self._once(hint, cls, arguments, self._typed_dict)
-        if hints.is_known_to_pydantic(cls):
-            return self._by_adapter(constraints.adapter(hint))
         if hints.is_named_tuple(cls):
             return self._named_tuple(cls, arguments)
         if issubclass(cls, tuple):
@@ -343,6 +343,8 @@ class _Builder:
         return constraints.runner(key, metadata, self._plain_key(key))
 
     def _plain_key(self, key):
+        if hints.is_known_to_pydantic(hints.class_of(key)):
+            return self.build(key, False)
         names = key_names(key)
         if names is not None:
             is_plain = all(one is name for name, one in names.items())

@@ -521,8 +521,23 @@ def is_old_pydantic(cls):
 
 
 def is_known_to_pydantic(cls):
-    """Tell types that pydantic 2 validates, such as its `HttpUrl` or a dataclass of its own."""
-    return is_pydantic_dataclass(cls) or hasattr(cls, "__get_pydantic_core_schema__") and "pydantic" in sys.modules
+    """Tell types, models apart, that say how pydantic validates them: its `HttpUrl`, a dataclass of its own, a custom type."""
+    if not isinstance(cls, type) or is_pydantic(cls) or is_old_pydantic(cls):
+        return False
+    if hasattr(cls, "__get_pydantic_core_schema__") or is_old_custom(cls) or is_pydantic_dataclass(cls):
+        return True
+    if not dataclasses.is_dataclass(cls) and not is_typed_dict(cls):
+        return False
+    # `with_config()`, and `@field_validator` in a dataclass of the standard library.
+    members = (member for base in cls.__mro__ for member in vars(base).values())
+    return bool(getattr(cls, "__pydantic_config__", None)) or any(
+        type(member).__name__ == "PydanticDescriptorProxy" for member in members
+    )
+
+
+def is_old_custom(cls):
+    """Tell custom types with the validators of pydantic 1, which version 2 runs as well."""
+    return hasattr(cls, "__get_validators__") and not hasattr(cls, "__get_pydantic_core_schema__")
 
 
 def is_pydantic_dataclass(cls):
@@ -600,7 +615,7 @@ def tuple_members(cls, resolved):
 def _attrs_parameter(member, hints):
     # A converter takes what it takes, whatever the hint says about what it makes of it.
     hint = hints.get(member.name, MISSING)
-    if member.converter is not None and not constraints.contains(hint):
+    if member.converter is not None and not constraints.contains(hint, constraints.has_validators):
         hint = MISSING
     default = member.default
     if type(default).__name__ == "_Nothing":  # Its NOTHING, an enumeration since 22.2.

@@ -569,17 +569,29 @@ def _prompt_message(value):
 class CompletionHandler(Handler):
     """What suggests values of an argument, or of all arguments."""
 
+    def __init__(self, name, function):
+        super().__init__(name, function)
+        # Nothing else is converted: the text is what has been typed so far.
+        of_parameters = {one.name: one.hint for one in self.signature.parameters}
+        self._checks = {name: convert for name, convert in self._converters if constraints.contains(of_parameters[name])}
+
     def bind(self, arguments, context, written=None):
+        given = self._given(arguments)
+        for at, parameter in enumerate(self.signature.parameters[: len(given)]):
+            if parameter.name in self._checks:
+                given[at] = self._checks[parameter.name](given[at], "/" + parameter.name)
+        return given, {}
+
+    def _given(self, arguments):
         if self.name:
             takes = len(self.signature.parameters)
-            given = [arguments["argument"]["value"], arguments["context"]["arguments"]][: max(takes, 1)]
-            return given, {}
+            return [arguments["argument"]["value"], arguments["context"]["arguments"]][: max(takes, 1)]
         given = [
             _asked(_REFERENCES.get(arguments["ref"].get("type"), _Plain), arguments["ref"]),
             _asked(CompletionArgument, arguments["argument"]),
             _asked(CompletionContext, arguments["context"]),
         ]
-        return given[: len(self.signature.parameters)], {}
+        return given[: len(self.signature.parameters)]
 
     def encode(self, call_id, value):
         total = has_more = None

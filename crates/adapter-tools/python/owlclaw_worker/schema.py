@@ -207,6 +207,17 @@ class Generator:
         except constraints.Unrunnable:
             return None
 
+    def _adapter_of_class(self, cls, arguments):
+        """Pydantic's adapter of a type that it can validate and describe."""
+        if not hints.is_known_to_pydantic(cls):
+            return None
+        if hints.is_old_custom(cls) and not hasattr(cls, "__get_pydantic_json_schema__"):
+            return None
+        try:
+            return constraints.adapter(cls[arguments] if arguments else cls)
+        except constraints.Unrunnable:
+            return None
+
     def _adapted(self, adapter, hint, metadata):
         name = self._free_name(hints.class_of(hint) or object)
         try:
@@ -262,6 +273,9 @@ class Generator:
         return self._class(cls, arguments)
 
     def _class(self, cls, arguments):
+        adapted = None if self._output else self._adapter_of_class(cls, arguments)
+        if adapted is not None:
+            return self._pydantic(cls, (cls, arguments), adapted.json_schema)
         if issubclass(cls, enum.Enum):
             return self._define(cls, (), lambda: _enum(cls, self._output))
         if cls in _SCALARS:
@@ -277,10 +291,8 @@ class Generator:
             return self._define(cls, arguments, lambda: self._record(cls, arguments))
         if hints.is_typed_dict(cls):
             return self._define(cls, arguments, lambda: self._typed_dict(cls, arguments))
-        if hints.is_known_to_pydantic(cls):
-            import pydantic
-
-            adapted = pydantic.TypeAdapter(cls[arguments] if arguments else cls)
+        adapted = self._adapter_of_class(cls, arguments) if self._output else None
+        if adapted is not None:
             return self._pydantic(cls, (cls, arguments), adapted.json_schema)
         if hints.is_named_tuple(cls):
             return self._named_tuple(cls, arguments)

@@ -4,9 +4,11 @@ import dataclasses
 import datetime
 import decimal
 import functools
+import pathlib
 import sys
 import typing
 import unittest
+import warnings
 from typing import Annotated, Any, Dict, List, NamedTuple, NewType, Optional, Tuple, TypedDict, Union
 from unittest import mock
 
@@ -14,6 +16,7 @@ import support  # noqa: F401  (puts the package on the path)
 from owlclaw_worker import Context, describe
 from owlclaw_worker.call import Handler
 from owlclaw_worker.constraints import InvalidArgument
+from owlclaw_worker.offers import CompletionHandler
 
 try:
     import annotated_types
@@ -148,6 +151,110 @@ class Validators(unittest.TestCase):
     @needs_pydantic
     def test_before_validators_run_wherever_they_are(self):
         self.check_everywhere(Annotated[str, pydantic.BeforeValidator(inside)])
+
+    @needs_pydantic
+    def test_custom_types_run_wherever_they_are(self):
+        class Old(str):
+            @classmethod
+            def __get_validators__(cls):
+                yield cls.validate
+
+            @classmethod
+            def validate(cls, value, info=None):
+                return cls(inside(value))
+
+        class New(str):
+            @classmethod
+            def __get_pydantic_core_schema__(cls, *_):
+                from pydantic_core import core_schema
+
+                return core_schema.no_info_after_validator_function(lambda path: cls(inside(path)), core_schema.str_schema())
+
+        for Path in (Old, New):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of the old kind, by pydantic
+                self.check_everywhere(Path)
+            self.assertIs(type(called(taking(List[Path]), {"x": ["a"]})[0]), Path)
+            self.assertIn("{'type': 'string'}", repr(schema_of(taking(Path))))
+
+            def rest(**paths: Path):
+                return paths
+
+            with self.assertRaises(InvalidArgument):
+                called(rest, {"a": "../a"})
+
+    @needs_pydantic
+    def test_custom_types_run_whatever_they_are_made_of(self):
+        def guarded(_cls, source, handler):
+            from pydantic_core import core_schema
+
+            return core_schema.no_info_before_validator_function(inside, core_schema.any_schema())
+
+        members = {"__get_pydantic_core_schema__": classmethod(guarded)}
+        record = dataclasses.dataclass(type("Record", (), {"__annotations__": {"x": int}, **members}))
+        kinds = [type("Own", (base,), members) for base in (bytes, int, decimal.Decimal, datetime.date, pathlib.PurePosixPath)]
+        for kind in (*kinds, record):
+            with self.subTest(kind=kind.__mro__[1]), self.assertRaises(InvalidArgument):
+                called(taking(kind), {"x": ".."})
+
+    @needs_pydantic
+    def test_what_pydantic_reads_in_a_class_of_others_runs(self):
+        import typing_extensions  # which pydantic brings, and asks for before Python 3.12
+
+        @dataclasses.dataclass
+        class File:
+            path: str
+
+            @pydantic.field_validator("path")
+            @classmethod
+            def check(cls, path):
+                return inside(path)
+
+        @pydantic.with_config(pydantic.ConfigDict(str_max_length=3))
+        class Entry(typing_extensions.TypedDict):
+            path: str
+
+        for kind in (File, Entry):
+            called(taking(kind), {"x": {"path": "a"}})
+            with self.assertRaises(InvalidArgument):
+                called(taking(kind), {"x": {"path": "../a"}})
+
+    @needs_pydantic
+    def test_a_custom_type_that_cannot_be_run_is_refused(self):
+        class Lone(str):
+            @classmethod
+            def __get_validators__(cls):
+                yield inside
+
+        self.assertRegex(refusals(taking(Lone)), "'x': Lone: pydantic 2 calls its validator with a value and information")
+        self.assertRegex(refusals(taking(List[Lone])), "Lone: pydantic 2")
+        known = pydantic.HttpUrl
+        with mock.patch.dict(sys.modules, {"pydantic": None}):
+            self.assertRegex(refusals(taking(known)), "HttpUrl can be run by pydantic 2 only, which is not installed")
+
+    @needs_pydantic
+    def test_strictness_leaves_other_validators_in_force(self):
+        for strict in (pydantic.Strict(), pydantic.Field(strict=True)):
+            self.check_everywhere(Annotated[str, strict, pydantic.AfterValidator(inside)])
+
+    @needs_pydantic
+    def test_completions_run_validators(self):
+        path = Annotated[str, pydantic.AfterValidator(inside)]
+
+        def files(value: path, others: Dict[str, path] = {}):
+            return [value]
+
+        asked = lambda value, others: {"argument": {"value": value}, "context": {"arguments": others}}
+        handler = CompletionHandler("read\npath", files)
+        self.assertEqual(handler.bind(asked("a", {"b": "c"}), {}), (["a", {"b": "c"}], {}))
+        for bad in (asked("..", {}), asked("a", {"b": ".."})):
+            with self.assertRaisesRegex(InvalidArgument, "leads out"):
+                handler.bind(bad, {})
+
+        def days(value: datetime.date):
+            return [value]
+
+        self.assertEqual(CompletionHandler("read\nday", days).bind(asked("2026-", {}), {}), (["2026-"], {}))
 
     @needs_pydantic
     def test_constraints_that_change_a_text_run_wherever_they_are(self):
