@@ -119,6 +119,26 @@ def is_field(value):
     )
 
 
+def other_schema(note):
+    """The schema of pydantic's `WithJsonSchema`; None of other notes."""
+    given = getattr(note, "json_schema", None) if type(note).__name__ == "WithJsonSchema" else None
+    return given if isinstance(given, dict) else None
+
+
+def schema_extra(note):
+    """The keywords of JSON Schema, or the function that adds them, of a `Field()` of pydantic; None without any."""
+    if not is_field(note):
+        return None
+    # pydantic 1 has them as arguments of their own.
+    extra = getattr(note, "json_schema_extra", None) or getattr(note, "extra", None)
+    return extra if callable(extra) or isinstance(extra, dict) else None
+
+
+def redescribes(metadata):
+    """Tell notes by which the schema may admit other values than the hint."""
+    return any(other_schema(note) is not None or schema_extra(note) for note in flat(metadata))
+
+
 def alias(hint):
     """The alias that a `Field()` of pydantic gives a parameter of this hint; None without one."""
     try:

@@ -76,7 +76,7 @@ class _Builder:
         if self._depth > 50:
             return self._nothing(strict)
         hint, metadata = hints.peel_to_alias(hint)
-        made = self._built(hint, strict)
+        made = self._built(hint, strict or constraints.redescribes(metadata))
         # Once for the type and once for each way to note something about it.
         return constraints.runner(hint, metadata, made) if metadata else made
 

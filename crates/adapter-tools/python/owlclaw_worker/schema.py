@@ -7,6 +7,7 @@ everything: refusing a caller because of an exotic annotation would be worse.
 
 import collections
 import collections.abc
+import copy
 import dataclasses
 import datetime
 import decimal
@@ -190,7 +191,12 @@ class Generator:
                 if adapter is not None:
                     return self._adapted(adapter, hint, metadata)
             made = self._alias(hint) if hints.is_alias(hint) else self._bare(hint)
-            return _annotated(made, metadata) if metadata else made
+            if not metadata:
+                return made
+            made = _annotated(made, metadata, "serialization" if self._output else "validation")
+            for name, value in made.pop("$defs", {}).items():
+                self.definitions.setdefault(name, value)
+            return made
         finally:
             self._depth -= 1
 
@@ -276,6 +282,8 @@ class Generator:
         adapted = None if self._output else self._adapter_of_class(cls, arguments)
         if adapted is not None:
             return self._pydantic(cls, (cls, arguments), adapted.json_schema)
+        if hints.is_old_custom(cls) and hasattr(cls, "__modify_schema__"):
+            return _modified(cls)
         if issubclass(cls, enum.Enum):
             return self._define(cls, (), lambda: _enum(cls, self._output))
         if cls in _SCALARS:
@@ -708,7 +716,7 @@ _BEFORE = ("BeforeValidator", "WrapValidator")
 _BOUNDS = {*_NUMBER_BOUNDS.values(), *(keyword for pair in _LENGTHS.values() for keyword in pair), "pattern"}
 
 
-def _annotated(schema, metadata):
+def _annotated(schema, metadata, mode="validation"):
     """Adds what the members of an `Annotated` say, recognised by the names of their attributes."""
     schema = dict(schema)
     for note in constraints.flat(metadata):
@@ -724,8 +732,28 @@ def _annotated(schema, metadata):
         examples = getattr(note, "examples", None)
         if isinstance(examples, (list, tuple)) and examples:
             schema = {**_plain({"examples": examples}), **schema}
-        schema = _bounded(schema, note)
+        schema = _extended(_bounded(schema, note), note, mode)
     return schema
+
+
+def _modified(cls):
+    """What a custom type of pydantic 1 says about itself, such as that it is secret."""
+    schema = {"type": "string"} if issubclass(cls, str) else {}
+    cls.__modify_schema__(schema)
+    return _plain(schema)
+
+
+def _extended(schema, note, mode):
+    """`schema` with the keywords that one note gives, such as `writeOnly`; the schema that it gives instead."""
+    instead = constraints.other_schema(note)
+    if instead is not None:
+        return _plain(instead) if getattr(note, "mode", None) in (None, mode) else schema
+    extra = constraints.schema_extra(note)
+    if callable(extra):
+        schema = copy.deepcopy(schema)
+        extra(schema)
+        return _plain(schema)
+    return {**schema, **_plain(extra)} if extra else schema
 
 
 def _bounded(schema, note):

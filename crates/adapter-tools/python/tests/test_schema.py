@@ -684,6 +684,52 @@ class Types(Checked):
         self.assertEqual(made["$defs"]["SecretStr"]["type"], "string")
         self.assertEqual(made["properties"]["count"], {"type": "integer", "exclusiveMinimum": 0})
 
+    @unittest.skipIf(pydantic is None, "pydantic is not installed")
+    def test_marks_of_secrets_are_kept(self):
+        def mark(made):
+            made["writeOnly"] = True
+
+        field = pydantic.Field
+        other = pydantic.WithJsonSchema({"anyOf": [{"$ref": "#/$defs/Key"}], "writeOnly": True, "$defs": {"Key": {"type": "string"}}})
+
+        def handler(
+            a: Annotated[str, field(json_schema_extra={"writeOnly": True, "x-odd": {1, 2}})],
+            b: List[Annotated[str, field(json_schema_extra={"format": "password"}, max_length=9)]],
+            c: Annotated[str, other],
+            d: Annotated[str, field(json_schema_extra=mark)] = None,
+            e: str = field("", json_schema_extra=mark),
+            f: Annotated[str, pydantic.BeforeValidator(str), field(json_schema_extra=mark)] = "",
+            g: Annotated[str, pydantic.WithJsonSchema({"type": "integer"}, mode="serialization")] = "",
+        ): ...
+
+        made = input_of(handler)
+        self.check(made)
+        properties = made["properties"]
+        secret = {"type": "string", "writeOnly": True}
+        self.assertEqual({**properties["a"], "x-odd": None}, {**secret, "x-odd": None})
+        self.assertEqual(properties["b"]["items"], {"type": "string", "maxLength": 9, "format": "password"})
+        self.assertEqual(properties["c"], {"anyOf": [{"$ref": "#/$defs/Key"}], "writeOnly": True})
+        self.assertEqual(made["$defs"], {"Key": {"type": "string"}})
+        self.assertEqual(properties["d"]["anyOf"][0], secret)
+        self.assertEqual((properties["e"], properties["f"]), ({**secret, "default": ""}, {**secret, "default": ""}))
+        self.assertEqual(properties["g"], {"type": "string", "default": ""})
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic.v1 is not installed")
+    @unittest.skipIf(sys.version_info >= (3, 14), "pydantic.v1 knows no Python 3.14")
+    def test_marks_of_secrets_of_pydantic_1_are_kept(self):
+        from pydantic import v1
+
+        class Login(v1.BaseModel):
+            user: str
+            key: str = v1.Field("", writeOnly=True)
+            password: v1.SecretStr
+
+        def handler(login: Login): ...
+
+        properties = input_of(handler)["$defs"]["Login"]["properties"]
+        self.assertEqual(properties["user"], {"type": "string"})
+        self.assertTrue(properties["key"]["writeOnly"] and properties["password"]["writeOnly"])
+
     def test_a_hint_that_breaks_costs_only_itself(self):
         class Trap:
             @classmethod

@@ -238,6 +238,14 @@ class Validators(unittest.TestCase):
             self.check_everywhere(Annotated[str, strict, pydantic.AfterValidator(inside)])
 
     @needs_pydantic
+    def test_a_hint_is_asked_where_its_schema_is_another(self):
+        rows = [pydantic.WithJsonSchema({}), pydantic.Field(json_schema_extra={"type": "integer"})]
+        for note in rows:
+            called(taking(Annotated[str, note]), {"x": "a"})
+            with self.assertRaisesRegex(InvalidArgument, "^/x: expected string"):
+                called(taking(Annotated[str, note]), {"x": 1})
+
+    @needs_pydantic
     def test_completions_run_validators(self):
         path = Annotated[str, pydantic.AfterValidator(inside)]
 
