@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use operator::request::{
     ApprovalsCommand, CLIENT_CODES, ClientCommand, ClientConfig, DOCTOR_CODES, DeskCommand, Doctor,
     EXIT_CODES, GovernanceCommand, KeysCommand, LedgerCommand, PromptsCommand, RegistryCommand,
@@ -59,6 +59,40 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
     error
+}
+
+/// Returns true if `arguments`, which are wrong, are those of `start` and do not ask for HTTP.
+pub(crate) fn is_start_on_stdio(program: Program, arguments: Vec<OsString>) -> bool {
+    let asks_for_http = arguments.iter().any(|it| it == "--transport=http")
+        || arguments
+            .windows(2)
+            .any(|pair| pair[0] == "--transport" && pair[1] == "http");
+    // As far as they are understood.
+    let words = match program {
+        Program::OwlclawMcp => OwlclawMcp::command(),
+        Program::Owlclaw => Owlclaw::command(),
+    };
+    let understood = words.ignore_errors(true).try_get_matches_from(arguments);
+    let is_start = understood.is_ok_and(|it| match program {
+        Program::OwlclawMcp => it.subcommand_name() == Some("start"),
+        Program::Owlclaw => it
+            .subcommand_matches("mcp-server")
+            .is_some_and(|it| it.subcommand_name() == Some("start")),
+    });
+    is_start && !asks_for_http
+}
+
+/// A usage error of `start` with its tips and where to look, on one line.
+pub(crate) fn on_one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let said = text
+        .lines()
+        .take_while(|it| !it.starts_with("Usage:") && !it.starts_with("For more information"));
+    let said: Vec<&str> = said.map(str::trim).filter(|it| !it.is_empty()).collect();
+    let said = said.join("; ").replace("error: ", "");
+    format!(
+        "the command line is not valid: {said} (hint: `owlclaw-mcp start --help` lists its options)"
+    )
 }
 
 const START_HELP: &str = "\
@@ -291,7 +325,6 @@ pub(crate) enum ResourcesCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definitions_are_sound() {

@@ -52,11 +52,14 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
     if arguments.get(1).is_some_and(|word| word == GUARD) {
         return adapter_tools::command::guard(arguments.into_iter().skip(2));
     }
-    let (command, manner) = match cli::parse(program, arguments) {
+    let (command, manner) = match cli::parse(program, arguments.clone()) {
         Ok(asked) => asked,
         Err(error) => {
             // `--help` and `--version` come this way too. A reader that has gone is no failure.
             let _ = error.print();
+            if error.use_stderr() && cli::is_start_on_stdio(program, arguments) {
+                server::tell_client(&cli::on_one_line(&error));
+            }
             return u8::try_from(error.exit_code()).unwrap_or(UNUSABLE).into();
         }
     };

@@ -738,6 +738,52 @@ fn a_client_over_stdio_is_told_why_the_server_cannot_start() {
 }
 
 #[test]
+fn a_client_over_stdio_is_told_of_a_wrong_command_line() {
+    let directory = directory("mcp_server: {ledger: {path: here.db}}\n");
+    let owlclaw = Path::new(env!("CARGO_BIN_EXE_owlclaw"));
+    let answered = |program: &Path, words: &str, input: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let said = fed(command(program, &directory, &words), input);
+        assert_eq!(said.code, 2, "{words:?}: {}", said.messages);
+        assert!(said.messages.starts_with("error: "), "{}", said.messages);
+        said.output
+    };
+    for (program, words, why) in [
+        (program(), "start --tranport stdio", "'--transport'"),
+        (program(), "start --port abc", "'abc' for '--port <N>'"),
+        (program(), "start mcp-server.yaml", "'mcp-server.yaml'"),
+        (program(), "--color never start --confg x", "'--config'"),
+        (
+            program(),
+            "start --transport tcp",
+            "[possible values: stdio, http]",
+        ),
+        (owlclaw, "mcp-server start --confg x", "'--config'"),
+    ] {
+        let output = answered(program, words, INITIALIZE);
+        let answer: Value = serde_json::from_str(&output).expect("one answer");
+        assert_eq!(answer["id"], 1, "{words}");
+        let message = answer["error"]["message"].as_str().expect("a message");
+        let begin = "the server cannot start: the command line is not valid: ";
+        let is_told = message.starts_with(begin)
+            && message.contains(why)
+            && message.ends_with("(hint: `owlclaw-mcp start --help` lists its options)");
+        assert!(is_told, "{message}");
+        assert!(!message.contains('\n'), "{message}");
+        assert_eq!(answered(program, words, ""), "", "{words}");
+    }
+    // Who listens elsewhere, or asks something else, has no client on standard input.
+    for words in [
+        "start --transport http --port abc",
+        "start --port abc --transport=http",
+        "tools list --prot 1",
+        "strat",
+    ] {
+        assert_eq!(answered(program(), words, INITIALIZE), "", "{words}");
+    }
+}
+
+#[test]
 fn clients_are_told_where_the_server_is() {
     let directory =
         directory("mcp_server: {transport: http, http: {port: 9001, host: 127.0.0.1}}\n");
