@@ -12,7 +12,7 @@ use operator::{
     CALL, Executable, FAILED, SIGNALLED, Stop, UNUSABLE, complain, load_for, print, print_bytes,
     print_json, source, usable,
 };
-use server::{GUARD, Log, ResourceFilter, cure, with_causes};
+use server::{Finding, GUARD, Log, ResourceFilter, cure, with_causes};
 
 use crate::cli::{self, Command, Program, ResourcesCommand, ToolsCommand};
 
@@ -249,7 +249,8 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
     started.or_else(|failure| {
         let causes = with_causes(&*failure);
         tracing::error!(error = causes, "the server failed");
-        for finding in operator::cures(&config) {
+        let found = operator::cures(&config);
+        for finding in &found {
             tracing::error!(
                 area = finding.area,
                 problem = finding.message,
@@ -263,11 +264,23 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
             && !failure.is::<transport_stdio::RelayError>()
         {
             log.flush();
-            server::tell_client(&causes);
+            server::tell_client(&with_cure(causes, &found));
         }
         let is_invalid = failure.is::<server::InvalidRules>();
         Ok(if is_invalid { UNUSABLE } else { FAILED }.into())
     })
+}
+
+/// The reason why a start failed, with the first cure that `doctor` knows.
+fn with_cure(causes: String, found: &[Finding]) -> String {
+    let mut cures = found
+        .iter()
+        .filter_map(|it| Some((&it.message, it.hint.as_ref()?)));
+    match cures.next() {
+        Some((problem, hint)) if causes.contains(problem) => format!("{causes} (hint: {hint})"),
+        Some((problem, hint)) => format!("{causes} (hint: {problem}: {hint})"),
+        None => causes,
+    }
 }
 
 /// The first mistake of a configuration with its place and its cure, for one line.

@@ -738,6 +738,36 @@ fn a_client_over_stdio_is_told_why_the_server_cannot_start() {
 }
 
 #[test]
+fn a_client_over_stdio_is_told_what_to_do_about_a_ledger() {
+    let cure = "set ledger.path";
+    for (file, reason, cure) in [
+        ("{path: /proc/no/ledger.db}", "cannot be opened", cure),
+        ("{path: file/ledger.db}", "cannot be opened", cure),
+        ("{path: other.db}", "is not a ledger", "see docs/ledger.md"),
+        ("{path: folder.db}", "folder.db", "see docs/ledger.md"),
+        (
+            "{url: 'postgres://u:hunter22@127.0.0.1:1/d'}",
+            "cannot be reached",
+            "`ledger.url`",
+        ),
+    ] {
+        let directory = directory(&format!("mcp_server: {{ledger: {file}}}\n"));
+        // A file where a directory belongs, a file that is something else, and a directory.
+        std::fs::write(directory.path().join("file"), "x").expect("writable");
+        std::fs::write(directory.path().join("other.db"), "garbage".repeat(1_000))
+            .expect("writable");
+        std::fs::create_dir(directory.path().join("folder.db")).expect("writable");
+        let said = fed(command(program(), &directory, &["start"]), INITIALIZE);
+        assert_eq!(said.code, 1, "{file}: {}", said.messages);
+        let answer: Value = serde_json::from_str(&said.output).expect("one answer");
+        let message = answer["error"]["message"].as_str().expect("a message");
+        let (before, hint) = message.split_once(" (hint: ").unwrap_or((message, ""));
+        assert!(before.contains(reason) && hint.contains(cure), "{message}");
+        assert!(!message.contains("hunter22"), "{message}");
+    }
+}
+
+#[test]
 fn a_client_over_stdio_is_told_of_a_wrong_command_line() {
     let directory = directory("mcp_server: {ledger: {path: here.db}}\n");
     let owlclaw = Path::new(env!("CARGO_BIN_EXE_owlclaw"));
