@@ -768,6 +768,67 @@ fn a_client_over_stdio_is_told_what_to_do_about_a_ledger() {
 }
 
 #[test]
+fn entries_of_clients_have_the_interpreter_of_this_environment() {
+    let with_app = directory("mcp_server: {app: app.py}\n");
+    let named = directory("mcp_server: {app: app.py, python: /usr/bin/python3}\n");
+    let without = directory("mcp_server: {}\n");
+    let run = |directory: &TempDir, words: &str, variables: &[(&str, &str)]| -> Said {
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut command = command(program(), directory, &words);
+        command.envs(variables.iter().copied());
+        command.output().expect("it starts").into()
+    };
+    let active = [("VIRTUAL_ENV", "/work/.venv"), ("PYTHONPATH", "/work/lib")];
+    for client in [
+        "claude-code",
+        "claude-desktop",
+        "codex",
+        "cursor",
+        "gemini",
+        "goose",
+        "inspector",
+        "kiro",
+        "vscode",
+    ] {
+        let said = run(&with_app, &format!("client-config {client}"), &active);
+        assert_eq!(said.code, 0, "{}", said.messages);
+        let (parsed, list) = parsed(client, &said.output);
+        let variables = match client {
+            "goose" => "envs",
+            _ => "env",
+        };
+        let expected = json!({"VIRTUAL_ENV": "/work/.venv"});
+        assert_eq!(parsed[list]["owlclaw"][variables], expected, "{client}");
+        for told in ["/work/.venv/bin/python", "PYTHONPATH"] {
+            assert!(said.messages.contains(told), "{told}: {}", said.messages);
+        }
+    }
+    for (directory, variables) in [(&named, &active[..1]), (&without, &active[..])] {
+        let said = run(directory, "client-config cursor", variables);
+        assert!(!said.output.contains("VIRTUAL_ENV"), "{}", said.output);
+        assert!(!said.messages.contains("PYTHON"), "{}", said.messages);
+    }
+    let said = run(&with_app, "client-config cursor", &[]);
+    let told = "looks `python3` up in its own PATH";
+    assert!(said.messages.contains(told), "{}", said.messages);
+    let remote = "client-config cursor --url https://mcp.example.com/mcp";
+    let said = run(&with_app, remote, &active);
+    assert!(!said.output.contains("env"), "{}", said.output);
+    let set = [
+        ("MCP_SERVER_TOOLS__PAGE_SIZE", "7"),
+        ("MCP_SERVER_TRANSPORT", "stdio"),
+    ];
+    let said = run(&without, "client-config cursor", &set);
+    let told = "MCP_SERVER_TOOLS__PAGE_SIZE";
+    assert!(said.messages.contains(told), "{}", said.messages);
+    assert!(
+        !said.messages.contains("MCP_SERVER_TRANSPORT"),
+        "{}",
+        said.messages
+    );
+}
+
+#[test]
 fn a_client_over_stdio_is_told_of_a_wrong_command_line() {
     let directory = directory("mcp_server: {ledger: {path: here.db}}\n");
     let owlclaw = Path::new(env!("CARGO_BIN_EXE_owlclaw"));

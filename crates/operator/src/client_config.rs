@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 use crate::client::check_url;
 use crate::output::Stop;
 use crate::request::{ClientConfig, ClientName};
-use config::{Config, KeySource, Loaded, Transport};
+use config::{Config, KeySource, Loaded, Origin, Transport};
 
 /// Name of the variable with the key, for clients that start the server and for those that send it.
 const KEY: &str = "OWLCLAW_API_KEY";
+/// Name of the variable by which the interpreter of the application is found, unless it is configured.
+const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 /// Placeholder that a person has to replace by the key.
 const OPEN: &str = "<the key that `owlclaw-mcp keys create` has printed>";
 
@@ -64,7 +66,9 @@ pub fn client_config(
             })?;
             remarks.extend(needed_variables(file, &loaded.config));
             remarks.extend(whose_rules(asked, &loaded.config));
-            started(asked, program, file)
+            let active = virtual_environment(&loaded.config);
+            remarks.extend(surroundings(loaded, active.as_deref()));
+            started(asked, program, file, active)
         }
     };
     if asked.with_key && asked.client == ClientName::Inspector && url.is_some() {
@@ -189,7 +193,12 @@ fn remote(asked: &ClientConfig, url: &str) -> (Value, Vec<Value>) {
 }
 
 /// A server that the client starts for itself.
-fn started(asked: &ClientConfig, program: &Executable, file: &Path) -> (Value, Vec<Value>) {
+fn started(
+    asked: &ClientConfig,
+    program: &Executable,
+    file: &Path,
+    virtual_environment: Option<String>,
+) -> (Value, Vec<Value>) {
     let mut words: Vec<String> = program.words.iter().map(|it| (*it).to_owned()).collect();
     words.extend(["start", "--transport", "stdio", "--config"].map(str::to_owned));
     words.push(file.display().to_string());
@@ -201,6 +210,9 @@ fn started(asked: &ClientConfig, program: &Executable, file: &Path) -> (Value, V
     let mut variables = json!({});
     if let Some(principal) = &asked.principal {
         variables["MCP_CLIENT_ID"] = json!(principal);
+    }
+    if let Some(active) = virtual_environment {
+        variables[VIRTUAL_ENV] = json!(active);
     }
     let mut inputs = Vec::new();
     if asked.with_key {
@@ -306,6 +318,58 @@ fn whose_rules(asked: &ClientConfig, config: &Config) -> Option<String> {
              {clients}"
         )
     })
+}
+
+/// The virtual environment that is active, if the application runs with its interpreter.
+fn virtual_environment(config: &Config) -> Option<String> {
+    let is_used = config.app.is_some() && config.python.is_none();
+    let active = config.environment.value_of(VIRTUAL_ENV);
+    active.filter(|it| is_used && !it.is_empty())
+}
+
+/// Hints at what the present environment decides and that of the client does not.
+fn surroundings(loaded: &Loaded, virtual_environment: Option<&str>) -> Vec<String> {
+    let config = &loaded.config;
+    let mut hints = Vec::new();
+    if config.app.is_some() {
+        let program = config.python.as_deref().unwrap_or("python3");
+        if let Some(active) = virtual_environment {
+            hints.push(format!(
+                "the entry sets {VIRTUAL_ENV}, so that the application has the interpreter of this \
+                 environment, {active}/bin/python; `python` in the configuration would name one for all clients"
+            ));
+        } else if !program.contains('/') {
+            hints.push(format!(
+                "the client looks `{program}` up in its own PATH; a path in `python` of the configuration names \
+                 the interpreter for all clients"
+            ));
+        }
+        let path = config.environment.value_of("PYTHONPATH");
+        if path.is_some_and(|it| !it.is_empty()) {
+            hints.push(
+                "PYTHONPATH is set here and is not in the entry: if the application needs it, name its \
+                 directories in `workers.python_path`"
+                    .to_owned(),
+            );
+        }
+    }
+    // The entry names the transport.
+    let settings = loaded.settings().into_iter();
+    let settings = settings.filter(|it| it.key != "transport");
+    let names: BTreeSet<String> = settings
+        .filter_map(|it| match it.origin {
+            Origin::Environment(name) | Origin::CommandLine(name) => Some(name),
+            Origin::Default | Origin::File(_) => None,
+        })
+        .collect();
+    if !names.is_empty() {
+        let names: Vec<String> = names.into_iter().collect();
+        hints.push(format!(
+            "{} decide settings here and are not in the entry: write these settings into the configuration file",
+            names.join(", ")
+        ));
+    }
+    hints
 }
 
 /// Variables that clients hand on to servers they start, according to the official SDKs.
