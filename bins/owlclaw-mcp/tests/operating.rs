@@ -829,6 +829,22 @@ fn entries_of_clients_have_the_interpreter_of_this_environment() {
 }
 
 #[test]
+fn doctor_does_not_promise_a_ledger_that_cannot_be_made() {
+    let unwritable = directory("mcp_server: {ledger: {path: /proc/no/ledger.db}}\n");
+    let said = say(&unwritable, "doctor");
+    assert_eq!(said.code, 1);
+    assert!(
+        said.output.contains("/proc cannot be written to"),
+        "{}",
+        said.output
+    );
+    assert!(!said.output.contains("will be made"), "{}", said.output);
+    let begun = directory("mcp_server: {ledger: {path: ledger.db}}\n");
+    let said = say(&begun, "doctor");
+    assert!(said.output.contains("will be made"), "{}", said.output);
+}
+
+#[test]
 fn a_client_over_stdio_is_told_of_a_wrong_command_line() {
     let directory = directory("mcp_server: {ledger: {path: here.db}}\n");
     let owlclaw = Path::new(env!("CARGO_BIN_EXE_owlclaw"));

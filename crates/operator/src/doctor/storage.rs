@@ -103,8 +103,12 @@ fn in_file(config: &Config) -> Vec<Finding> {
         None => {}
     }
     if !path.exists() {
-        let begins = || Finding::ok(AREA, format!("{place} will be made at the first start"));
-        findings.push(continued(AREA, config).unwrap_or_else(begins));
+        findings.extend(continued(AREA, config));
+        // All of them would keep a server from starting.
+        if findings.is_empty() {
+            let begins = format!("{place} will be made at the first start");
+            findings.push(Finding::ok(AREA, begins));
+        }
         return findings;
     }
     findings.extend(exposed(config));
