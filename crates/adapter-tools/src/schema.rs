@@ -12,7 +12,7 @@ use effort::Effort;
 use jsonschema::{Draft, PatternOptions, ValidationError, ValidationOptions, Validator};
 pub(crate) use order::NameOrder;
 use plain::PlainObject;
-pub(crate) use portable::{portable, take_out_nulls};
+pub(crate) use portable::{names, portable, take_out_nulls};
 pub(crate) use secret::secret_members;
 use serde_json::Value;
 use std::borrow::Cow;

@@ -1,5 +1,6 @@
 use crate::{
     Arguments, InvalidArguments, SchemaError, ToolCx, ToolError, ToolOutput, arguments,
+    members::Members,
     schema::{self, CheckedSchema, NameOrder, secret_members},
 };
 use bytes::Bytes;
@@ -54,6 +55,10 @@ pub struct Tool {
     meta: Map<String, Value>,
     /// Rules that its code states.
     rules: Vec<Value>,
+    /// Parameter of its code that gets all arguments as one object.
+    whole: Option<Cow<'static, str>>,
+    /// Both names of each parameter of its code that has two.
+    aliased: Vec<String>,
     risk: Option<RiskClass>,
     /// Reason why the tool cannot be offered, found by its maker.
     refused: Option<Cow<'static, str>>,
@@ -213,6 +218,8 @@ impl Tool {
             source: None,
             meta: Map::new(),
             rules: Vec::new(),
+            whole: None,
+            aliased: Vec::new(),
             risk: None,
             refused: None,
             held: None,
@@ -379,6 +386,22 @@ impl Tool {
         self
     }
 
+    /// Names a parameter of its code that gets all arguments as one object. Unless the schema names an argument
+    /// like it, callers who give it mean that object ([`unwrapped`](Self::unwrapped)).
+    #[must_use]
+    pub fn with_whole(mut self, parameter: impl Into<Cow<'static, str>>) -> Self {
+        self.whole = Some(parameter.into());
+        self
+    }
+
+    /// Names parameters of its code that take a value under two names, by both of them. Each is an argument only if the
+    /// schema names it: rules are about the names in the schema.
+    #[must_use]
+    pub fn with_aliased(mut self, names: Vec<String>) -> Self {
+        self.aliased = names;
+        self
+    }
+
     /// Sets what a call may do, as the operator has it.
     #[must_use]
     pub fn with_risk(mut self, risk: RiskClass) -> Self {
@@ -542,12 +565,44 @@ impl Tool {
     /// nested deeper than [`MAX_ARGUMENT_DEPTH`](crate::MAX_ARGUMENT_DEPTH), not a JSON object, gives
     /// a member twice, or does not fit the schema; and always when the schema itself is unusable.
     pub fn check(&self, raw: Bytes) -> Result<Arguments, InvalidArguments> {
-        match self.input.compiled() {
-            Ok(schema) => arguments::check(raw, schema, &self.input.value),
-            Err(_) => Err(InvalidArguments::because(
+        let Ok(schema) = self.input.compiled() else {
+            return Err(InvalidArguments::because(
                 "the tool's own schema cannot be used",
-            )),
+            ));
+        };
+        let arguments = arguments::check(raw, schema, &self.input.value)?;
+        if let Some(whole) = self.whole.as_deref()
+            && self.gives(&arguments, whole)
+        {
+            let message = "is no argument: it stands for all of them; give its members themselves";
+            return Err(InvalidArguments::at(format!("/{whole}"), message));
         }
+        match self.aliased.iter().find(|it| self.gives(&arguments, it)) {
+            Some(name) => {
+                let message = "is no argument: the schema has another name for it";
+                Err(InvalidArguments::at(format!("/{name}"), message))
+            }
+            None => Ok(arguments),
+        }
+    }
+
+    /// True if the arguments have a member of this name, of which the schema says nothing.
+    fn gives(&self, arguments: &Arguments, name: &str) -> bool {
+        !schema::names(&self.input.value, name) && arguments.as_object().contains_key(name)
+    }
+
+    /// The arguments that a caller means who gives nothing but the parameter that gets them all, as
+    /// `{"session": {"amount": 1}}`. Everything that judges or records a call has to begin with these.
+    pub fn unwrapped<'a>(&self, raw: &'a str) -> Option<&'a RawValue> {
+        let whole = self.whole.as_deref()?;
+        let Members(members) = serde_json::from_str(raw).ok()?;
+        let [(name, value)] = members.as_slice() else {
+            return None;
+        };
+        let is_meant = name == whole
+            && value.get().starts_with('{')
+            && !schema::names(&self.input.value, whole);
+        is_meant.then_some(*value)
     }
 
     /// The arguments `raw` as its executor gets them, where that is not as they are: without the members that

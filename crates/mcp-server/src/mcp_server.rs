@@ -234,6 +234,7 @@ impl<Q: QuotaStore> McpServer<Q> {
                     Arc::clone(&offer),
                 ),
                 search_view,
+                Arc::clone(&offer),
             ),
             identity,
             options.limits,

@@ -31,6 +31,7 @@ use crate::{
 };
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolError, ToolSet};
+use jsonrpc_core::RawJson;
 use ledger::Digest;
 use mcp_protocol::{MirroredParams, model::APP_SCHEME};
 use std::{
@@ -229,6 +230,14 @@ impl Offer {
     /// description, schema or hint makes another tool of it for a person who has agreed to call it.
     pub fn definition(&self, tool: &str) -> Option<Digest> {
         self.offered(tool).map(|it| it.definition)
+    }
+
+    /// The arguments that are meant, where a caller has wrapped them in the name of the tool's parameter that gets
+    /// them all ([`Tool::unwrapped`]).
+    pub fn unwrapped(&self, tool: &str, arguments: &RawJson) -> Option<RawJson> {
+        let tool = &self.offered(tool)?.tool;
+        let meant = tool.unwrapped(arguments.as_str())?;
+        Some(arguments.child(meant))
     }
 
     /// The tool of this name with what is prepared of it.

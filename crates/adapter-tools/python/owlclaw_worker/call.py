@@ -39,6 +39,9 @@ class Handler:
         if self._takes_session:
             self._known.add("session")
         self._own_names = {alias: name for name, alias in self.signature.aliases.items()}
+        self.whole = self._whole()
+        # Of which only those are arguments that the schema names.
+        self.aliased = [name for pair in self.signature.aliases.items() for name in pair]
         self._told = set()
         self._converters = []
         self._factories = []
@@ -68,6 +71,17 @@ class Handler:
                 self.check_result = constraints.result_check(self.signature.returns)
         except constraints.Unrunnable as error:
             self.signature.refusals.append("its result: %s" % error)
+
+    def _whole(self):
+        """The name, for callers, of the parameter that gets all arguments as one object; None without one.
+
+        The server takes an argument of this name that the schema does not name for all arguments, before it judges them.
+        """
+        if self._takes_session:
+            return "session"
+        if self.signature.open or len(self._names) != 1:
+            return None
+        return self.signature.aliases.get(self._names[0], self._names[0])
 
     def _take_out(self):
         """The names of parameters that callers neither see nor give: they have their defaults."""

@@ -27,6 +27,10 @@ def describe(handler, root, warnings, uses_context=False):
         "input_schema": input_schema,
         # Rules that the server applies beside those of the skill.
         "rules": handler.rules,
+        # The parameter that gets all arguments as one object, unless the schema names it.
+        "whole": handler.whole,
+        # Both names of parameters that have an alias.
+        "aliased": handler.aliased,
         # Why it must not be offered, nor called.
         "refused": "; ".join(signature.refusals) or None,
         # A schema that the handler brought along comes before its skill's; one made of hints comes after.

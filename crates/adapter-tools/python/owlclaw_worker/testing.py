@@ -270,7 +270,7 @@ class Client:
         # What a client sends is JSON.
         sent = json.loads(protocol.encode_value(dict(arguments or {})))
         described = describe.describe(handler, ".", [])
-        sent = _checked(described["input_schema"], sent)
+        sent = _checked(described["input_schema"], _meant(described, sent))
 
         value = await _carried_out(handler, sent, call)
         if handler.check_result is not None:
@@ -289,6 +289,17 @@ def _check_promise(schema, structured):
         _judged(schema, structured)
     except constraints.InvalidArgument as error:
         raise owlclaw_worker.ToolError("the tool's answer does not fit its own schema: %s" % error) from None
+
+
+def _meant(described, arguments):
+    """The arguments without the name of the parameter that gets them all, as the server reads them."""
+    properties, whole = described["input_schema"].get("properties", {}), described["whole"]
+    if list(arguments) == [whole] and whole not in properties and isinstance(arguments[whole], dict):
+        arguments = arguments[whole]
+    for name in (whole, *described["aliased"]):
+        if name in arguments and name not in properties:
+            raise constraints.InvalidArgument("/" + name, "is no argument")
+    return arguments
 
 
 def _checked(schema, arguments):

@@ -191,6 +191,21 @@ class Rules(unittest.TestCase):
             with self.subTest(row=number):
                 self.assertEqual(called(function, arguments), expected)
 
+    def test_the_server_knows_which_parameter_gets_all_arguments(self):
+        rows = [
+            (lambda session: session, "session"),
+            (lambda session, a, **rest: session, "session"),
+            (lambda payload: payload, "payload"),
+            (lambda *rest, payload=None: payload, "payload"),
+            (lambda a, b: a, None),
+            (lambda a, **rest: a, None),
+            (lambda: "none", None),
+        ]
+        for number, (function, whole) in enumerate(rows):
+            with self.subTest(row=number):
+                handler = Handler("h", function)
+                self.assertEqual((handler.whole, handler.aliased), (whole, []))
+
     def test_a_session_does_not_swallow_the_declared_arguments(self):
         self.assertEqual(called(lambda session, a, b=2: (session, a, b), {"a": 1}), ({"a": 1}, 1, 2))
         self.assertEqual(called(lambda session, **rest: (session, rest), {"a": 1}), ({"a": 1}, {"a": 1}))
@@ -326,6 +341,7 @@ class Rules(unittest.TestCase):
         wanted = schema.input_schema(handler.signature, {})
         self.assertEqual(list(wanted["properties"]), ["from", "class", "to"])
         self.assertEqual(wanted["required"], ["from"])
+        self.assertEqual((handler.whole, handler.aliased), (None, ["from_", "from", "class_", "class"]))
         self.assertEqual(handler.invoke({"from": 1, "class": 3}, CONTEXT), (Level.LOW, 3, 2))
         self.assertEqual(handler.invoke({"from": 1}, CONTEXT), (Level.LOW, 1, 2))
         with self.assertRaisesRegex(InvalidArgument, "^/from: "):

@@ -515,6 +515,8 @@ class Descriptions(unittest.TestCase):
                 {
                     "refused": None,
                     "rules": [],
+                    "whole": "session",
+                    "aliased": [],
                     "description": "Pay.",
                     "input_schema": {
                         "type": "object",

@@ -11,6 +11,7 @@ import support  # noqa: F401  (puts the package on the path)
 
 import owlclaw_worker
 from owlclaw_worker import Context, Image, ToolError, ToolResult
+from owlclaw_worker.constraints import InvalidArgument
 from owlclaw_worker.testing import Client
 
 from owlclaw import OwlClaw  # isort: skip  (there once the test client is)
@@ -28,6 +29,11 @@ async def later(value):
 def due(day: datetime.date, ctx: Context, days: int = 1) -> dict:
     ctx.info("adding")
     return {"due": day + datetime.timedelta(days=days), "for": ctx.client_id, "nan": math.nan}
+
+
+@app.handler("whole")
+def whole(session: dict):
+    return {name: session[name] for name in session if name != "trigger"}
 
 
 @app.handler("runs")
@@ -291,6 +297,14 @@ class Testing(unittest.TestCase):
         ):
             with self.assertRaisesRegex(TypeError, why):
                 client.call("asks", {"what": what})
+
+    def test_a_wrapped_session_is_read_as_the_server_reads_it(self):
+        client = Client(app)
+        for sent in ({"amount": 11}, {"session": {"amount": 11}}):
+            self.assertEqual(client.call("whole", sent).value, {"amount": 11})
+        for sent in ({"session": 11}, {"session": {"amount": 11}, "amount": 1}, {"session": {"session": {}}}):
+            with self.assertRaisesRegex(InvalidArgument, "^/session: is no argument$"):
+                client.call("whole", sent)
 
     def test_what_cannot_answer_is_refused_at_once(self):
         for wrong in ({"elicit": {"value": 7}}, {"sample": "hello"}, {"roots": 5}, {"roots": "file:///a"}):

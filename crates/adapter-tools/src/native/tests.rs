@@ -99,6 +99,55 @@ fn conditions_see_arguments_without_nulls_that_count_as_left_out() {
     }
 }
 
+#[test]
+fn arguments_in_the_name_of_the_parameter_that_gets_them_all_are_the_arguments() {
+    let tool = |schema| Tool::new("pay", schema, Counting(Arc::default())).with_whole("session");
+    let open = tool(json!({"type": "object"}));
+    let meant = |tool: &Tool, sent: &str| tool.unwrapped(sent).map(|it| it.get().to_owned());
+    assert_eq!(
+        meant(&open, r#"{"s\u0065ssion": {"amount":11.0}}"#).as_deref(),
+        Some(r#"{"amount":11.0}"#)
+    );
+    for (sent, is_right) in [
+        (r#"{"amount":11}"#, true),
+        (r#"{"sessions":{"amount":11}}"#, true),
+        (r#"{"session":11}"#, false),
+        (r#"{"session":{"amount":11},"amount":1}"#, false),
+        (r#"{"session":{},"session":{"amount":11}}"#, false),
+    ] {
+        assert_eq!(meant(&open, sent), None, "{sent}");
+        assert_eq!(open.check(Bytes::from(sent)).is_ok(), is_right, "{sent}");
+    }
+    // The rest of what is wrapped twice is refused, whoever lets it come so far.
+    for sent in [r#"{"session":{"session":{}}}"#, r#"{"s\u0065ssion":{}}"#] {
+        let refused = open.check(Bytes::from(sent)).unwrap_err();
+        assert_eq!(
+            refused.violations()[0].to_string(),
+            "/session: is no argument: it stands for all of them; give its members themselves"
+        );
+    }
+    // An argument like any other, once the schema names it.
+    let named = json!({"type": "object", "properties": {"session": {"type": "object"}}});
+    let within = json!({"type": "object", "anyOf": [named, {"required": ["amount"]}]});
+    for tool in [tool(named), tool(within)] {
+        let sent = r#"{"session":{"amount":11}}"#;
+        assert_eq!(meant(&tool, sent), None);
+        assert!(tool.check(Bytes::from(sent)).is_ok());
+    }
+}
+
+#[test]
+fn a_parameter_has_only_those_of_its_names_that_the_schema_has() {
+    let schema = json!({"type": "object", "properties": {"from": {}}});
+    let tool = Tool::new("move", schema, Counting(Arc::default()));
+    let tool = tool.with_aliased(vec!["from_".to_owned(), "from".to_owned()]);
+    assert!(tool.check(Bytes::from(r#"{"from":1}"#)).is_ok());
+    for sent in [r#"{"from_":1}"#, r#"{"from":1,"from_":2}"#] {
+        let refused = tool.check(Bytes::from(sent)).unwrap_err();
+        assert_eq!(refused.violations()[0].pointer(), "/from_", "{sent}");
+    }
+}
+
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct Branch {
     name: String,

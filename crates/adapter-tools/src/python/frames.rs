@@ -310,6 +310,12 @@ pub(super) struct ToolFrame {
     /// Rules that attributes of the handler state, as the `owlclaw:` block of a skill would.
     #[serde(default)]
     pub(super) rules: Vec<serde_json::Value>,
+    /// Parameter that gets all arguments as one object, unless the schema names it.
+    #[serde(default)]
+    pub(super) whole: Option<String>,
+    /// Both names of each parameter that has an alias.
+    #[serde(default)]
+    pub(super) aliased: Vec<String>,
     /// Reason why it cannot be offered.
     #[serde(default)]
     pub(super) refused: Option<String>,

@@ -279,6 +279,7 @@ impl PythonApp {
             .describe(frame.description.clone())
             .with_derived_schema(frame.schema_from == "hints")
             .with_rules(frame.rules.clone())
+            .with_aliased(frame.aliased.clone())
             .with_async(frame.is_async)
             .with_context(frame.context)
             .with_icons(frame.icons.clone())
@@ -294,6 +295,10 @@ impl PythonApp {
         if !frame.tags.is_empty() {
             tool = tool.with_meta("io.owlclaw/tags", frame.tags.clone());
         }
+        let tool = match &frame.whole {
+            Some(parameter) => tool.with_whole(parameter.clone()),
+            None => tool,
+        };
         let tool = match &frame.refused {
             Some(reason) => tool.refused(reason.clone()),
             None => tool,

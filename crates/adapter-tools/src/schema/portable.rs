@@ -408,6 +408,27 @@ impl Removal<'_> {
     }
 }
 
+/// True if `schema` has a property `name` for the object that it is about, itself or in a part that is about the same
+/// object.
+pub(crate) fn names(schema: &Value, name: &str) -> bool {
+    names_at(schema, schema, name, 0)
+}
+
+fn names_at(root: &Value, schema: &Value, name: &str, depth: usize) -> bool {
+    let Some(schema) = schema.as_object().filter(|_| depth <= 16) else {
+        return false;
+    };
+    let part_names = |part: &Value| names_at(root, part, name, depth + 1);
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let lists = ["allOf", "anyOf", "oneOf"];
+    let mut lists = lists.iter().filter_map(|it| schema.get(*it)?.as_array());
+    let mut parts = ["if", "then", "else"].iter();
+    properties.is_some_and(|all| all.contains_key(name))
+        || lists.any(|list| list.iter().any(part_names))
+        || parts.any(|it| schema.get(*it).is_some_and(part_names))
+        || follow(root, schema.get("$ref")).is_some_and(part_names)
+}
+
 fn follow<'s>(root: &'s Value, reference: Option<&Value>) -> Option<&'s Value> {
     let pointer = reference?.as_str()?.strip_prefix('#')?;
     root.pointer(pointer)

@@ -14,6 +14,7 @@ use crate::{
     server::{Server, bad_cursor, private},
 };
 use adapter_tools::Tool;
+use arc_swap::ArcSwap;
 use governance::QuotaStore;
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::{
@@ -24,18 +25,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Reads calls that were made through a tool of the search view as the calls that they make. It is outermost, so that
-/// everything below, logs and traces included, sees the call of the tool itself.
+/// Reads calls that were made through a tool of the search view as the calls that they make, and arguments that are wrapped
+/// in the name of the parameter that gets them as the arguments themselves. It is outermost, so that everything below, logs
+/// and traces included, sees the call of the tool itself.
 #[derive(Debug)]
 pub struct Unwrapped<S> {
     inner: S,
     view: Option<Arc<SearchView>>,
+    offer: Arc<ArcSwap<Offer>>,
 }
 
 impl<S> Unwrapped<S> {
     /// Without a view, the layer does nothing.
-    pub(crate) fn new(inner: S, view: Option<Arc<SearchView>>) -> Self {
-        Self { inner, view }
+    pub(crate) fn new(inner: S, view: Option<Arc<SearchView>>, offer: Arc<ArcSwap<Offer>>) -> Self {
+        Self { inner, view, offer }
     }
 }
 
@@ -51,10 +54,13 @@ where
         cx: &RequestCx,
         mut request: ClientRequest,
     ) -> impl Future<Output = Result<ServerResult, McpError>> + Send {
-        if let Some(view) = &self.view
-            && let ClientRequest::CallTool(call) = &mut request
-        {
-            view.unwrap(&cx.principal, call);
+        if let ClientRequest::CallTool(call) = &mut request {
+            if let Some(view) = &self.view {
+                view.unwrap(&cx.principal, call);
+            }
+            if let Some(meant) = self.offer.load().unwrapped(&call.name, &call.arguments) {
+                call.arguments = meant;
+            }
         }
         self.inner.call(cx, request)
     }

@@ -5,7 +5,9 @@ use crate::{
     tasks_house::{self, EXTENSION, LEGACY},
 };
 use adapter_tools::{Annotations, TaskSupport, Tool};
-use governance::{CapabilityFacts, Micros, PolicySpec, Quota, RateLimits, Risk, Rules};
+use governance::{
+    CapabilityFacts, Condition, Effect, Micros, PolicySpec, Quota, RateLimits, Risk, Rules,
+};
 use mcp_server::SearchOptions;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Instant};
@@ -351,6 +353,80 @@ async fn a_call_through_the_view_is_the_call_of_its_tool() {
         assert_eq!(other.started.via.as_deref(), Some("search"));
         let usage = house.usage_of("agent").await.unwrap();
         assert_eq!(usage.spent, Micros(10), "{version}");
+    }
+}
+
+/// What is in the name of the parameter that gets all arguments is judged, recorded and approved as what the tool gets.
+#[tokio::test]
+async fn wrapped_arguments_are_judged_and_recorded_as_the_tool_gets_them() {
+    let condition = |name: &str, when: &str, effect| Condition {
+        name: name.to_owned(),
+        capability: "tool/pay".to_owned(),
+        when: when.to_owned(),
+        effect,
+    };
+    for version in SPOKEN {
+        let bench = Bench::new();
+        let pay = bench.tool("pay", json!({}), &[], |_, arguments| async move {
+            Ok(Value::Object(arguments).to_string().into())
+        });
+        let pay = pay
+            .with_input_schema(json!({ "type": "object" }))
+            .with_whole("session");
+        let house = Setup {
+            policy: policy(Rules {
+                conditions: vec![
+                    condition(
+                        "large",
+                        "has(args.amount) && args.amount > 10",
+                        Effect::Deny,
+                    ),
+                    condition("to", "has(args.to)", Effect::Confirm),
+                ],
+                ..Rules::default()
+            }),
+            more_tools: vec![pay],
+            search_view: Some(SearchOptions {
+                clients: vec!["agent".to_owned()],
+                ..SearchOptions::default()
+            }),
+            bench,
+            ..Setup::default()
+        }
+        .build();
+        for principal in ["anna", "agent"] {
+            let mut client = house.connect(principal, version).await;
+            let mut call = async |arguments: Value| {
+                let sent = json!({ "name": "pay", "arguments": arguments });
+                let sent = match principal {
+                    "agent" => json!({ "name": "call_tool_destructive", "arguments": sent }),
+                    _ => sent,
+                };
+                client.ask("tools/call", sent).await
+            };
+            let refused = call(json!({ "session": { "amount": 11 } })).await;
+            assert_eq!(reason_of(&refused), Some("permission"), "{refused}");
+            let asked = call(json!({ "session": { "to": "bob" } })).await;
+            assert_eq!(reason_of(&asked), Some("confirmation"), "{asked}");
+            let done = call(json!({ "session": { "amount": 3 } })).await;
+            assert_eq!(text(&done), r#"{"amount":3}"#, "{version}");
+            // A wrapping that does not come off is no way past a condition.
+            for arguments in [
+                json!({ "session": { "session": { "amount": 11 } } }),
+                json!({ "session": { "amount": 11 }, "amount": 3 }),
+                json!({ "session": [11] }),
+            ] {
+                let refused = call(arguments).await;
+                assert!(refused.to_string().contains("/session: is no argument"));
+            }
+        }
+        let record = house.record().await;
+        let recorded = |text: &str| {
+            let all = record.iter().map(|it| &it.started);
+            all.filter(|it| it.arguments.text == text).count()
+        };
+        assert_eq!(recorded(r#"{"amount":3}"#), 2, "{version}: {record:?}");
+        assert_eq!(house.bench.runs(), 2, "{version}");
     }
 }
 
