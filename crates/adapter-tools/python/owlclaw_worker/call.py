@@ -11,7 +11,7 @@ import typing
 from . import around, constraints, hints, judge, protocol, streams
 from .constraints import InvalidArgument
 from .context import current
-from .convert import converter, optional, takes_written
+from .convert import converter, exact_converter, optional, settled_integers, takes_written
 
 # Members of `session` about the caller. The server alone sets them: an argument of such a name does not
 # reach the session.
@@ -44,6 +44,8 @@ class Handler:
         self.aliased = [name for pair in self.signature.aliases.items() for name in pair]
         self._told = set()
         self._converters = []
+        # By parameter, those that make integers of numbers as they were written.
+        self._exact = {}
         self._factories = []
         self._convert_rest = None
         if not self.signature.validates_itself:
@@ -52,7 +54,7 @@ class Handler:
             self._prepare_rest()
         else:
             self._prepare_numbers()
-        # Whether it wants to know how numbers were written: it has decimals.
+        # Whether it wants to know how all numbers were written: it has decimals.
         self.takes_written = any(takes_written(convert) for _, convert in self._converters)
         self.rules = self._own_rules()
         self.run = function
@@ -100,15 +102,18 @@ class Handler:
         for parameter in self.signature.parameters:
             try:
                 wanted = takes_written(converter(parameter.hint))
+                has_integers = exact_converter(parameter.hint) is not None
             except Exception:  # It is not for us to convert.
                 continue
-            if wanted:
+            if wanted or has_integers:
 
                 def convert(value, _path):
                     return value
 
-                convert.takes_written = True
+                convert.takes_written = wanted
                 self._converters.append((parameter.name, convert))
+            if has_integers:
+                self._exact[parameter.name] = settled_integers(wanted)
 
     def _prepare_rest(self):
         """What is taken by `**rest` is as it came, unless its hint has validators."""
@@ -154,8 +159,15 @@ class Handler:
             return
         if convert is not None:
             self._converters.append((parameter.name, convert))
+            exact = optional(exact_converter(parameter.hint), parameter.default)
+            if exact is not None:
+                self._exact[parameter.name] = exact
         if parameter.factory is not None:
             self._factories.append((parameter.name, parameter.factory))
+
+    def wants_written(self, payload):
+        """Whether it is to be given the numbers in the payload of its frame as they were written."""
+        return self.takes_written or bool(self._exact) and protocol.may_be_rounded(payload)
 
     def invoke(self, arguments, context, written=None):
         """Call it. May return an awaitable. Raises `InvalidArgument`, and what it raises."""
@@ -164,11 +176,16 @@ class Handler:
             return streams.collected(self.run(*positional, **keywords))
 
         def run(given):
-            # Numbers as they were written are those of the arguments that were sent.
-            is_changed = not judge.same(given, arguments)
-            if is_changed:
+            known = written
+            if not judge.same(given, arguments):
                 self._judge_changed(given, arguments)
-            positional, keywords = self.bind(given, context, None if is_changed else written)
+                # Numbers as they were written are those of the arguments that were sent.
+                known = written and {
+                    name: value
+                    for name, value in written.items()
+                    if name in given and judge.same(given[name], arguments[name])
+                }
+            positional, keywords = self.bind(given, context, known)
             return self.run(*positional, **keywords)
 
         return (around.later if self.is_async else around.at_once)(self.chain, arguments, run)
@@ -199,7 +216,7 @@ class Handler:
     def bind(self, arguments, context, written=None):
         """The positional and keyword arguments for the handler. Raises `InvalidArgument`.
 
-        `written` are the arguments with numbers as they were written, where `takes_written` asks for them.
+        `written` are the arguments with numbers as they were written, where `wants_written` asks for them.
         """
         for name in self._excluded:
             if name in arguments:
@@ -213,8 +230,9 @@ class Handler:
         mistakes = None
         for name, convert in self._converters:
             if name in keywords:
-                if written is not None and name in written and takes_written(convert):
+                if written is not None and name in written and (name in self._exact or takes_written(convert)):
                     keywords[name] = written[name]
+                    convert = self._exact.get(name, convert)
                 try:
                     keywords[name] = convert(keywords[name], self._place(name))
                 except InvalidArgument as error:

@@ -305,6 +305,11 @@ def adapter_of(hint, metadata, needed=None):
     return _adapter(typing.Annotated[(hint, *metadata)], needed) if _need_pydantic(needed) else None
 
 
+def is_left_to_pydantic(hint, metadata):
+    """Tell hints whose notes have `runner` leave the converting to pydantic, too."""
+    return _need_pydantic(left_over(hint, metadata))
+
+
 def _need_pydantic(needed):
     return not all(own_check(note) is not None or type(note).__name__ == "AfterValidator" for note in needed)
 

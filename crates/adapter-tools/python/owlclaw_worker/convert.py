@@ -43,6 +43,20 @@ def converter(hint):
     return convert_written
 
 
+def exact_converter(hint):
+    """The converter of numbers that come as `protocol.Written`, where the hint has integers: they become the very integer that
+    was written, or are refused. None where it has none.
+    """
+    builder = _Builder(is_written=True)
+    convert = builder.build(hint, False)
+    return convert if builder.meets_integers else None
+
+
+def settled_integers(has_decimals):
+    """The converter of `Written` for what makes integers, and perhaps decimals, of numbers by itself."""
+    return lambda value, path: _settled(value, path, has_decimals)
+
+
 def takes_written(convert):
     """Tell converters that are to be given numbers as they were written."""
     return getattr(convert, "takes_written", False)
@@ -65,6 +79,7 @@ class _Builder:
         # Whether numbers come as they were written, so that what is no decimal has to become a float.
         self._is_written = is_written
         self.meets_decimals = False
+        self.meets_integers = False
         self._classes = {}
         self._known = {}
         self._schemas = schema.Generator()  # of members of unions, to tell which of them a value fits
@@ -77,8 +92,14 @@ class _Builder:
             return self._nothing(strict)
         hint, metadata = hints.peel_to_alias(hint)
         made = self._built(hint, strict or constraints.redescribes(metadata))
+        if not metadata:
+            return made
         # Once for the type and once for each way to note something about it.
-        return constraints.runner(hint, metadata, made) if metadata else made
+        convert = constraints.runner(hint, metadata, made)
+        if not self._is_written or not constraints.is_left_to_pydantic(hint, metadata):
+            return convert
+        has_decimals = constraints.contains(hint, _is_decimal)
+        return lambda value, path: convert(_settled(value, path, has_decimals), path)
 
     def _built(self, hint, strict):
         key = (hint, strict, self._inside[-1] if self._inside else None)
@@ -114,17 +135,30 @@ class _Builder:
         check = _expect(name, *types)
         return (lambda value, path: protocol.unwritten(check(value, path))) if self._is_written else check
 
+    def _look_into(self, core_schema):
+        """Note what a type of pydantic consists of, which does the converting; return the same of this type alone."""
+        described = repr(core_schema).lower()
+        has_decimals, has_integers = "decimal" in described, re.search(r"\bint\b", described) is not None
+        self.meets_decimals = self.meets_decimals or has_decimals
+        self.meets_integers = self.meets_integers or has_integers
+        return has_decimals, has_integers
+
     def _by_pydantic(self, cls, make, core_schema):
         # Its models, whose own parts are not looked at here.
-        self.meets_decimals = self.meets_decimals or "decimal" in repr(core_schema).lower()
-        return _by(cls, make)
+        has_decimals, has_integers = self._look_into(core_schema)
+        convert = _by(cls, make)
+        if not self._is_written or not has_integers:
+            return convert
+        return lambda value, path: convert(_settled(value, path, has_decimals), path)
 
     def _by_adapter(self, adapter):
-        self.meets_decimals = self.meets_decimals or "decimal" in repr(adapter.core_schema).lower()
+        has_decimals, has_integers = self._look_into(adapter.core_schema)
         convert = constraints.whole(adapter)
         if not self._is_written:
             return convert
-        return lambda value, path: protocol.unwritten(convert(value, path))
+        if not has_integers:
+            return lambda value, path: protocol.unwritten(convert(value, path))
+        return lambda value, path: protocol.unwritten(convert(_settled(value, path, has_decimals), path))
 
     def _make(self, hint, strict):
         if hint is None:
@@ -132,20 +166,21 @@ class _Builder:
         if hints.is_union(hint):
             return self._union(typing.get_args(hint), strict)
         if typing.get_origin(hint) is typing.Literal:
-            return _literal(typing.get_args(hint), strict)
+            return self._of_numbers(typing.get_args(hint), _literal(typing.get_args(hint), strict))
         if hints.is_self(hint) and self._inside:
             return self.build(self._inside[-1], strict)
         cls = hints.class_of(hint)
         if cls is None or cls is object or cls is hints.Unknown:
             return None
         if cls is int:
+            self.meets_integers = True
             return _strict_integer if strict else _integer
         if cls in _PLAIN:
             return self._expect(*_PLAIN[cls]) if strict else None
         if hints.is_known_to_pydantic(cls):
             return self._by_adapter(constraints.adapter(hint))
         if issubclass(cls, enum.Enum):
-            return _enum(cls)
+            return self._of_numbers(enum_members(cls), _enum(cls))
         for known, make in _FROM_TEXT:
             if issubclass(cls, known):
                 self.meets_decimals = self.meets_decimals or known is decimal.Decimal
@@ -170,6 +205,14 @@ class _Builder:
         if issubclass(cls, collections.abc.Mapping):
             return self._mapping(cls, arguments, strict)
         return self._array(cls, arguments, strict)
+
+    def _of_numbers(self, values, convert):
+        """`convert` of one of these values, of which none is to be taken for a number that is only next to it."""
+        has_integers = any(isinstance(value, int) and not isinstance(value, bool) for value in values)
+        self.meets_integers = self.meets_integers or has_integers
+        if not self._is_written or convert is None:
+            return convert
+        return lambda value, path: convert(_settled(value, path, False) if has_integers else protocol.unwritten(value), path)
 
     def _once(self, hint, cls, arguments, make):
         """A recursive class is built once; inside it, it stands for itself."""
@@ -211,7 +254,8 @@ class _Builder:
                     return branch(value, path)
                 except InvalidArgument as error:
                     reason = error
-            if only_plain:
+            # What no branch takes for the integer that the schema took it for is next to one.
+            if only_plain and not (isinstance(value, protocol.Written) and value.is_integer()):
                 return protocol.unwritten(value) if self._is_written else value
             if len(branches) == 1 and reason is not None:
                 raise reason
@@ -494,8 +538,42 @@ def _unwritten(value, path):
 def _integer(value, path):
     """JSON makes no difference between 3 and 3.0, and `integer` admits both; Python code does."""
     if isinstance(value, float) and value.is_integer():
-        return int(value)
+        return _written_integer(value, path) if isinstance(value, protocol.Written) else int(value)
+    return protocol.unwritten(value) if isinstance(value, protocol.Written) else value
+
+
+def _written_integer(value, path):
+    """The integer that was written, where the float made of it is one."""
+    written = _as_decimal(value, path)
+    if written != written.to_integral_value():
+        raise InvalidArgument(path, "%.40s is no integer" % value.text)
+    return int(written)
+
+
+def _as_decimal(value, path):
+    try:
+        return decimal.Decimal(value.text)
+    except decimal.InvalidOperation:
+        raise InvalidArgument(path, "%.40s cannot be kept exactly" % value.text) from None
+
+
+def _settled(value, path, has_decimals):
+    """`value`, whose numbers are `Written`, for pydantic, which would take the float next to an integer for that integer."""
+    kind = type(value)
+    if kind is protocol.Written:
+        # Pydantic makes no integers of larger floats than these, and none of fractions.
+        if not value.is_integer() or abs(value) < 2**53 and _as_decimal(value, path) == value:
+            return value if has_decimals else float(value)
+        return _as_decimal(value, path) if has_decimals else _written_integer(value, path)
+    if kind is dict:
+        return {name: _settled(one, _member(path, name), has_decimals) for name, one in value.items()}
+    if kind is list:
+        return [_settled(one, "%s/%d" % (path, at), has_decimals) for at, one in enumerate(value)]
     return value
+
+
+def _is_decimal(hint, _metadata):
+    return hints.class_of(hint) is decimal.Decimal
 
 
 def _strict_integer(value, path):

@@ -325,14 +325,15 @@ class _FromTexts(Handler):
                 mistakes.append(error)
         if mistakes:
             raise constraints.several(mistakes)
-        return super().bind(given, context)
+        return super().bind(given, context, {name: given[name] for name in given if name in self._exact})
 
     def _read(self, name, value):
         wanted = self._schemas.get(name, True)
         readings = [value]
         if isinstance(value, str):
             try:
-                read = json.loads(value, parse_float=protocol.Written if name in self._written else None)
+                is_exact = name in self._written or name in self._exact
+                read = json.loads(value, parse_float=protocol.Written if is_exact else None)
             except ValueError:
                 pass  # A date, say.
             else:

@@ -167,6 +167,15 @@ def written_arguments(payload):
     return json.loads(str(payload, "utf-8"), parse_float=Written)["arguments"]
 
 
+# Long numbers with a fraction, and numbers with an exponent, which a float may not hold as they are.
+_MAY_BE_ROUNDED = re.compile(rb"[0-9][eE]|(?<![0-9.])(?=[0-9.]{17})[0-9]+\.[0-9]")
+
+
+def may_be_rounded(payload):
+    """Whether a float may be another number than the one in the payload of a frame. Texts in it may make it say so wrongly."""
+    return _MAY_BE_ROUNDED.search(payload) is not None
+
+
 def unwritten(value):
     """The same with floats in place of `Written`."""
     kind = type(value)

@@ -79,7 +79,9 @@ class _Call:
         self.handler = handler  # a Handler, or the provider of a state
         self.arguments = frame.get("arguments")
         # The text of the arguments, for handlers that want to know how numbers were written.
-        self.payload = frame.get("payload") if getattr(handler, "takes_written", False) else None
+        self.payload = frame.get("payload")
+        if self.payload is not None and not (isinstance(handler, Handler) and handler.wants_written(self.payload)):
+            self.payload = None
         self.context = frame.get("ctx") or {}
         self.task = None
         self.started = False

@@ -295,6 +295,129 @@ def validated(amount: Decimal, rate: float): return repr((amount, rate, type(rat
             self.assertEqual(self.send(worker, 2, "validated", arguments), expected)
 
 
+class Integers(unittest.TestCase):
+    """A number for an integer is the one that was sent, or refused."""
+
+    TEXT = HEAD + """
+import dataclasses, enum
+from typing import Any, Dict, List, Optional, Tuple, TypedDict, Union
+class Size(enum.IntEnum):
+    SMALL = 3
+@dataclasses.dataclass
+class Line:
+    count: int
+    weight: float = 0.5
+class Row(TypedDict):
+    count: int
+def offer(name, hint):
+    def shown(n): return "%s %r" % (type(n).__name__, n)
+    shown.__annotations__["n"] = hint
+    handler(name)(shown)
+for name, hint in {
+    "plain": int, "list": List[int], "pair": Tuple[int, float], "map": Dict[str, int], "maybe": Optional[int],
+    "either": Union[int, str], "line": Line, "row": Row, "enum": Size, "any": Any, "float": float,
+}.items():
+    offer(name, hint)
+@app.prompt("asked")
+def asked(n: int, pair: Tuple[int, float] = None): return "%s %r %s" % (type(n).__name__, n, pair and type(pair[1]).__name__)
+"""
+    LONG = [
+        ("12345678901234567891.0", "12345678901234567891"),
+        ("123456789012345678e3", "123456789012345678000"),
+        ("9007199254740993.0", "9007199254740993"),
+        ("-9007199254740993.0", "-9007199254740993"),
+        ("90071992547409930E-1", "9007199254740993"),
+        ("1e22", "10000000000000000000000"),
+        ("3.0", "3"),
+        ("30e-1", "3"),
+    ]
+    NONE = ["3.00000000000000000001", "9007199254740992.5", "300000000000000000001e-20"]
+
+    def send(self, worker, name, arguments, kind="call"):
+        self.sent = getattr(self, "sent", 0) + 1
+        frame = {**call_frame(self.sent, name, {}), "type": kind}
+        worker.send_raw(json.dumps(frame).replace('"arguments": {}', '"arguments": ' + arguments).encode())
+        answer = worker.frame()
+        if answer["type"] == "error":
+            self.assertEqual(answer["kind"], "invalid_arguments", answer)
+            return answer["message"]
+        return answer["value"]
+
+    def test_no_digit_is_lost(self):
+        shapes = [
+            ("plain", "%s", "int %s", "/n"),
+            ("list", "[1, %s]", "list [1, %s]", "/n/1"),
+            ("pair", "[%s, 0.10]", "tuple (%s, 0.1)", "/n/0"),
+            ("map", '{"a": %s}', "dict {'a': %s}", "/n/a"),
+            ("maybe", "%s", "int %s", "/n"),
+            ("line", '{"count": %s, "weight": 0.25}', "Line Line(count=%s, weight=0.25)", "/n/count"),
+            ("row", '{"count": %s, "more": 0.5}', "dict {'count': %s, 'more': 0.5}", "/n/count"),
+        ]
+        with WorkerProcess(self.TEXT) as worker:
+            worker.ready()
+            for name, sent, seen, place in shapes:
+                for written, number in self.LONG:
+                    with self.subTest(name=name, written=written):
+                        self.assertEqual(self.send(worker, name, '{"n": %s}' % (sent % written)), seen % number)
+                for written in self.NONE:
+                    with self.subTest(name=name, written=written):
+                        told = self.send(worker, name, '{"n": %s}' % (sent % written))
+                        self.assertEqual(told, "%s: %s is no integer" % (place, written))
+            self.assertEqual(self.send(worker, "either", '{"n": 12345678901234567891.0}'), "int 12345678901234567891")
+            self.assertEqual(self.send(worker, "enum", '{"n": 30e-1}'), "Size <Size.SMALL: 3>")
+            self.assertIn("is no integer", self.send(worker, "enum", '{"n": 3.00000000000000000001}'))
+            # A double is what it is for these.
+            for name in ("any", "float"):
+                self.assertEqual(self.send(worker, name, '{"n": 9007199254740993.0}'), "float 9007199254740992.0")
+            said = self.send(worker, "asked", '{"n": "12345678901234567891.0", "pair": "[1, 0.5]"}', "prompt")
+            self.assertEqual(said["messages"][0]["content"]["text"], "int 12345678901234567891 float")
+
+    def test_models_of_pydantic_lose_none_either(self):
+        try:
+            import pydantic  # noqa: F401
+        except ImportError:
+            self.skipTest("pydantic is not installed")
+        text = HEAD + """
+from decimal import Decimal
+from typing import Annotated, Any, Union
+import pydantic
+class Order(pydantic.BaseModel):
+    count: int
+    weight: float = 0.5
+    note: Any = None
+class Priced(Order):
+    price: Decimal = Decimal(1)
+def halved(value): return value
+@handler("order")
+def order(n: Order): return repr((n.count, n.weight, n.note, type(n.note).__name__))
+@handler("priced")
+def priced(n: Priced): return repr((n.count, n.price))
+@handler("orders")
+def orders(n: Union[Order, list[Order]]): return repr(n[0].count)
+@handler("noted")
+def noted(n: Annotated[int, pydantic.BeforeValidator(halved)]): return repr(n)
+@handler("validated")
+@pydantic.validate_call
+def validated(n: int, more: Any = None): return repr((n, type(more).__name__))
+"""
+        shapes = [
+            ("order", '{"n": {"count": %s, "note": 0.25}}', "(%s, 0.5, 0.25, 'float')"),
+            ("priced", '{"n": {"count": %s, "price": 3.00000000000000000001}}', "(%s, Decimal('3.00000000000000000001'))"),
+            ("orders", '{"n": [{"count": %s}]}', "%s"),
+            ("noted", '{"n": %s}', "%s"),
+            ("validated", '{"n": %s, "more": 0.5}', "(%s, 'float')"),
+        ]
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            for name, sent, seen in shapes:
+                for written, number in self.LONG:
+                    with self.subTest(name=name, written=written):
+                        self.assertEqual(self.send(worker, name, sent % written), seen % number)
+                for written in self.NONE:
+                    with self.subTest(name=name, written=written):
+                        self.assertIn("/n", self.send(worker, name, sent % written))
+
+
 class Contexts(unittest.TestCase):
     def test_a_context_is_no_argument_and_knows_the_call(self):
         text = HEAD + """
