@@ -130,6 +130,16 @@ pub(super) async fn judge(
             }
         },
     };
+    // The arguments as a call of them has them.
+    let call = match (callee, arguments) {
+        (Callee::Tool(name), Some(arguments)) => {
+            let raw = RawJson::from_bytes(Bytes::copy_from_slice(arguments.as_bytes()))?;
+            let raw = offer.unwrapped(name, &raw).unwrap_or(raw);
+            Some(Invocation::tool(Arc::clone(offer), name, raw))
+        }
+        _ => None,
+    };
+    let taken = call.as_ref().map(Invocation::arguments_taken);
     let ask = Ask {
         principal: caller.principal,
         roles: caller.roles,
@@ -137,24 +147,23 @@ pub(super) async fn judge(
         kind,
         estimate: tool.and_then(Tool::estimated_cost_micros).map(Micros),
         now: Timestamp(system_clock() / 1_000),
-        arguments,
+        arguments: taken.as_deref().or(arguments),
     };
     let explanation = governor.explain(ask).await?;
-    let approval = match (callee, arguments) {
-        (Callee::Tool(name), Some(arguments)) if explanation.confirmation().is_some() => {
-            let raw = RawJson::from_bytes(Bytes::copy_from_slice(arguments.as_bytes()))?;
-            let call = Invocation::tool(Arc::clone(offer), name, raw);
+    let checked = tool.zip(call.as_ref()).map(|(tool, call)| {
+        let raw = call.arguments.clone().into_bytes();
+        tool.check(raw).err()
+    });
+    let approval = match &call {
+        Some(call) if explanation.confirmation().is_some() => {
             let binding = call.binding(caller.principal, explanation.policy_version);
             let (config, principal) = (config.clone(), caller.principal.to_owned());
-            let look = move || approval_of(&config, &principal, &call.capability, binding);
+            let capability = Arc::clone(&call.capability);
+            let look = move || approval_of(&config, &principal, &capability, binding);
             tokio::task::spawn_blocking(look).await??
         }
         _ => None,
     };
-    let checked = tool.zip(arguments).map(|(tool, arguments)| {
-        let raw = Bytes::copy_from_slice(arguments.as_bytes());
-        tool.check(raw).err()
-    });
     let invalid = checked.flatten();
     let violations = invalid.iter().flat_map(|it| it.violations());
     Ok(Explained::Known {

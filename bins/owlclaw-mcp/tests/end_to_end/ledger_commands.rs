@@ -608,6 +608,64 @@ async fn a_ledger_that_is_cut_short_is_found_out_by_its_checkpoints() {
     refused("was emptied").await;
 }
 
+const DESK: &str = r#"
+from owlclaw import OwlClaw
+app = OwlClaw("desk")
+app.mount_skills("skills")
+
+@app.handler("pay")
+def pay(amount: int, to: str = "me") -> str:
+    return "paid"
+
+@app.handler("take")
+def take(session: dict) -> str:
+    return str(session["amount"])
+"#;
+
+#[tokio::test]
+async fn a_call_is_explained_by_the_arguments_that_it_is_judged_by() {
+    let site = Site::new(json!({"governance": {"conditions": {
+        "to_nobody": {"tool": "pay", "when": "!has(args.to)", "effect": "deny"},
+        "large": {"tool": "take", "when": "has(args.amount) && args.amount > 10", "effect": "deny"},
+    }}}));
+    site.write("app.py", DESK);
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    for (tool, arguments, is_allowed) in [
+        ("pay", json!({"amount": 1, "to": "bob"}), true),
+        ("pay", json!({"amount": 1, "to": null}), false),
+        ("take", json!({"amount": 3}), true),
+        ("take", json!({"session": {"amount": 3}}), true),
+        ("take", json!({"session": {"amount": 11}}), false),
+        ("take", json!({"session": {"amount": 11}, "a": 1}), false),
+    ] {
+        let sent = arguments.to_string();
+        let told = say(
+            &site,
+            &[
+                "governance",
+                "explain",
+                "--as",
+                "anna",
+                "--tool",
+                tool,
+                "--args",
+                &sent,
+                "--format",
+                "json",
+            ],
+        )
+        .await;
+        let told: Value = serde_json::from_str(&told.output).unwrap();
+        assert_eq!(told["verdict"] == "allowed", is_allowed, "{sent}: {told}");
+        let reply = client.request("tools/call", call(tool, arguments)).await;
+        let answer = reply.response;
+        let is_error = answer["result"]["isError"] == true || answer["error"].is_object();
+        assert_eq!(is_error, !is_allowed, "{sent}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn use_is_summed_up_and_rules_are_explained() {
     let site = shop();
