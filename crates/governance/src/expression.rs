@@ -109,58 +109,78 @@ impl Expression {
 
     /// Names of the arguments that it reads or asks for: `args.NAME`, `has(args.NAME)`, `args['NAME']`, `'NAME' in args`.
     pub(crate) fn arguments(&self) -> BTreeSet<&str> {
-        let mut names = BTreeSet::new();
-        read_arguments(&self.parsed, &mut names);
-        names
+        self.reads().names
+    }
+
+    fn reads(&self) -> Reads<'_> {
+        let mut reads = Reads::default();
+        read_arguments(&self.parsed, &mut reads);
+        reads
     }
 
     /// `None` where it fails, or is neither true nor false.
     pub(crate) fn evaluate(&self, variables: &Variables) -> Option<bool> {
-        match Value::resolve(&self.parsed, variables) {
+        // A number that CEL would take for the one next to it is no reason for anything.
+        let inexact = variables.inexact();
+        if !inexact.is_empty() {
+            let reads = self.reads();
+            let is_read = |name: &String| reads.names.contains(name.as_str());
+            if reads.any || inexact.iter().any(is_read) {
+                return None;
+            }
+        }
+        match Value::resolve(&self.parsed, variables.context()) {
             Ok(Value::Bool(truth)) => Some(truth),
             _ => None,
         }
     }
 }
 
-/// Adds the names of the arguments that a part of an expression reads. Bounded, since what [`Walk`] lets through is.
-fn read_arguments<'a>(part: &'a IdedExpr, names: &mut BTreeSet<&'a str>) {
+/// Arguments that an expression reads.
+#[derive(Default)]
+struct Reads<'a> {
+    /// Those that it names.
+    names: BTreeSet<&'a str>,
+    /// True if it may read any of them, by a name that is not in its text.
+    any: bool,
+}
+
+/// Adds the arguments that a part of an expression reads. Bounded, since what [`Walk`] lets through is.
+fn read_arguments<'a>(part: &'a IdedExpr, reads: &mut Reads<'a>) {
     let is_arguments =
         |it: &IdedExpr| matches!(&it.expr, Expr::Ident(name) if name == values::ARGUMENTS);
     match &part.expr {
         Expr::Select(select) if is_arguments(&select.operand) => {
-            names.insert(&select.field);
+            reads.names.insert(&select.field);
         }
-        Expr::Select(select) => read_arguments(&select.operand, names),
+        Expr::Select(select) => read_arguments(&select.operand, reads),
         Expr::Call(call) => {
-            match (call.func_name.as_str(), call.args.as_slice()) {
-                (operators::INDEX, [of, name]) | (operators::IN, [name, of]) => {
-                    if let Expr::Literal(LiteralValue::String(name)) = &name.expr
-                        && is_arguments(of)
-                    {
-                        names.insert(name);
-                    }
-                }
-                _ => {}
+            if let (operators::INDEX, [of, name]) | (operators::IN, [name, of]) =
+                (call.func_name.as_str(), call.args.as_slice())
+                && let Expr::Literal(LiteralValue::String(name)) = &name.expr
+                && is_arguments(of)
+            {
+                reads.names.insert(name);
+                return;
             }
             let parts = call.target.as_deref().into_iter().chain(&call.args);
-            parts.for_each(|it| read_arguments(it, names));
+            parts.for_each(|it| read_arguments(it, reads));
         }
         Expr::List(list) => list
             .elements
             .iter()
-            .for_each(|it| read_arguments(it, names)),
+            .for_each(|it| read_arguments(it, reads)),
         Expr::Map(map) => {
             for entry in &map.entries {
                 if let EntryExpr::MapEntry(entry) = &entry.expr {
-                    read_arguments(&entry.key, names);
-                    read_arguments(&entry.value, names);
+                    read_arguments(&entry.key, reads);
+                    read_arguments(&entry.value, reads);
                 }
             }
         }
         // A variable of a loop may have the same name.
         Expr::Comprehension(it) if it.iter_var == values::ARGUMENTS => {
-            read_arguments(&it.iter_range, names);
+            read_arguments(&it.iter_range, reads);
         }
         Expr::Comprehension(it) => {
             for part in [
@@ -170,10 +190,11 @@ fn read_arguments<'a>(part: &'a IdedExpr, names: &mut BTreeSet<&'a str>) {
                 &it.loop_step,
                 &it.result,
             ] {
-                read_arguments(part, names);
+                read_arguments(part, reads);
             }
         }
-        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+        Expr::Ident(name) => reads.any |= name == values::ARGUMENTS,
+        Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
     }
 }
 

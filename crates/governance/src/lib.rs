@@ -73,6 +73,8 @@ mod caller;
 mod combined;
 mod condition;
 mod error;
+#[cfg(feature = "cel")]
+mod exact;
 #[cfg_attr(not(feature = "cel"), path = "no_expression.rs")]
 mod expression;
 mod pattern;

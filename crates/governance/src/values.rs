@@ -1,5 +1,6 @@
 //! Arguments and callers as values of CEL.
 
+use crate::exact;
 use cel::{
     Context, Env, Value,
     objects::{Key, Map},
@@ -13,7 +14,29 @@ use std::{
 };
 
 /// The values of the variables of one call.
-pub(crate) type Variables = Context<'static, 'static>;
+pub(crate) struct Variables {
+    context: Context<'static, 'static>,
+    /// Names of the arguments with numbers that CEL would take for other numbers.
+    inexact: Vec<String>,
+}
+
+impl Variables {
+    pub(crate) fn context(&self) -> &Context<'static, 'static> {
+        &self.context
+    }
+
+    /// Names of the arguments with numbers that CEL has not as they were written.
+    pub(crate) fn inexact(&self) -> &[String] {
+        &self.inexact
+    }
+}
+
+impl fmt::Debug for Variables {
+    /// Tells no values: arguments do not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Variables").finish_non_exhaustive()
+    }
+}
 
 /// Variable that has the arguments of a call.
 pub(crate) const ARGUMENTS: &str = "args";
@@ -50,11 +73,12 @@ pub(crate) fn variables<'a>(
     capability: &str,
     roles: impl Iterator<Item = &'a str>,
 ) -> Option<Variables> {
-    let arguments = match arguments {
-        Some(text) => read(text)?,
-        None => Value::Map(Map {
-            map: Arc::default(),
-        }),
+    let (arguments, inexact) = match arguments {
+        Some(text) => (read(text)?, exact::inexact_members(text)),
+        None => {
+            let map = Arc::default();
+            (Value::Map(Map { map }), Vec::new())
+        }
     };
     let text = |text: &str| Value::String(Arc::new(text.to_owned()));
     let mut context = Context::with_env(Arc::clone(environment()));
@@ -63,7 +87,7 @@ pub(crate) fn variables<'a>(
     context.add_variable_from_value("capability", text(capability));
     let roles = roles.map(text).collect();
     context.add_variable_from_value("roles", Value::List(Arc::new(roles)));
-    Some(context)
+    Some(Variables { context, inexact })
 }
 
 /// Adds what a result says; `None` if that is too long to be looked at.
@@ -83,7 +107,7 @@ pub(crate) fn with_result(
     let result = Value::Map(Map {
         map: Arc::new(members),
     });
-    variables.add_variable_from_value(RESULT, result);
+    variables.context.add_variable_from_value(RESULT, result);
     Some(variables)
 }
 
@@ -242,6 +266,32 @@ mod tests {
                 Some(false),
             ),
             ("size(args.to) <= 2", r#"{"to": [1, 2, 3]}"#, Some(false)),
+            // No number is judged as the one next to it.
+            (
+                "args.amount > 10",
+                r#"{"amount": 10.00000000000000000001}"#,
+                None,
+            ),
+            (
+                "args.amount == 9007199254740993",
+                r#"{"amount": 9007199254740993.0}"#,
+                None,
+            ),
+            (
+                "has(args.amount) && args['amount'] > 10",
+                r#"{"amount": [10.00000000000000000001]}"#,
+                None,
+            ),
+            (
+                "args.exists(name, args[name] > 10)",
+                r#"{"amount": 10.00000000000000000001}"#,
+                None,
+            ),
+            (
+                "args.to == 'bob'",
+                r#"{"to": "bob", "amount": 10.00000000000000000001}"#,
+                Some(true),
+            ),
             ("args.n + 1 > 0", r#"{"n": 9223372036854775807}"#, None),
             ("args.n / 0 > 0", r#"{"n": 1}"#, None),
             ("args.n", r#"{"n": true}"#, Some(true)),
