@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use documents::nearest;
 use serde_json::{Map, Value};
 
+use super::misplaced::words_of;
+
 /// A field whose value is not what it should be, or a key that is not known. The skill is served all
 /// the same.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,11 +73,12 @@ impl Fields<'_, '_> {
     }
 
     /// Reports every key that is not among `known`. Keys that belong elsewhere are left out: another problem reports them. True if one is like
-    /// a key of `governing`, which holds the tool back.
+    /// a key that governs, here or elsewhere in the block, which holds the tool back; `place` has the right place of such keys.
     pub(super) fn only(
         &mut self,
         known: &[&'static str],
         governing: &[&'static str],
+        place: impl Fn(&str) -> Option<String>,
         elsewhere: impl Fn(&str) -> bool,
     ) -> bool {
         let unknown = self.map.keys();
@@ -94,7 +97,9 @@ impl Fields<'_, '_> {
             match meant(&key, known, governing) {
                 Some(meant) if governing.contains(&meant) => {
                     is_misspelt = true;
-                    self.complain(&key, format!("`{meant}`"), MISSPELT);
+                    let elsewhere = place(meant).filter(|_| !known.contains(&meant));
+                    let expected = elsewhere.unwrap_or_else(|| format!("`{meant}`"));
+                    self.complain(&key, expected, MISSPELT);
                 }
                 Some(meant) => self.complain(&key, format!("`{meant}`"), UNKNOWN),
                 None => {
@@ -266,10 +271,21 @@ impl Fields<'_, '_> {
 }
 
 /// The known key that is probably meant by `key`: one that is spelt nearly alike, or one that governs and has all words of
-/// it, such as `cooldown_seconds` for `cooldown` and for `cooldown_minutes`.
+/// it, such as `cooldown_seconds` for `cooldown` and for `cooldown_minutes`, or says the same, as `needs_approval`.
 fn meant(key: &str, known: &[&'static str], governing: &[&'static str]) -> Option<&'static str> {
     let mut with_its_words = governing.iter().copied().filter(|it| has_words_of(it, key));
-    nearest(key, known).or_else(|| with_its_words.next())
+    nearest(key, known)
+        .or_else(|| nearest(key, governing))
+        .or_else(|| with_its_words.next())
+        .or_else(|| asks_for_approval(key).then_some("requires_confirmation"))
+}
+
+/// True for a key that speaks of somebody's agreement in other words: `needs_approval`, `mustConfirm`.
+pub(super) fn asks_for_approval(key: &str) -> bool {
+    const BEGINNINGS: [&str; 3] = ["approv", "confirm", "consent"];
+    let words = words_of(key);
+    let mut words = words.iter();
+    words.any(|word| BEGINNINGS.iter().any(|it| word.starts_with(it)))
 }
 
 /// Units at the end of a key, which another unit may stand for.

@@ -4,7 +4,7 @@ use documents::{nearest, nearest_of};
 use serde_json::{Map, Value};
 
 use super::{
-    fields::{BadField, HELD, boolean_of, has_words_of},
+    fields::{BadField, HELD, asks_for_approval, boolean_of, has_words_of},
     owlclaw::{CONSTRAINTS, GOVERNING, OF_THE_CONFIGURATION, RiskLevel, place_of_rule},
 };
 
@@ -220,7 +220,8 @@ fn rule_of(key: &str, value: &Value, around: Around) -> Option<&'static str> {
     match around {
         Around::Top => {
             let mut words_of_the_top = AT_THE_TOP.into_iter();
-            words_of_the_top.find(|it| is_nearly(&words, it) && is_typed(it))
+            let rule = words_of_the_top.find(|it| is_nearly(&words, it) && is_typed(it));
+            rule.or_else(|| approval(key, value))
         }
         Around::Block => {
             let of_configuration = OF_THE_CONFIGURATION.iter().map(|(rule, _)| *rule);
@@ -234,9 +235,16 @@ fn rule_of(key: &str, value: &Value, around: Around) -> Option<&'static str> {
                 let mut here = here;
                 here.find(|it| has_words_of(it, &joined) && is_typed(it))
             })
+            .or_else(|| approval(key, value))
         }
         Around::Metadata | Around::Tools | Around::Other => None,
     }
+}
+
+/// The rule that a key such as `needs_approval` states, if its value is true or false.
+fn approval(key: &str, value: &Value) -> Option<&'static str> {
+    let is_one = asks_for_approval(key) && boolean_of(value).is_some();
+    is_one.then_some("requires_confirmation")
 }
 
 /// True if the value is one that the rule could have, and that limits something.

@@ -210,6 +210,23 @@ pub(super) const CONSTRAINTS: [&str; 5] = [
     "requires_confirmation",
 ];
 
+/// All keys that govern, those of `owlclaw.constraints` first.
+const RULES: [&str; 13] = [
+    "trading_hours_only",
+    "max_daily_calls",
+    "cooldown_seconds",
+    "estimated_cost",
+    "requires_confirmation",
+    "constraints",
+    "risk_level",
+    "migration_weight",
+    "read_only",
+    "destructive",
+    "open_world",
+    "timeout_seconds",
+    "prerequisites",
+];
+
 /// Right place of a key that governs, for an author who has written it elsewhere.
 fn place_of(key: &str) -> Option<String> {
     if GOVERNING.contains(&key) {
@@ -449,7 +466,7 @@ impl OwlclawBlock {
         let is_unclear = is_other_risk
             | fields.none_empty(&GOVERNING)
             | misplaced(&mut fields, &KEYS, place_of_rule)
-            | fields.only(&KEYS, &GOVERNING, |key| {
+            | fields.only(&KEYS, &RULES, place_of, |key| {
                 key == RISK || place_of_rule(key).is_some() && !is_idle_switch(key, &block)
             });
         let (risk_level, risk_is_unreadable) = read_risk(&mut fields);
@@ -514,7 +531,7 @@ impl Constraints {
         };
         let is_unclear = fields.none_empty(&CONSTRAINTS)
             | misplaced(&mut fields, &CONSTRAINTS, place_of_rule)
-            | fields.only(&CONSTRAINTS, &CONSTRAINTS, |key| {
+            | fields.only(&CONSTRAINTS, &RULES, place_of, |key| {
                 place_of_rule(key).is_some() && !is_idle_switch(key, map)
             });
         let trading_hours_only = fields.boolean("trading_hours_only");

@@ -694,13 +694,13 @@ fn an_unknown_key_of_the_block_is_told() {
     let (_, complaints) = parse(&with("owlclaw: {enabled: true}"));
     assert!(complaints[0].ends_with("limits nothing"), "{complaints:?}");
 
-    let (_, complaints) = parse(&with("owlclaw: {needs_approval: true}"));
+    let (_, complaints) = parse(&with("owlclaw: {colour: red}"));
     let [complaint] = complaints.as_slice() else {
         panic!("{complaints:?}")
     };
     let said = complaint.to_string();
     assert!(
-        said.starts_with("`owlclaw.needs_approval` should be one of `spec_version`, "),
+        said.starts_with("`owlclaw.colour` should be one of `spec_version`, "),
         "{said}"
     );
     assert!(
@@ -712,6 +712,36 @@ fn an_unknown_key_of_the_block_is_told() {
         said.contains("`risk_level`, ") && !said.contains("`risk`"),
         "{said}"
     );
+}
+
+#[test]
+fn words_of_rules_in_the_wrong_part_of_the_block_hold_the_tool_back() {
+    const CONFIRMED: &str = "requires_confirmation";
+    for (text, expected) in [
+        ("owlclaw: {max_calls: 1}", "max_daily_calls"),
+        ("owlclaw: {cooldown: 60}", "cooldown_seconds"),
+        ("owlclaw: {cooldown_minutes: 5}", "cooldown_seconds"),
+        ("owlclaw: {cost: 5}", "estimated_cost"),
+        ("owlclaw: {max_daily_call: 1}", "max_daily_calls"),
+        ("owlclaw: {constraints: {risk_levle: high}}", "risk_level"),
+        ("owlclaw: {needs_approval: true}", CONFIRMED),
+        ("owlclaw: {mustConfirm: true}", CONFIRMED),
+        ("owlclaw: {constraints: {approval-required: true}}", CONFIRMED),
+        ("owlclaw: {limits: {needs_approval: true}}", CONFIRMED),
+        ("needs_approval: true", CONFIRMED),
+    ] {
+        let (front, complaints) = Frontmatter::parse(&with(text)).unwrap();
+        let [complaint] = complaints.as_slice() else {
+            panic!("{text}: {complaints:?}")
+        };
+        assert!(complaint.holds(), "{text}: {complaint}");
+        assert!(complaint.expected.contains(expected), "{text}: {complaint}");
+        assert!(complaint.line.is_some(), "{text}");
+        assert!(
+            front.owlclaw.requires_confirmation || !text.starts_with("owlclaw: {m"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
