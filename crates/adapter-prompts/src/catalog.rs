@@ -88,6 +88,7 @@ impl PromptOptions {
                     "copy what it leads to into the directory of the prompts"
                 }
                 documents::WalkProblem::NotAFile => "a prompt is a regular file",
+                documents::WalkProblem::Hidden => "take the dot away",
                 _ => "configure a directory that holds prompts and little else",
             };
             Problem::new(path, problem.to_string(), hint)

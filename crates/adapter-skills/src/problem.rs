@@ -58,6 +58,14 @@ pub enum ProblemKind {
     /// A file that is nearly called `SKILL.md`.
     #[error("not served, because a skill's file is called `SKILL.md`, in these letters")]
     Misspelt,
+    /// A file that is probably meant as a `SKILL.md`, in a directory without one.
+    #[error(
+        "not served, because a skill's file is called `SKILL.md`; there is none in its directory"
+    )]
+    NearlyNamed,
+    /// A `SKILL.md` that is hidden, or in a hidden directory.
+    #[error("not served, because a name in its path begins with a dot")]
+    Hidden,
     /// A symbolic link that leads outside of the skills directory, or nowhere.
     #[error("not followed, because the link does not lead to a place in the skills directory")]
     LinkOutside,
@@ -142,6 +150,7 @@ impl From<WalkProblem> for ProblemKind {
             WalkProblem::Unlistable(error) => Self::Unlistable(error),
             WalkProblem::NotAFile => Self::NotAFile,
             WalkProblem::LinkOutside => Self::LinkOutside,
+            WalkProblem::Hidden => Self::Hidden,
             WalkProblem::TooDeep { max_depth } => Self::TooDeep { max_depth },
             WalkProblem::TooManyEntries { max_entries } => Self::TooManyEntries { max_entries },
         }
@@ -180,6 +189,8 @@ impl Problem {
             | ProblemKind::DuplicateUri { .. }
             | ProblemKind::TooManyEntries { .. }
             | ProblemKind::Misspelt
+            | ProblemKind::NearlyNamed
+            | ProblemKind::Hidden
             | ProblemKind::TooManySkills { .. } => Severity::Error,
             ProblemKind::Field(ref field) if field.holds() => Severity::Error,
             ProblemKind::Unreadable(_) | ProblemKind::NoUri(_) | ProblemKind::NotAFile
@@ -214,6 +225,10 @@ impl Problem {
             ProblemKind::Unreadable(_) => "it changed during the scan; the next one decides",
             ProblemKind::NotUtf8 { .. } => "save the file as UTF-8",
             ProblemKind::Misspelt => "rename it to `SKILL.md`",
+            ProblemKind::NearlyNamed => {
+                "rename it to `SKILL.md`, or to a name that is less like it if it is no skill"
+            }
+            ProblemKind::Hidden => "take the dot away, or move it out of the skills directory",
             ProblemKind::NotAFile => "`SKILL.md` must be a regular file",
             ProblemKind::LinkOutside => "copy what it leads to into the skills directory",
             ProblemKind::SkillInRoot => {

@@ -122,13 +122,18 @@ pub(crate) struct Unfit {
 
 impl Unfit {
     fn new(problem: &Problem, names: Vec<String>) -> Self {
-        let is_document = problem.path.file_name().is_some_and(is_nearly_document);
+        let is_document = problem.path.file_name().is_some_and(|it| {
+            let without_dot = it.as_encoded_bytes().strip_prefix(b".");
+            let is_hidden = without_dot == Some(SKILL_FILE_NAME.as_bytes());
+            is_hidden || is_nearly_document(it) || is_like_document(it)
+        });
         let directory = match is_document {
             true => problem.path.parent().and_then(Path::file_name),
             false => problem.path.file_name(),
         };
+        let directory = directory.map(|it| it.to_string_lossy());
         Self {
-            directory: directory.map(|it| it.to_string_lossy().into_owned()),
+            directory: directory.map(|it| it.trim_start_matches('.').to_owned()),
             path: problem.path.clone(),
             names,
             hold: Hold::new(problem),
@@ -138,6 +143,32 @@ impl Unfit {
 
 fn is_nearly_document(name: &OsStr) -> bool {
     name.eq_ignore_ascii_case(SKILL_FILE_NAME)
+}
+
+/// True for a name that was probably meant to be that of a skill's document, and is spelt otherwise than in its letters:
+/// `SKILLS.md`, `SKIL.md`, `SKILL.markdown`, `SKILL.md.txt`, `SKILL .md`.
+fn is_like_document(name: &OsStr) -> bool {
+    const STEMS: [&str; 4] = ["skill", "skills", "skil", "skils"];
+    const ENDS: [&str; 12] = [
+        "md", "markdown", "mdown", "mkd", "mdx", "txt", "text", "yaml", "yml", "bak", "orig", "old",
+    ];
+    let Some(name) = name.to_str() else {
+        return false;
+    };
+    let name: String = name.chars().filter(|it| !it.is_whitespace()).collect();
+    let name = name.to_lowercase();
+    let name = name.trim_end_matches('~');
+    let parts = name.split(['.', '-', '_']).filter(|it| !it.is_empty());
+    let stem: Vec<_> = parts.filter(|it| !ENDS.contains(it)).collect();
+    let is_stem = |it: &str| STEMS.contains(&it) || has_its_letters(it);
+    !name.starts_with('.') && matches!(stem.as_slice(), [stem] if is_stem(stem))
+}
+
+/// True for `skill` with its letters in another order.
+fn has_its_letters(word: &str) -> bool {
+    let mut letters: Vec<_> = word.chars().collect();
+    letters.sort_unstable();
+    letters == ['i', 'k', 'l', 'l', 's']
 }
 
 pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanned {
@@ -159,7 +190,10 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
         // A skill may be behind each, under the name that can be seen.
         if matches!(
             problem.kind,
-            ProblemKind::LinkOutside | ProblemKind::NotAFile | ProblemKind::Unlistable(_)
+            ProblemKind::LinkOutside
+                | ProblemKind::NotAFile
+                | ProblemKind::Hidden
+                | ProblemKind::Unlistable(_)
         ) {
             scan.unfit.push(Unfit::new(problem, Vec::new()));
         }
@@ -211,6 +245,7 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
             skills.push(scan.with_files(skill, document));
         }
     }
+    scan.nearly_named();
     let (unfit, unread) = (scan.unfit, scan.unread);
     let incomplete = problems.iter().find(|problem| {
         let is_required = options.is_required && problem.is_no_directory();
@@ -247,6 +282,20 @@ pub(crate) fn tools_of(frontmatter: &Frontmatter) -> impl Iterator<Item = &str> 
     std::iter::once(frontmatter.name.as_str()).chain(bound.map(|(name, _)| name.as_str()))
 }
 
+/// Line, counted from 1, of an `owlclaw:` block in the text below the front matter, outside of examples: a `---` above it has
+/// ended the front matter too early.
+fn block_in_body(body: &str) -> Option<usize> {
+    let mut is_example = false;
+    let found = body.lines().position(|line| {
+        let start = line.trim_start();
+        if start.starts_with("```") || start.starts_with("~~~") {
+            is_example = !is_example;
+        }
+        !is_example && line.starts_with("owlclaw:")
+    });
+    found.map(|line| line + 1)
+}
+
 /// Reason why a `SKILL.md` is no skill, with the tools that it names.
 struct BadSkill {
     kind: ProblemKind,
@@ -278,6 +327,47 @@ impl<'a> Scan<'a> {
         let problem = Problem::new(path, kind);
         self.unfit.push(Unfit::new(&problem, names));
         self.problems.push(problem);
+    }
+
+    /// Reports files that are probably meant as the document of a directory that has none. Below a skill, and in the
+    /// skills directory itself, such a name is a likely one of other texts, so that only what has a front matter counts.
+    fn nearly_named(&mut self) {
+        let listing = self.listing;
+        let has_document = |directory: &Path| {
+            let mut files = listing
+                .range::<Path, _>((Bound::Excluded(directory), Bound::Unbounded))
+                .take_while(|(path, _)| path.starts_with(directory));
+            files.any(|(path, _)| {
+                path.parent() == Some(directory) && path.file_name().is_some_and(is_nearly_document)
+            })
+        };
+        let alike = listing
+            .keys()
+            .filter(|path| path.file_name().is_some_and(is_like_document))
+            .filter(|path| !path.file_name().is_some_and(is_nearly_document));
+        for path in alike {
+            let directory = path.parent().unwrap_or(Path::new(""));
+            if has_document(directory) {
+                continue;
+            }
+            let is_in_doubt = directory.as_os_str().is_empty()
+                || directory
+                    .ancestors()
+                    .skip(1)
+                    .any(|above| !above.as_os_str().is_empty() && has_document(above));
+            if is_in_doubt && !self.has_front_matter(path) {
+                continue;
+            }
+            let kind = ProblemKind::NearlyNamed;
+            self.unfit(self.options.root.join(path), kind, Vec::new());
+        }
+    }
+
+    fn has_front_matter(&self, path: &Path) -> bool {
+        let place = self.place(path, self.options.limits.max_document_bytes);
+        let read = place.and_then(|place| place.read());
+        // What cannot be read may have one.
+        read.map_or(true, |raw| raw.bytes.starts_with(b"---"))
     }
 
     fn report(&mut self, path: impl Into<PathBuf>, kind: ProblemKind) {
@@ -321,6 +411,13 @@ impl<'a> Scan<'a> {
         let parts = parts.map_err(|error| bad(ProblemKind::Frontmatter(error.into())))?;
         let (frontmatter, complaints) = Frontmatter::parse_document(&parts)
             .map_err(|error| bad(ProblemKind::Frontmatter(error)))?;
+        let mut complaints = complaints;
+        let line = block_in_body(parts.body).map(|line| {
+            let above = text.len() - parts.body.len();
+            let above = text.as_bytes()[..above].iter().filter(|it| **it == b'\n');
+            u64::try_from(above.count() + line).unwrap_or(u64::MAX)
+        });
+        complaints.extend(line.map(BadField::below_the_front_matter));
         let unmet = self.options.host.unmet(&frontmatter.owlclaw.prerequisites);
         if !unmet.is_empty() {
             return Err(BadSkill {

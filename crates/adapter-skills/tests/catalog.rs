@@ -528,6 +528,59 @@ proptest! {
     }
 }
 
+#[test]
+fn a_file_that_is_nearly_called_so_is_a_problem_of_its_directory() {
+    const TEXT: &str = "---\nname: x\ndescription: X.\n---\n";
+    for name in [
+        "SKILLS.md",
+        "SKIL.md",
+        "SKLIL.md",
+        "SKILL.markdown",
+        "SKILL.md.txt",
+        "SKILL .md",
+        "SKILL.md~",
+        "SKILL-md",
+        "SKILL",
+        ".SKILL.md",
+        "../.pay/SKILL.md",
+    ] {
+        let tree = Tree::new();
+        tree.write("pay/notes.md", "");
+        tree.write(&format!("pay/{name}"), TEXT);
+        let (catalog, problems) = tree.scan();
+        assert_eq!(problems.len(), 1, "{name}: {problems:?}");
+        let told = hold(&catalog, "pay").unwrap();
+        assert!(
+            told.contains("SKILL") && told.contains("not served"),
+            "{told}"
+        );
+        assert_eq!(hold(&catalog, "x"), None, "{name}");
+    }
+    // Beside a skill, and below one without front matter, they are something else.
+    let tree = Tree::new();
+    tree.skill("pay", "");
+    tree.write("pay/SKILLS.md", TEXT);
+    tree.write("pay/references/skills.md", "# Skills\n");
+    tree.write("shop/skillful.md", TEXT);
+    tree.write("shop/.git/config", "");
+    tree.write("skills.md", "# All skills\n");
+    tree.clean_scan();
+}
+
+#[test]
+fn rules_below_the_front_matter_hold_the_tool_back() {
+    let tree = Tree::new();
+    let early = "---\nname: pay\ndescription: P.\n---\nowlclaw:\n  risk_level: high\n---\nBody\n";
+    tree.write("pay/SKILL.md", early);
+    let (catalog, problems) = tree.scan();
+    assert!(problems[0].starts_with("pay/SKILL.md:5: "), "{problems:?}");
+    assert!(hold(&catalog, "pay").is_some());
+
+    let example = "---\nname: pay\ndescription: P.\n---\n```yaml\nowlclaw:\n```\n";
+    tree.write("pay/SKILL.md", example);
+    tree.clean_scan();
+}
+
 fn hold(catalog: &SkillCatalog, tool: &str) -> Option<String> {
     let hold = catalog.hold_of(tool, |name| name == "refund" || name == "other");
     hold.map(|hold| hold.problem.rsplit('/').next().unwrap().to_owned())

@@ -64,6 +64,9 @@ pub enum WalkProblem {
     /// A symbolic link that leads outside of the root, or nowhere.
     #[error("not followed, because the link does not lead to a place in the directory")]
     LinkOutside,
+    /// A document that is hidden, or in a hidden directory.
+    #[error("not read, because a name in its path begins with a dot")]
+    Hidden,
     /// Directories below are not looked into.
     #[error("not looked into, because it lies more than {max_depth} directories deep")]
     TooDeep {
@@ -126,7 +129,12 @@ pub fn list(root: &Path, limits: &Walk, problems: &mut Vec<Problem>) -> Listing 
                 }
             }
             Ok(Considered::Directory) => {}
-            Ok(Considered::Skipped) => skip(&mut entries, &entry),
+            Ok(Considered::Skipped) => {
+                let document = limits.document;
+                let hidden = document.and_then(|it| hidden_document(&entry, it));
+                problems.extend(hidden.map(|path| (path, WalkProblem::Hidden)));
+                skip(&mut entries, &entry);
+            }
             Err(kind) => {
                 problems.push((entry.path().to_owned(), kind));
                 // What lies below a directory that is only oddly named is looked at.
@@ -187,6 +195,21 @@ fn consider(
         modified: metadata.modified().ok(),
         changed: changed(&metadata),
     }))
+}
+
+/// The document that a hidden entry is or has in it. Entries that begin with two dots are those of mounted volumes, which
+/// link to them.
+fn hidden_document(entry: &DirEntry, document: &str) -> Option<PathBuf> {
+    let name = entry.file_name().to_str()?.strip_prefix('.')?;
+    if name.starts_with('.') {
+        return None;
+    }
+    let path = match entry.file_type().is_dir() {
+        true => entry.path().join(document),
+        false if name == document => entry.path().to_owned(),
+        false => return None,
+    };
+    path.symlink_metadata().is_ok().then_some(path)
 }
 
 fn is_hidden(name: &OsStr) -> bool {

@@ -29,6 +29,16 @@ impl BadField {
         [HELD, MISSPELT].contains(&self.consequence)
     }
 
+    /// An `owlclaw:` block in the text below the front matter.
+    pub(crate) fn below_the_front_matter(line: u64) -> Self {
+        Self {
+            field: "owlclaw".to_owned(),
+            expected: "in the front matter, above the `---` that ends it".into(),
+            consequence: HELD,
+            line: Some(line),
+        }
+    }
+
     /// True for an unknown key among keys that limit calls.
     #[must_use]
     pub fn is_unknown(&self) -> bool {

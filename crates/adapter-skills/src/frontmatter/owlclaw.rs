@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use documents::nearest;
 
 use super::{
-    fields::{BadField, Fields, HELD, IGNORED},
+    fields::{BadField, Fields, HELD, IGNORED, UNKNOWN},
     misplaced::{bare, is_nearly, look_everywhere, states, words_of},
 };
 
@@ -333,6 +333,20 @@ fn look_at_top(top: &mut Fields<'_, '_>) {
     if let Some(key) = top.map.keys().find(is_misspelt).cloned() {
         top.complain(&key, "`prerequisites`", HELD);
     }
+    for key in ["require", "requires", "requirement", "requirements"] {
+        // Where other products have what a skill needs.
+        if top.map.get(key).is_some_and(has_prerequisites) {
+            top.complain(key, "`prerequisites`", HELD);
+        }
+        let of_others = ["openclaw", "clawdbot"];
+        for name in of_others {
+            let needs = metadata.and_then(|it| it.get(name)?.get(key));
+            if needs.is_some_and(has_prerequisites) {
+                let field = format!("metadata.{name}.{key}");
+                top.complain(&field, "`prerequisites`, beside `metadata`", UNKNOWN);
+            }
+        }
+    }
     if !top.map.contains_key("owlclaw") {
         let block = top
             .map
@@ -343,6 +357,12 @@ fn look_at_top(top: &mut Fields<'_, '_>) {
         }
     }
     look_everywhere(top.map, top.complaints);
+}
+
+/// True for a map of what a skill needs: `{env: [TOKEN]}`.
+fn has_prerequisites(value: &Value) -> bool {
+    let mut keys = value.as_object().into_iter().flat_map(Map::keys);
+    keys.any(|key| PREREQUISITES.contains(&key.as_str()))
 }
 
 fn read_weight(fields: &mut Fields<'_, '_>) -> Option<u8> {

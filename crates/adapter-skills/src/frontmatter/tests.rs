@@ -726,7 +726,10 @@ fn words_of_rules_in_the_wrong_part_of_the_block_hold_the_tool_back() {
         ("owlclaw: {constraints: {risk_levle: high}}", "risk_level"),
         ("owlclaw: {needs_approval: true}", CONFIRMED),
         ("owlclaw: {mustConfirm: true}", CONFIRMED),
-        ("owlclaw: {constraints: {approval-required: true}}", CONFIRMED),
+        (
+            "owlclaw: {constraints: {approval-required: true}}",
+            CONFIRMED,
+        ),
         ("owlclaw: {limits: {needs_approval: true}}", CONFIRMED),
         ("needs_approval: true", CONFIRMED),
     ] {
@@ -742,6 +745,25 @@ fn words_of_rules_in_the_wrong_part_of_the_block_hold_the_tool_back() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn needs_under_the_words_of_others_are_told() {
+    for (text, holds) in [
+        ("requires: {env: [X]}", true),
+        ("requirements: {bins: [x]}", true),
+        ("metadata: {openclaw: {requires: {env: [X]}}}", false),
+    ] {
+        let (_, complaints) = Frontmatter::parse(&with(text)).unwrap();
+        let [complaint] = complaints.as_slice() else {
+            panic!("{text}: {complaints:?}")
+        };
+        assert!(complaint.expected.starts_with("`prerequisites`"), "{text}");
+        assert_eq!(complaint.holds(), holds, "{text}");
+        assert!(holds || complaint.is_unknown(), "{text}");
+    }
+    let (_, complaints) = parse(&with("requires: python 3.12"));
+    assert!(complaints.is_empty(), "{complaints:?}");
 }
 
 #[test]
