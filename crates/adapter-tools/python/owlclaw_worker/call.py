@@ -8,7 +8,7 @@ besides, which OwlClaw would drop.
 import sys
 import typing
 
-from . import around, constraints, hints, judge, protocol, streams
+from . import around, constraints, hints, judge, own_rules, protocol, streams
 from .constraints import InvalidArgument
 from .context import current
 from .convert import converter, exact_converter, optional, settled_integers, takes_written
@@ -127,18 +127,23 @@ class Handler:
     def _own_rules(self):
         """What attributes of the function and of what it wraps say, as the `owlclaw:` block of a skill says it."""
         rules = []
-        for layer in hints.layers(self.function):
+        layers = [(layer, False) for layer in hints.layers(self.function)]
+        layers += [(owner, True) for owner in hints.owners(self.function)]
+        for layer, is_owner in layers:
             said = {}
-            for name in ("risk_level", "requires_confirmation", "constraints"):
+            for name in own_rules.KNOWN:
                 try:
                     value = getattr(layer, name, None)
-                    if value is not None:
+                    # Objects have constraints of other kinds.
+                    is_theirs = is_owner and name == "constraints" and not own_rules.has_rules(value)
+                    if value is not None and not is_theirs:
                         said[name] = protocol.to_plain(value)
                 except Exception as error:
                     self.signature.refusals.append(
                         "its attribute `%s` cannot be read (%s); write it below `owlclaw:` in the SKILL.md of %r "
                         "and take the attribute away" % (name, error, self.name)
                     )
+            self.signature.refusals.extend(own_rules.unread(layer))
             if said and said not in rules:
                 rules.append(said)
         return rules

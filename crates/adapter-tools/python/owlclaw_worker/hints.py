@@ -266,6 +266,11 @@ def layers(handler):
             return
 
 
+def owners(handler):
+    """The objects and classes whose methods a handler and what it is wrapped around are."""
+    return [layer.__self__ for layer in layers(handler) if inspect.ismethod(layer)]
+
+
 def underlying(handler):
     """The plain function behind partials, methods, callable objects and decorators that tell."""
     for _ in range(100):

@@ -347,6 +347,47 @@ app.configure(governance={"visibility": {"budget": {"budget_limits": {"me": "10"
             self.assertIn("`requires_confirmation` cannot be read", tools["unclear"]["refused"])
             self.assertEqual(ready["governance"], ["visibility.budget.budget_limits.me"])
 
+    def test_words_of_rules_that_nothing_reads_refuse_the_tool(self):
+        attributes = {
+            "require_confirmation": "True",
+            "requires_confirmaton": "True",
+            "requiresConfirmation": "True",
+            "needs_approval": "True",
+            "max_daily_calls": "1",
+            "cooldown_seconds": "60",
+            "migration_weight": "0",
+            "risklevel": "'high'",
+            "constraint": "{'max_daily_calls': 1}",
+            "trading_hours_only": "True",
+            "estimated_cost": "5",
+        }
+        text = GLOBAL
+        for name, value in attributes.items():
+            text += "def f(session): return 1\nf.%s = %s\napp.handler('of-%s')(f)\n" % (name, value, name)
+        text += """
+class Desk:
+    requires_confirmation = True
+    constraints = ["of a solver"]
+    def run(self, session): return 1
+    def confirm(self): return 1
+class Misspelt(Desk):
+    requires_confirmation = None
+    require_confirmation = True
+class Plain:
+    name, description, risk, timeout, confirmed_at, constraint = "a", "b", 1, 5, None, "c"
+    def run(self, session): return 1
+app.handler("method")(Desk().run)
+app.handler("misspelt")(Misspelt().run)
+app.handler("plain")(Plain().run)
+"""
+        with WorkerProcess(text) as worker:
+            tools = {tool["name"]: tool for tool in worker.ready()["tools"]}
+            for name in attributes:
+                self.assertIn("`%s` is a rule that would not hold" % name, tools["of-" + name]["refused"])
+            self.assertEqual(tools["method"]["rules"], [{"requires_confirmation": True}])
+            self.assertIn("`require_confirmation`", tools["misspelt"]["refused"])
+            self.assertEqual((tools["plain"]["rules"], tools["plain"]["refused"]), ([], None))
+
     def test_state_in_memory_is_noticed(self):
         text = GLOBAL + """
 ORDERS = {}

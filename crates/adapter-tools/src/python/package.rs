@@ -35,6 +35,7 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_worker/log_lines.py",
     "owlclaw_worker/module_state.py",
     "owlclaw_worker/offers.py",
+    "owlclaw_worker/own_rules.py",
     "owlclaw_worker/processes.py",
     "owlclaw_worker/protocol.py",
     "owlclaw_worker/schema.py",
