@@ -267,7 +267,7 @@ def is_closed(connection):
 
 class Client:
     def __init__(self, number, balancer, era, principals, keeps=False):
-        self.era, self.name, self.turn = era, f"client-{number % principals}", number
+        self.number, self.era, self.name, self.turn = number, era, f"client-{number % principals}", number
         self.balancer, self.connections = balancer, {}
         self.session, self.left, self.ids, self.keeps = None, 0, number * IDS, keeps
         self.knows_tasks, self.port = False, None
@@ -279,8 +279,14 @@ class Client:
         self.sessions = []
         # Of each task with a result: its id, that of its request, when and on which port it began, when and where asked for.
         self.tasks = []
+        # When what was lost: the kind of the failure, and details.
+        self.failures = []
         # Connections that could not be opened, or were closed before a request was sent.
         self.passed_over = 0
+
+    def failed(self, error):
+        kind, detail = error.args if isinstance(error, Lost) else ("wrong answers", repr(error))
+        self.failures.append((time.monotonic(), kind, f"client {self.number}: {detail}"))
 
     def connected(self, until):
         """A connection to the next server that is ready, on which nothing was sent yet that was not answered."""
@@ -429,6 +435,7 @@ class Client:
         answer = self.ask("tools/call", asked, tool)
         call, begun, port, asks = self.ids, time.monotonic(), self.port, []
         answered = result(answer)
+        self.calls[call] = "succeeded"
         # A server may answer a modern call at once, whatever the client can do.
         task = answered.get("task", answered if answered.get("resultType") == "task" else None)
         while task and answered.get("status") != "completed":
@@ -437,7 +444,12 @@ class Client:
             if time.monotonic() > begun + PATIENCE:
                 raise Lost("tasks without a result", f"after {PATIENCE} s: {json.dumps(answer)}")
             time.sleep(pause)
-            answer = self.ask("tasks/get", {"taskId": task["taskId"]}, task["taskId"])
+            try:
+                answer = self.ask("tasks/get", {"taskId": task["taskId"]}, task["taskId"])
+            except Lost as error:
+                # What has become of the task can be asked for again.
+                self.failed(error)
+                continue
             answered = result(answer)
             asks.append((time.monotonic(), self.port))
         if task and self.era == "legacy":
@@ -446,7 +458,6 @@ class Client:
             answer = answered
         if result(answer).get("structuredContent") != {"message": arguments["message"]}:
             raise wrong(answer)
-        self.calls[call] = "succeeded"
         if task:
             self.tasks.append((task["taskId"], call, begun, port, asks))
 
@@ -501,15 +512,10 @@ class Load:
 
     def __init__(self, given, ports, begin):
         self.given, self.begin, self.balancer = given, begin, Balancer(ports)
-        self.kinds, self.failures = collections.defaultdict(list), []
-        self.until = 0
+        self.kinds, self.until = collections.defaultdict(list), 0
 
-    def failed(self, number, error):
-        kind, detail = error.args if isinstance(error, Lost) else ("wrong answers", repr(error))
-        self.failures.append((time.monotonic(), kind, f"client {number}: {detail}"))
-
-    def client(self, client, number):
-        chance = random.Random(number)
+    def client(self, client):
+        chance = random.Random(client.number)
         while time.monotonic() < self.until:
             kind = chance.choices(list(MIX), MIX.values())[0]
             at = time.perf_counter()
@@ -517,31 +523,31 @@ class Load:
                 client.do(kind)
                 self.kinds[kind].append(time.perf_counter() - at)
             except Exception as error:  # pylint: disable=broad-exception-caught
-                self.failed(number, error)
+                client.failed(error)
                 time.sleep(0.1)
-        self.close(client, number)
+        self.close(client)
 
-    def tasks(self, client, number):
-        chance = random.Random(number)
+    def tasks(self, client):
+        chance = random.Random(client.number)
         while time.monotonic() < self.until - 9:
             try:
                 client.task("long", {"message": "long", "seconds": chance.uniform(1, 9)}, 0.2)
             except Exception as error:  # pylint: disable=broad-exception-caught
-                self.failed(number, error)
+                client.failed(error)
                 time.sleep(0.1)
-        self.close(client, number)
+        self.close(client)
 
-    def close(self, client, number):
+    def close(self, client):
         try:
             client.close()
         except Lost as error:
-            self.failed(number, error)
+            client.failed(error)
 
-    def stream(self, stream, number):
+    def stream(self, stream):
         try:
             stream.follow()
         except Exception as error:  # pylint: disable=broad-exception-caught
-            self.failed(number, error)
+            stream.client.failed(error)
 
     def run(self, numbers, results):
         given, balancer, end = self.given, self.balancer, threading.Event()
@@ -550,14 +556,14 @@ class Load:
         for number in numbers:
             era = "modern" if number % 2 else "legacy"
             clients.append(Client(number, balancer, era, given.principals, keeps=upgrades and number % 4 == 0))
-            threads.append(threading.Thread(target=self.client, args=[clients[-1], number]))
+            threads.append(threading.Thread(target=self.client, args=[clients[-1]]))
             if upgrades and number % 3 == 0:
                 clients.append(Client(given.clients + number, balancer, era, given.principals, keeps=True))
-                threads.append(threading.Thread(target=self.tasks, args=[clients[-1], given.clients + number]))
+                threads.append(threading.Thread(target=self.tasks, args=[clients[-1]]))
             if number % 10 == 0:
                 spoken = "legacy" if upgrades and number % 20 else "modern"
                 stream = Stream(2 * given.clients + number, balancer, spoken, given.principals)
-                streams.append((stream, threading.Thread(target=self.stream, args=[stream, number])))
+                streams.append((stream, threading.Thread(target=self.stream, args=[stream])))
         checking = threading.Thread(target=balancer.check, args=[end])
         self.begin.wait()
         self.until = time.monotonic() + given.seconds
@@ -572,11 +578,12 @@ class Load:
             stream.end()
             thread.join()
         end.set()
-        joined = {"kinds": dict(self.kinds), "failures": self.failures}
+        joined = {"kinds": dict(self.kinds)}
         joined["streams"] = [(stream.opened, stream.told) for stream, _ in streams]
         joined["passed_over"] = sum(client.passed_over for client in clients)
         joined["calls"] = {call: outcome for client in clients for call, outcome in client.calls.items()}
-        for kept in ("times", "sessions", "tasks"):
+        clients += [stream.client for stream, _ in streams]
+        for kept in ("times", "sessions", "tasks", "failures"):
             joined[kept] = [at for client in clients for at in getattr(client, kept)]
         results.put(joined)
 
