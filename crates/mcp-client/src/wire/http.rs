@@ -289,6 +289,13 @@ impl HttpLink {
                         "the stream ended before the answer, and the server did not resume it (HTTP {status}{body})"
                     )));
                 }
+                // The call has begun, though the request for its stream was not sent or was refused.
+                Err(error) if !error.may_have_run() => {
+                    return Err(Error::closed(format!(
+                        "the stream ended before the answer, and could not be resumed: {}",
+                        error.into_reason()
+                    )));
+                }
                 resumed => resumed?,
             };
             events = events.renewed();

@@ -115,3 +115,24 @@ async fn a_stream_that_the_server_does_not_resume_is_no_wrong_address() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn a_call_that_has_begun_may_have_run_whatever_becomes_of_its_stream() {
+    let raw = Raw::start(|asked, mut talk: Talk| {
+        Box::pin(async move {
+            if !asked.header("last-event-id").is_empty() {
+                return talk.respond(401, "", "who are you?").await;
+            }
+            if asked.what() != "tools/call" {
+                return talk.legacy(&asked).await;
+            }
+            talk.stream().await;
+            talk.raw("retry: 10\nid: 1\ndata:\n\n".to_owned()).await;
+        })
+    })
+    .await;
+    let error = call(&raw, options().bounds).await.unwrap_err();
+    assert!(error.may_have_run(), "{error:?}");
+    let said = told(&error);
+    assert!(said.contains("could not be resumed"), "{said}");
+}
