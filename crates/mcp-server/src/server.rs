@@ -583,7 +583,7 @@ impl<Q: QuotaStore> Server<Q> {
         if let Some(page) = offer.lists.get(&key) {
             return Ok(ServerResult::Encoded(page));
         }
-        let asked = Asked::new(list.listed(), key.cursor.as_deref());
+        let asked = Asked::new(list.into(), key.cursor.as_deref());
         let result = make(&policy, &asked)?;
         let page = self
             .encoder

@@ -1,6 +1,5 @@
 //! Pages of lists, kept as bytes.
 
-use crate::server::cursor::Listed;
 use governance::ViewId;
 use jsonrpc_core::RawJson;
 use mcp_protocol::ProtocolVersion;
@@ -40,19 +39,6 @@ pub(crate) enum List {
     Templates,
     Prompts,
     Skills,
-}
-
-impl List {
-    /// What its cursors belong to: a client whose view changes goes on with them.
-    pub(crate) fn listed(self) -> Listed {
-        match self {
-            Self::Tools { .. } | Self::Search { .. } => Listed::Tools,
-            Self::Resources => Listed::Resources,
-            Self::Templates => Listed::Templates,
-            Self::Prompts => Listed::Prompts,
-            Self::Skills => Listed::Skills,
-        }
-    }
 }
 
 impl PageCache {

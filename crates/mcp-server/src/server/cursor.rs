@@ -1,10 +1,11 @@
 //! Cursors name the list they belong to, and the last item of the page before with its place, so that
 //! they survive a change of the list. To clients they are opaque.
 
+use crate::offer::page_cache::List;
 use data_encoding::HEXLOWER;
 use std::cell::Cell;
 
-/// What the method lists that a cursor belongs to.
+/// Method whose list a cursor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     Tools,
@@ -27,6 +28,19 @@ impl Listed {
             Self::Skills => 's',
             Self::Directory => 'd',
             Self::Tasks => 'k',
+        }
+    }
+}
+
+impl From<List> for Listed {
+    /// A client whose view changes goes on with the cursors it has.
+    fn from(list: List) -> Self {
+        match list {
+            List::Tools { .. } | List::Search { .. } => Self::Tools,
+            List::Resources => Self::Resources,
+            List::Templates => Self::Templates,
+            List::Prompts => Self::Prompts,
+            List::Skills => Self::Skills,
         }
     }
 }
