@@ -20,7 +20,7 @@ pub enum ToolError {
     Crashed {
         /// One sentence for the client.
         message: String,
-        /// Whether the same call may be made again.
+        /// Condition under which the same call may be made again.
         repeat: Repeat,
         /// Further details, such as the process's last words; not for the client.
         detail: String,
@@ -81,7 +81,7 @@ pub struct Failure {
     pub traceback: Option<String>,
 }
 
-/// Answer to whether a call that has crashed may be made again.
+/// Condition under which a call that has crashed may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     /// It was not begun, or the system that carries it out knows a repeated call.

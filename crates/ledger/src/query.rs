@@ -552,7 +552,7 @@ pub struct IndexedCall {
     pub estimated_cost_micros: u64,
     /// Place of the start, if this index has it.
     pub place: Option<Place>,
-    /// Where the arguments are in the body of the start's group, if this index has it.
+    /// Place of the arguments in the body of the start's group, if this index has it.
     pub arguments: Option<Range<u64>>,
     /// End of the call, if it has ended.
     pub end: Option<IndexedEnd>,
@@ -618,7 +618,7 @@ pub struct IndexedEnd {
 /// Columns of an index with what people who query the database themselves look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndCopies {
-    /// Where the result is in the body of the entry's group.
+    /// Place of the result in the body of the entry's group.
     pub result: Range<u64>,
     /// Message of the failure.
     pub message: Option<String>,

@@ -32,6 +32,7 @@ use tokio::runtime::Handle;
 /// | `whole` | `Limited` | a result that is too long | `Recorded` |
 /// | `is_harmless` | `Recorded` | the first entry | log |
 /// | `is_charged_on_record` | `Recorded` | after the first entry, and before the last | `Governed` |
+/// | `has_returned` | `Recorded` | before the last entry | tasks |
 /// | `is_unrecorded` | `Recorded` | after the last entry | the answer |
 ///
 /// Everything is written once, but `verdict`, of which the last holds, and the two flags.
@@ -51,6 +52,8 @@ pub(crate) struct CallReport {
     is_harmless: AtomicBool,
     /// True if the record of the call's end settles the reservation.
     is_charged_on_record: AtomicBool,
+    /// True once the tool has returned, and asks nothing.
+    has_returned: AtomicBool,
     /// True if the call is answered although its end is not known to be on disk.
     is_unrecorded: AtomicBool,
 }
@@ -167,6 +170,16 @@ impl CallReport {
     /// The code of the failure that its result tells of.
     pub(crate) fn code(&self) -> Option<i32> {
         self.code.get().copied()
+    }
+
+    /// Notes whether the tool has returned and asks nothing: its end goes on record now, and the call is carried out.
+    pub(crate) fn note_returned(&self, has_returned: bool) {
+        self.has_returned.store(has_returned, Ordering::Relaxed);
+    }
+
+    /// True once the tool has returned, and asks nothing.
+    pub(crate) fn has_returned(&self) -> bool {
+        self.has_returned.load(Ordering::Relaxed)
     }
 
     /// Notes that the call is answered although its end is not known to be on disk.

@@ -285,6 +285,10 @@ where
         let awaited = self
             .await_cost(&outcome, &mut entry, principal.as_str())
             .await;
+        report.note_returned(!matches!(
+            outcome,
+            Ok(Invoked::NeedsInput(_) | Invoked::NeedsConfirmation(_))
+        ));
         let finished = entry.finish(&outcome);
         let _held = cx.hold_answer(report.result_bytes().unwrap_or_default());
         if let Some(mut finished) = finished

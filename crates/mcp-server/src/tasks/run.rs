@@ -230,12 +230,18 @@ impl<Q: QuotaStore> Run<Q> {
             let until =
                 Duration::from_micros(live.record.expires_us.saturating_sub((self.tasks.clock)()));
             let cut_short = pin!(tokio::time::timeout(until, live.stopped()));
-            match select(pin!(to_end), cut_short).await {
-                Either::Left((Ok(end), _)) => end,
+            let settled = |ended: std::thread::Result<_>| {
                 // A fault of ours; whoever waits for the task is told so, and not left waiting.
-                Either::Left((Err(panic), _)) => {
+                ended.unwrap_or_else(|panic| {
                     self.note_panic("a task could not be carried on", &*panic);
                     failed(&internal())
+                })
+            };
+            match select(pin!(to_end), cut_short).await {
+                Either::Left((ended, _)) => settled(ended),
+                // The call is carried out, and its end goes on record: it must not be begun again, and has not failed.
+                Either::Right((Ok(Stop::Shutdown), to_end)) if report.has_returned() => {
+                    settled(to_end.await)
                 }
                 Either::Right((Ok(Stop::Lost), _)) => {
                     live.leave();

@@ -403,6 +403,32 @@ async fn a_server_that_closes_lets_tasks_end_in_time() {
 }
 
 #[tokio::test]
+async fn a_task_whose_tool_has_returned_is_not_cut_short_while_its_end_goes_on_record() {
+    let store = Arc::new(MemoryTaskStore::default());
+    let house = setup_over(Arc::clone(&store) as _, options()).await.build();
+    let (_client, id) = long(&house).await;
+    house.ledger.set_failing(true);
+    house.bench.gate.notify_waiters();
+    wait_until("the ledger fails", GENEROUS, || {
+        !house.mcp_server.health().is_ok()
+    })
+    .await;
+    let tasks = Arc::clone(house.mcp_server.tasks().unwrap());
+    let closing = tokio::spawn(async move { tasks.close(Duration::ZERO).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    house.ledger.set_failing(false);
+    closing.await.unwrap();
+    let record = store.get(id.parse().unwrap()).await.unwrap().unwrap();
+    assert!(
+        matches!(record.state, TaskState::Completed { .. }),
+        "{record:?}"
+    );
+    let calls = calls(&house).await;
+    let outcomes: Vec<_> = calls.iter().map(|it| it.ended.outcome.clone()).collect();
+    assert_eq!(outcomes, [Outcome::Succeeded]);
+}
+
+#[tokio::test]
 async fn a_server_that_closes_ends_the_tasks_that_are_left() {
     let store = Arc::new(MemoryTaskStore::default());
     let house = setup_over(Arc::clone(&store) as _, options()).await.build();
