@@ -126,18 +126,30 @@ impl Unit {
     /// The value of `text` in this unit, with or without a unit of its own; `None` if that is no whole
     /// number.
     pub(crate) fn read(self, text: &str) -> Option<u64> {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, suffix) = text.split_at(digits);
-        let number: u64 = number.parse().ok()?;
+        let is_part = |it: &u8| it.is_ascii_digit() || *it == b'.';
+        let (number, suffix) = text.split_at(text.bytes().take_while(is_part).count());
         if suffix.is_empty() {
-            return Some(number);
+            return number.parse().ok();
         }
         let suffix = suffix.strip_prefix(' ').unwrap_or(suffix);
         let mut known = self.suffixes().iter();
         let (_, factor) = known.find(|(known, _)| known.eq_ignore_ascii_case(suffix))?;
-        let smallest = number.checked_mul(*factor)?;
+        let smallest = times(number, *factor)?;
         (smallest % self.smallest() == 0).then(|| smallest / self.smallest())
     }
+}
+
+/// A decimal multiplied by `factor`, exactly; `None` if the product is no whole number.
+fn times(decimal: &str, factor: u64) -> Option<u64> {
+    let (whole, fraction) = decimal.split_once('.').unwrap_or((decimal, "0"));
+    let whole: u64 = whole.parse().ok()?;
+    let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let fraction: u128 = fraction.parse().ok()?;
+    let product = fraction.checked_mul(factor.into())?;
+    let rest = (product % scale == 0).then(|| product / scale)?;
+    whole
+        .checked_mul(factor)?
+        .checked_add(u64::try_from(rest).ok()?)
 }
 
 /// Format of a text.
