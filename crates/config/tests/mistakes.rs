@@ -190,7 +190,7 @@ fn values_that_do_not_fit_say_what_would() {
         ),
         (
             "http: {old_sse: off}",
-            "2:19: `http.old_sse` must be `true` or `false`, found `off` | -",
+            "2:19: `http.old_sse` must be `true` or `false`, found `off` | write `false`",
         ),
         (
             "http: {max_replay_bytes: 1000000}",
@@ -230,7 +230,7 @@ fn values_that_do_not_fit_say_what_would() {
         ),
         (
             "development: yes",
-            "2:16: `development` must be `true` or `false`, found `yes` | -",
+            "2:16: `development` must be `true` or `false`, found `yes` | write `true`",
         ),
         (
             "app: 'my app'",
@@ -324,7 +324,7 @@ fn rules_are_checked_as_strictly_as_anything() {
 
 #[test]
 fn files_that_are_no_configuration_say_so() {
-    let rows: [(&str, &[&str]); 13] = [
+    let rows: [(&str, &[&str]); 16] = [
         ("", &[]),
         ("# nothing yet\n", &[]),
         ("mcp_server: {}\n", &[]),
@@ -343,13 +343,32 @@ fn files_that_are_no_configuration_say_so() {
         (
             "mcp_server:\n  governance: {confirm: [*]}\n",
             &[
-                "2:26: `*` without quotes is a reference in YAML, and refers to nothing | put quotes around it: `[\"*\"]`",
+                "2:26: `*` without quotes is a reference in YAML, and refers to nothing | put quotes around it: `\"*\"`",
+            ],
+        ),
+        (
+            "mcp_server:\n  governance: {confirm: [a, !x]}\n",
+            &[
+                "2:31: `governance.confirm[1]` must be a pattern that is not empty, found nothing | put quotes around it: `\"!x\"`; without them `!x` is a tag in YAML",
+            ],
+        ),
+        (
+            "mcp_server:\n  development: yes\n  governance: {enabled: Off}\n",
+            &[
+                "2:16: `development` must be `true` or `false`, found `yes` | write `true`",
+                "3:25: `governance.enabled` must be `true` or `false`, found `Off` | write `false`",
+            ],
+        ),
+        (
+            "mcp_server:\n  http: {cors: true}\n",
+            &[
+                "2:16: `http.cors` must be a section, found `true` | write below it what it holds, indented: allowed_headers, allowed_methods, allowed_origins, enabled, max_age",
             ],
         ),
         (
             "mcp_server:\n  governance: {confirm: [a, *-b]}\n",
             &[
-                "2:29: `*-b` without quotes is a reference in YAML, and refers to nothing | put quotes around it: `[\"*\"]`",
+                "2:29: `*-b` without quotes is a reference in YAML, and refers to nothing | put quotes around it: `\"*-b\"`",
             ],
         ),
         (

@@ -75,7 +75,11 @@ impl Leaf {
             Leaf::Boolean => match text {
                 "true" | "True" | "TRUE" => Ok(true.into()),
                 "false" | "False" | "FALSE" => Ok(false.into()),
-                _ => Err(misfit()),
+                _ => Err(match text.to_ascii_lowercase().as_str() {
+                    "yes" | "on" | "y" | "1" => misfit().hint("write `true`"),
+                    "no" | "off" | "n" | "0" => misfit().hint("write `false`"),
+                    _ => misfit(),
+                }),
             },
             Leaf::Integer { min, max } => {
                 let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

@@ -142,8 +142,8 @@ impl<'a> Document<'a> {
             length: 0,
         });
         let problem = match unquoted(&error, text, at) {
-            Some(message) => Problem::error(origin(name, text, at), message)
-                .hint("put quotes around it: `[\"*\"]`"),
+            Some((word, message)) => Problem::error(origin(name, text, at), message)
+                .hint(format!("put quotes around it: `\"{word}\"`")),
             None => describe(&error, origin(name, text, at)),
         };
         // Which hands over all of them, to be told apart here.
@@ -178,6 +178,15 @@ impl<'a> Document<'a> {
     /// Returns true if the document holds nothing but comments.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.root.value, Value::Nothing)
+    }
+
+    /// The word before `at`, if that begins with `!`: YAML takes it for the type of what follows, and
+    /// there may be nothing.
+    pub(crate) fn tag_before(&self, at: Place) -> Option<&str> {
+        let line = self.text.lines().nth(at.line.checked_sub(1)?)?;
+        let (end, _) = line.char_indices().nth(at.column.checked_sub(1)?)?;
+        let word = line[..end].trim_end().rsplit([' ', ',', '[', '{']).next()?;
+        word.starts_with('!').then_some(word)
     }
 
     /// The origin to report for something at `at`.
@@ -215,8 +224,8 @@ fn described_twice(origin: Origin, key: &str) -> Problem {
     Problem::error(origin, message).hint("keep one of the two")
 }
 
-/// The message for a pattern that begins with `*` and has no quotes, which is an alias in YAML.
-fn unquoted(error: &serde_saphyr::Error, text: &str, at: Place) -> Option<String> {
+/// A pattern that begins with `*` and has no quotes, which is an alias in YAML, and the message about it.
+fn unquoted(error: &serde_saphyr::Error, text: &str, at: Place) -> Option<(String, String)> {
     let line = text.lines().nth(at.line.checked_sub(1)?)?;
     let from: String = line.chars().skip(at.column.checked_sub(1)?).collect();
     let word = from.split([',', ']', '}', ' ']).next()?;
@@ -226,7 +235,8 @@ fn unquoted(error: &serde_saphyr::Error, text: &str, at: Place) -> Option<String
     let is_unknown = error.to_string().contains("alias");
     (is_alias && is_unknown).then(|| {
         let word = if word.starts_with('*') { word } else { "*" };
-        format!("`{word}` without quotes is a reference in YAML, and refers to nothing")
+        let message = "without quotes is a reference in YAML, and refers to nothing";
+        (word.to_owned(), format!("`{word}` {message}"))
     })
 }
 

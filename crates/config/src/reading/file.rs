@@ -18,6 +18,9 @@ use crate::reading::document::{Document, Key, Node, Value};
 use crate::reading::shape::{Format, Keys, Leaf, ROOT_KEY, Shape, settings};
 use crate::sections::secret::Secret;
 
+/// The most keys of a section that are listed for who writes something else in its place.
+const MAX_KEYS_TOLD: usize = 12;
+
 /// Takes over everything that fits and reports everything that does not.
 ///
 /// `base` is where relative paths begin.
@@ -153,7 +156,7 @@ impl<'a> Walk<'a> {
     fn section(&mut self, keys: &'a Keys, node: &Node, path: &str) -> Dict {
         let mut values = Dict::new();
         self.enclosing.push((path.to_owned(), keys));
-        for (key, node) in self.entries(node, path) {
+        for (key, node) in self.entries(node, path, Some(keys)) {
             let name = child(path, &key.name);
             match keys.get(&key.name) {
                 Some(shape) => {
@@ -174,7 +177,7 @@ impl<'a> Walk<'a> {
     /// Names are the operator's; that they are names is all that can be asked of them.
     fn table(&mut self, shape: &'a Shape, node: &Node, path: &str, are_patterns: bool) -> Dict {
         let mut values = Dict::new();
-        for (key, node) in self.entries(node, path) {
+        for (key, node) in self.entries(node, path, None) {
             let name = child(path, &key.name);
             let is_name = !key.name.is_empty()
                 && key.name == key.name.trim()
@@ -293,8 +296,15 @@ impl<'a> Walk<'a> {
         let Value::Scalar(text) = &node.value else {
             let found = node.value.describe();
             let message = format!("`{path}` must be {}, found {found}", leaf.describe());
-            let is_nothing = matches!(node.value, Value::Nothing);
-            let hint = is_nothing.then(|| "leave the key out for its default".to_owned());
+            let hint = match &node.value {
+                Value::Nothing => Some(match self.document.tag_before(node.at) {
+                    Some(tag) => format!(
+                        "put quotes around it: `\"{tag}\"`; without them `{tag}` is a tag in YAML"
+                    ),
+                    None => "leave the key out for its default".to_owned(),
+                }),
+                _ => None,
+            };
             self.misfit(node, path, message, hint);
             return None;
         };
@@ -381,7 +391,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn entries<'n>(&mut self, node: &'n Node, path: &str) -> &'n [(Key, Node)] {
+    /// What is written in a section, which has `keys` if their names are not the operator's.
+    fn entries<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &str,
+        keys: Option<&Keys>,
+    ) -> &'n [(Key, Node)] {
         match &node.value {
             Value::Nothing if guards(path) => {
                 let place = if path.is_empty() { ROOT_KEY } else { path };
@@ -396,7 +412,14 @@ impl<'a> Walk<'a> {
             other => {
                 let place = if path.is_empty() { ROOT_KEY } else { path };
                 let message = format!("`{place}` must be a section, found {}", other.describe());
-                self.misfit(node, place, message, None);
+                let hint = keys.filter(|it| it.len() <= MAX_KEYS_TOLD).map(|keys| {
+                    let names: Vec<&str> = keys.keys().map(String::as_str).collect();
+                    format!(
+                        "write below it what it holds, indented: {}",
+                        names.join(", ")
+                    )
+                });
+                self.misfit(node, place, message, hint);
                 &[]
             }
         }
