@@ -3,6 +3,7 @@
 pub(crate) mod family;
 pub(crate) mod needs;
 pub(crate) mod owlclaw;
+mod pointers;
 mod rules;
 pub(crate) mod unmatched;
 

@@ -1584,3 +1584,74 @@ fn a_program_that_prints_a_key_has_a_name() {
         "mcp-server.yaml:2:24: `vault.key_command` names no program | write the program and its arguments, or leave the key out",
     );
 }
+
+#[test]
+fn a_pointer_to_nothing_that_its_tools_take_or_give_is_told() {
+    use serde_json::json;
+    use std::sync::Arc;
+
+    let of = |names: &[&str]| {
+        let members = names
+            .iter()
+            .map(|it| ((*it).to_owned(), json!({"type": "integer"})));
+        let properties: serde_json::Map<_, _> = members.collect();
+        Arc::new(json!({"type": "object", "properties": properties}))
+    };
+    let offered = config::OnOffer {
+        tools: ["pay", "pay-in", "order"]
+            .map(|it| (it.into(), it.into()))
+            .into(),
+        schemas: [
+            ("pay".to_owned(), (of(&["note", "amount"]), None)),
+            ("pay-in".to_owned(), (of(&["card"]), None)),
+            ("order".to_owned(), (of(&["sum"]), Some(of(&["number"])))),
+        ]
+        .into(),
+        ..config::OnOffer::default()
+    };
+    let told = |pointers: serde_json::Value, unheard: &[&str]| {
+        let text = json!({"mcp_server": {"redaction": {"pointers": pointers}}}).to_string();
+        let text = config::Text {
+            name: "given".to_owned(),
+            text,
+        };
+        let loaded = config::load_texts(&[text], &Environment::default(), Path::new("/"));
+        let loaded = loaded.expect("it is right");
+        let unheard = unheard.iter().map(|it| (*it).to_owned()).collect();
+        let offered = config::OnOffer {
+            unheard,
+            ..offered.clone()
+        };
+        let problems = loaded.unmatched(&offered);
+        let problems = problems
+            .into_iter()
+            .map(|it| format!("{} | {}", it.message, it.hint.unwrap_or_default()));
+        problems.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told(json!({"pay": ["/note", "/notte"]}), &[]),
+        [
+            "`redaction.pointers.pay[1]`: no tool that `pay` matches takes anything at `/notte` | did you mean `/note`?"
+        ]
+    );
+    // A member of a result, perhaps.
+    assert_eq!(
+        told(json!({"pay": ["/receipt/iban", "/amount/x"]}), &[]),
+        [""; 0]
+    );
+    // Nothing more is given.
+    assert_eq!(
+        told(
+            json!({"order": ["/sum", "/number", "/nummber", "/xyz"]}),
+            &[]
+        ),
+        [
+            "`redaction.pointers.order[2]`: no tool that `order` matches takes or gives anything at `/nummber` | did you mean `/number`?",
+            "`redaction.pointers.order[3]`: no tool that `order` matches takes or gives anything at `/xyz` | `tools list --format json` has the schemas of tools",
+        ]
+    );
+    // One of several tools has it; another may have it.
+    assert_eq!(told(json!({"pay*": ["/card", "/note"]}), &[]), [""; 0]);
+    assert_eq!(told(json!({"pay*": ["/notte"]}), &[]).len(), 1);
+    assert_eq!(told(json!({"pay*": ["/notte"]}), &["pay_"]), [""; 0]);
+}

@@ -119,6 +119,17 @@ pub(super) fn on_offer(
             .iter()
             .filter_map(|tool| Some((tool.name().to_owned(), arguments(tool.input_schema())?)))
             .collect(),
+        schemas: {
+            let tools = offer.tools().iter();
+            let schemas = tools.map(|tool| {
+                let schemas = (
+                    Arc::clone(tool.input_schema()),
+                    tool.output_schema().cloned(),
+                );
+                (tool.name().to_owned(), schemas)
+            });
+            schemas.collect()
+        },
         resources: resources.chain(listed).collect(),
         templates,
         prompts: {

@@ -350,12 +350,12 @@ fn misspelt() -> Value {
             "guarded": {"tool": "large", "when": "has(args.megabites) && args.megabytes > 1"},
         },
         "tools": {"spned": {"risk": ["financial"]}},
-    }, "redaction": {"pointers": {"looc-up": ["/what"]}}, "filters": {"big": {
+    }, "redaction": {"pointers": {"looc-up": ["/what"], "append": ["/mark", "/mrak"]}}, "filters": {"big": {
         "tools": ["large"], "on": "arguments", "action": "refuse", "when": "has(args.megabtes)",
     }}})
 }
 
-const MISSPELT: [(&str, &str); 11] = [
+const MISSPELT: [(&str, &str); 12] = [
     ("governance.default.tools.deny[0]", "append"),
     ("governance.default.tools.hide[0]", "linger"),
     ("governance.default.resources.deny[0]", "skill://shop/echo"),
@@ -367,6 +367,7 @@ const MISSPELT: [(&str, &str); 11] = [
     ("filters.big.when", "megabytes"),
     ("governance.tools.spned", "spend"),
     ("redaction.pointers.looc-up", "look-up"),
+    ("redaction.pointers.append[1]", "/mark"),
 ];
 
 #[tokio::test]

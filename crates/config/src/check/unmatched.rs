@@ -2,10 +2,13 @@
 //! unnoticed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use governance::{PolicyFile, When, file::AccessRules};
+use serde_json::Value;
 
 use crate::check::family::pattern_meets_template;
+use crate::check::pointers::astray;
 use crate::layer::{Origins, child, origin_near};
 use crate::nearest::nearest;
 use crate::problem::{Origin, Problem, Severity, quoted};
@@ -19,6 +22,8 @@ pub struct OnOffer {
     pub tools: Vec<(String, String)>,
     /// Names of the arguments of each tool that says all of them, by its name on offer.
     pub arguments: BTreeMap<String, BTreeSet<String>>,
+    /// The schemas of the arguments of each tool and, where it has one, of its results, by its name on offer.
+    pub schemas: BTreeMap<String, (Arc<Value>, Option<Arc<Value>>)>,
     /// The addresses of the resources.
     pub resources: Vec<String>,
     /// Templates of the addresses of families of resources (RFC 6570).
@@ -44,20 +49,24 @@ impl OnOffer {
             let mut patterns = patterns.iter();
             patterns.any(|it| governance::pattern_matches(it, name))
         };
-        let may_match_unheard = self.unheard.iter().any(|beginning| {
-            patterns.iter().any(|pattern| {
-                let fixed = pattern.split('*').next().unwrap_or_default();
-                let is_open = fixed.len() < pattern.len();
-                pattern.starts_with(beginning.as_str()) || is_open && beginning.starts_with(fixed)
-            })
-        });
+        if patterns.iter().any(|it| self.may_match_unheard(it)) {
+            return None;
+        }
         let mut tools = self.tools.iter().filter(|(name, _)| matches(name));
-        let first = tools.next().filter(|_| !may_match_unheard)?;
+        let first = tools.next()?;
         let mut names = BTreeSet::new();
         for (name, _) in std::iter::once(first).chain(tools) {
             names.extend(self.arguments.get(name)?.iter().map(String::as_str));
         }
         Some(names)
+    }
+
+    fn may_match_unheard(&self, pattern: &str) -> bool {
+        let fixed = pattern.split('*').next().unwrap_or_default();
+        let is_open = fixed.len() < pattern.len();
+        self.unheard.iter().any(|beginning| {
+            pattern.starts_with(beginning.as_str()) || is_open && beginning.starts_with(fixed)
+        })
     }
 }
 
@@ -253,6 +262,7 @@ impl Loaded {
         });
         let overlapping = self.overlapping(offered);
         let unread = self.unread_arguments(offered).into_iter();
+        let unread = unread.chain(self.lost_pointers(offered));
         let unread = unread.map(|problem| Problem {
             severity,
             ..problem
@@ -300,6 +310,51 @@ impl Loaded {
                     quoted(patterns, " or ")
                 );
                 let hint = match nearest(name, known.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "`tools list --format json` has the schemas of tools".to_owned(),
+                };
+                let origin = origin_near(&self.origins, &key);
+                found.push(Problem::warning(origin, message).key(key).hint(hint));
+            }
+        }
+        found
+    }
+
+    /// Pointers to secrets that lead to nothing in what the tools take and give which they are about. Of results without a
+    /// schema nothing is known: there, a name that is like one of an argument is taken for a misspelling of it.
+    fn lost_pointers(&self, offered: &OnOffer) -> Vec<Problem> {
+        let pointers = self.config.redaction.pointers.iter();
+        let pointers = pointers.filter(|(pattern, _)| !offered.may_match_unheard(pattern));
+        let mut found = Vec::new();
+        for (pattern, pointers) in pointers {
+            let schemas = offered.schemas.iter();
+            let schemas = schemas.filter(|(name, _)| governance::pattern_matches(pattern, name));
+            let schemas: Vec<_> = schemas.map(|(_, schemas)| schemas).collect();
+            if schemas.is_empty() {
+                continue;
+            }
+            let results_are_known = schemas.iter().all(|(_, results)| results.is_some());
+            for (index, pointer) in pointers.iter().enumerate() {
+                let all = schemas.iter();
+                let all = all.flat_map(|(arguments, results)| [Some(arguments), results.as_ref()]);
+                let near: Option<Vec<_>> = all.flatten().map(|it| astray(it, pointer)).collect();
+                let Some(near) = near else {
+                    continue;
+                };
+                let near = nearest(pointer, near.iter().flatten().map(String::as_str));
+                if near.is_none() && !results_are_known {
+                    continue;
+                }
+                let key = format!("{}[{index}]", child("redaction.pointers", pattern));
+                let message = format!(
+                    "`{key}`: no tool that `{pattern}` matches {} anything at `{pointer}`",
+                    if results_are_known {
+                        "takes or gives"
+                    } else {
+                        "takes"
+                    }
+                );
+                let hint = match near {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "`tools list --format json` has the schemas of tools".to_owned(),
                 };
