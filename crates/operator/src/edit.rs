@@ -742,10 +742,10 @@ mod tests {
     fn what_stays_in_plain_text_and_what_is_too_short_is_told() {
         let mut secrets = Secrets::into_vault(&vault::Vault::default());
         secrets.variable("a", "REGION", "eu-west");
-        secrets.variable("a", "DB_PASS", "short");
+        secrets.variable("a", "SHOP_PASS", "short");
         secrets.variable("a", "API_AUTH", "long enough");
         let told = remarks(&secrets);
-        assert!(told.contains("not redacted: DB_PASS\n"), "{told}");
+        assert!(told.contains("not redacted: SHOP_PASS\n"), "{told}");
         assert!(
             told.contains("kept as they are: upstreams.a.env.REGION\n"),
             "{told}"

@@ -125,7 +125,7 @@ impl Detect {
         if hints.is_anchored
             && let Some(anchors) = &self.anchors
         {
-            anchors.find(text, &mut spans);
+            anchors.find(text, names, &mut spans);
         }
         if self.cards && card::FEWEST_DIGITS <= hints.digits {
             card::find(text.as_bytes(), &mut spans);

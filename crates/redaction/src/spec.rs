@@ -103,7 +103,16 @@ pub enum BadSpec {
 }
 
 /// Names that are secret as the last letters of others too, since hardly another word ends in them.
-const SUFFIXES: &[&str] = &["password", "passwd", "passphrase", "passwort"];
+const SUFFIXES: &[&str] = &[
+    "password",
+    "passwd",
+    "pswd",
+    "passphrase",
+    "passwort",
+    "密码",
+    "口令",
+    "パスワード",
+];
 
 /// Names that are secret as the last words of others too.
 const ENDINGS: &[&str] = &[
@@ -111,6 +120,33 @@ const ENDINGS: &[&str] = &[
     "password_confirmation",
     "password_again",
     "pwd",
+    "db_pass",
+    "database_pass",
+    "sql_pass",
+    "mysql_pass",
+    "postgres_pass",
+    "pg_pass",
+    "mongo_pass",
+    "redis_pass",
+    "smtp_pass",
+    "mail_pass",
+    "email_pass",
+    "ftp_pass",
+    "sftp_pass",
+    "ssh_pass",
+    "ldap_pass",
+    "http_pass",
+    "vpn_pass",
+    "wifi_pass",
+    "user_pass",
+    "admin_pass",
+    "root_pass",
+    "sudo_pass",
+    "become_pass",
+    "login_pass",
+    "key_pass",
+    "store_pass",
+    "keystore_pass",
     "passcode",
     "secret",
     "secrets",
@@ -158,9 +194,6 @@ const ENDINGS: &[&str] = &[
     "contraseña",
     "contraseÑa",
     "contrasena",
-    "密码",
-    "口令",
-    "パスワード",
 ];
 
 /// Names that are secret by themselves, and part of harmless ones.

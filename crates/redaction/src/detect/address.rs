@@ -33,9 +33,9 @@ impl Addresses {
             .map(|at| start + at);
         let at = match strict {
             Some(at) => at,
-            // A path may have an `@`. Where there are no paths, who wrote the password may have
-            // forgotten to encode a `/` in it.
-            None if is_of_web(scheme) => return None,
+            // A path may have an `@`. Where there are no paths, or no port stands before it, who wrote the password
+            // may have forgotten to encode a `/` in it.
+            None if is_of_web(scheme) && !has_password(&text[start..authority]) => return None,
             None => self.last_at(text, start)?,
         };
         let Some(colon) = text[start..at].iter().position(|it| *it == b':') else {
@@ -91,6 +91,13 @@ fn scheme(before: &[u8]) -> &[u8] {
 fn is_of_web(scheme: &[u8]) -> bool {
     const WEB: [&[u8]; 6] = [b"http", b"https", b"ws", b"wss", b"file", b"skill"];
     WEB.iter().any(|it| scheme.eq_ignore_ascii_case(it))
+}
+
+/// Returns true for the beginning of an address that cannot be a host and its port, as `user:pass` of `user:pass/word@host`.
+fn has_password(beginning: &[u8]) -> bool {
+    let port = beginning.iter().position(|it| *it == b':');
+    let port = port.map_or(&[][..], |at| &beginning[at + 1..]);
+    !beginning.starts_with(b"[") && port.iter().any(|it| !it.is_ascii_digit())
 }
 
 /// Returns true if `rest` is what follows a host, and not a password with a `/` in it.

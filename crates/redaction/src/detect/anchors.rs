@@ -1,7 +1,7 @@
 //! Search for all known prefixes of secrets in one pass.
 
-use super::{Span, address::Addresses, key_shape::SHAPES, pem, token};
-use crate::spec::Detectors;
+use super::{Span, address::Addresses, assignment, key_shape::SHAPES, pem, token};
+use crate::{names::Names, spec::Detectors};
 use aho_corasick::{AhoCorasick, Input, MatchKind, packed};
 
 /// Rule for the text after an anchor: which text there is a secret.
@@ -15,6 +15,8 @@ enum Follows {
     Key(usize),
     Address,
     Telegram,
+    /// A name stands before it.
+    WideSign,
 }
 
 /// All that secrets begin with.
@@ -57,6 +59,9 @@ impl Anchors {
         if detectors.connection_strings {
             anchors.push(("://", Follows::Address));
         }
+        if detectors.assignments {
+            anchors.extend(["：", "＝"].map(|it| (it, Follows::WideSign)));
+        }
         if anchors.is_empty() {
             return None;
         }
@@ -81,7 +86,7 @@ impl Anchors {
     }
 
     /// Finds the secrets in a text that begin with one of them.
-    pub(super) fn find(&self, text: &str, spans: &mut Vec<Span>) {
+    pub(super) fn find(&self, text: &str, names: &Names, spans: &mut Vec<Span>) {
         let bytes = text.as_bytes();
         let mut addresses = Addresses::default();
         let mut at = 0;
@@ -95,6 +100,7 @@ impl Anchors {
                 Follows::Key(place) => SHAPES[place].key(bytes, start),
                 Follows::Address => addresses.password(bytes, start),
                 Follows::Telegram => telegram(bytes, start),
+                Follows::WideSign => assignment::after_wide_sign(text, start, end, names),
             };
             at = match span {
                 Some(span) => {
@@ -159,7 +165,11 @@ mod tests {
             "---- BEGIN ",
             "://",
             ":AA",
+            "：",
+            "＝",
         ]);
+        // There may be 64 at most.
+        assert!(cfg!(not(target_arch = "x86_64")) || anchors.signs.is_some());
         for prefix in &prefixes {
             let text = format!("{}{prefix}{}", "x ".repeat(20), "y ".repeat(20));
             assert!(anchors.may_be_in(&text), "{prefix}");

@@ -45,6 +45,26 @@ pub(super) fn find(text: &str, names: &Names, spans: &mut Vec<Span>) {
     }
 }
 
+/// The value after a colon or an equals sign of East Asian scripts, at `start..end`. Sentences go on after such a sign
+/// without a blank: in other letters than ASCII, or with a word of a sentence.
+pub(super) fn after_wide_sign(text: &str, start: usize, end: usize, names: &Names) -> Option<Span> {
+    let bytes = text.as_bytes();
+    let meaning = names.meaning(bytes, 0, name_end(bytes, start))?;
+    if meaning == Meaning::Harmless {
+        return None;
+    }
+    let (start, end) = value_behind(text, end, true, meaning)?;
+    let value = &bytes[start..end];
+    let is_secret = value[0].is_ascii()
+        && !is_of_prose(value)
+        && (meaning != Meaning::SecretToken || token::is_token_alone(value));
+    is_secret.then_some(Span {
+        start,
+        end,
+        label: Label::Secret,
+    })
+}
+
 /// Index at which a name ends before its sign.
 fn name_end(text: &[u8], sign: usize) -> usize {
     let closing = text[..sign]
@@ -80,16 +100,28 @@ fn value(text: &str, sign: usize, meaning: Meaning) -> Option<(usize, usize)> {
         .take(2)
         .take_while(|it| matches!(it, b'=' | b'>'))
         .count();
-    let mut start = sign + 1 + signs;
-    if bytes[sign] == b':' && bytes[start..].starts_with(b"//") {
+    value_behind(text, sign + 1 + signs, bytes[sign] == b':', meaning)
+}
+
+/// The value behind a sign that ends at `start`.
+fn value_behind(
+    text: &str,
+    mut start: usize,
+    is_colon: bool,
+    meaning: Meaning,
+) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    if is_colon && bytes[start..].starts_with(b"//") {
         return None;
     }
-    let spaces = bytes[start..]
-        .iter()
-        .take(MOST_SPACES)
-        .take_while(|it| matches!(it, b' ' | b'\t'))
-        .count();
+    let spaces = blanks(&bytes[start..]);
     start += spaces;
+    if let [b'\n' | b'\r', ..] = bytes[start..] {
+        return match meaning {
+            Meaning::Secret if is_colon => below(text, start),
+            _ => None,
+        };
+    }
     // `b'…'`, as Python writes bytes.
     if let [
         b'b' | b'B' | b'r' | b'R' | b'u' | b'U' | b'f' | b'F',
@@ -124,11 +156,37 @@ fn value(text: &str, sign: usize, meaning: Meaning) -> Option<(usize, usize)> {
                 _ => word_end(bytes, start),
             };
             // `OWLCLAW_API_KEY: the key is not known` is about a secret, and none.
-            let is_prose = bytes[sign] == b':' && 0 < spaces && is_of_prose(&bytes[start..end]);
+            let is_prose = is_colon && 0 < spaces && is_of_prose(&bytes[start..end]);
             let is_secret = start < end && !is_prose && !is_nothing(&bytes[start..end]);
             is_secret.then_some((start, end))
         }
     }
+}
+
+/// Number of blanks in front, up to [`MOST_SPACES`].
+fn blanks(text: &[u8]) -> usize {
+    let blanks = text.iter().take(MOST_SPACES);
+    blanks.take_while(|it| matches!(it, b' ' | b'\t')).count()
+}
+
+/// The only word of the line after the one that ends at `end`: farther to the right, as in YAML, or like a token.
+fn below(text: &str, end: usize) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let line = end + bytes[end..].iter().take(2).position(|it| *it == b'\n')? + 1;
+    let indent = blanks(&bytes[line..]);
+    let start = line + indent;
+    let is_word = |it: &&u8| b' ' < **it && !matches!(it, b'"' | b'\'' | b'`' | b'<' | b'{' | b'[');
+    let word = bytes[start..].iter().take_while(is_word).count();
+    let behind = &bytes[start + word..];
+    let is_alone = matches!(behind[blanks(behind)..], [] | [b'\n' | b'\r', ..]);
+    let word = &bytes[start..start + word];
+    let is_value = match word {
+        [] | [.., b':'] => false,
+        word if 0 < indent => !is_of_prose(word) && !is_nothing(word),
+        word => token::is_token_alone(word),
+    };
+    let is_secret = is_alone && is_value && placeholder::length_at_start(&text[start..]).is_none();
+    is_secret.then_some((start, start + word.len()))
 }
 
 /// End of a quotation that begins with this number of backslashes and `quote`.
