@@ -38,11 +38,11 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn leads(&mut self, schema: &'a Value, path: &str, segments: &[&str]) -> bool {
-        let Some((first, rest)) = segments.split_first() else {
+        if *schema == Value::Bool(false) {
+            return false;
+        }
+        let (Some((first, rest)), Value::Object(members)) = (segments.split_first(), schema) else {
             return true;
-        };
-        let Value::Object(members) = schema else {
-            return *schema != Value::Bool(false);
         };
         self.steps += 1;
         if MAX_STEPS < self.steps || OPEN.iter().any(|it| members.contains_key(*it)) {
