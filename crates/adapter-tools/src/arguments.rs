@@ -229,7 +229,8 @@ fn decimal(number: &str) -> Option<(bool, String, i64)> {
     if significant.is_empty() {
         return Some((is_negative, significant, 0));
     }
-    let power = power + zeros - i64::try_from(part.len()).ok()?;
+    let power = power.checked_add(zeros)?;
+    let power = power.checked_sub(i64::try_from(part.len()).ok()?)?;
     Some((is_negative, significant, power))
 }
 
