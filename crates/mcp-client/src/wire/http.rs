@@ -504,10 +504,11 @@ impl HttpLink {
             match status {
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                     let reason = match has_credentials {
-                        false => "no authorization is configured",
+                        false => "no key or token was sent",
                         true => "the credentials were refused",
                     };
-                    let words = shared.quoted(&beginning(response.into_body()).await);
+                    let words = beginning(response.into_body()).await;
+                    let words = shared.quoted(told(&words).as_bytes());
                     return Err(Error::Unauthorized {
                         status: status.as_u16(),
                         reason: match words.trim() {
@@ -685,6 +686,17 @@ pub(crate) async fn beginning(mut body: BodyStream) -> Bytes {
     // The status is known, and says more than that the time is over.
     let _ = tokio::time::timeout(COMPLAINT_PATIENCE, reading).await;
     bytes.freeze()
+}
+
+/// What a refusal says to people: the message of an error of JSON-RPC or OAuth, else all of it.
+fn told(body: &[u8]) -> String {
+    let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = json.pointer("/error/message");
+    let message = message.or_else(|| json.get("error_description"));
+    match message.and_then(serde_json::Value::as_str) {
+        Some(message) => message.to_owned(),
+        None => String::from_utf8_lossy(body).into_owned(),
+    }
 }
 
 fn content_type(headers: &HeaderMap) -> &str {

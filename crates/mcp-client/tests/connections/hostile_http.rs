@@ -248,6 +248,14 @@ async fn statuses_and_redirections() {
                 }
                 "unauthorized" => talk.respond(401, "www-authenticate: Bearer\r\n", "").await,
                 "forbidden" => talk.respond(403, "", "go away").await,
+                "refused in JSON-RPC" => {
+                    let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32006,"message":"a key is needed"}}"#;
+                    talk.respond(401, "", body).await
+                }
+                "refused by OAuth" => {
+                    let body = r#"{"error":"invalid_token","error_description":"it is over"}"#;
+                    talk.respond(401, "", body).await
+                }
                 "busy" => {
                     talk.respond(429, "retry-after: 999999\r\n", "too many")
                         .await
@@ -280,8 +288,16 @@ async fn statuses_and_redirections() {
             ("taken", "answered with HTTP 202 and nothing else"),
             ("no content", "answered with HTTP 204 and nothing else"),
             ("an image", "it sent what is no message"),
-            ("unauthorized", "HTTP 401): no authorization is configured"),
-            ("forbidden", "HTTP 403): no authorization is configured"),
+            ("unauthorized", "HTTP 401): no key or token was sent"),
+            ("forbidden", "HTTP 403): no key or token was sent: go away"),
+            (
+                "refused in JSON-RPC",
+                "HTTP 401): no key or token was sent: a key is needed",
+            ),
+            (
+                "refused by OAuth",
+                "HTTP 401): no key or token was sent: it is over",
+            ),
             ("busy", "HTTP 429: too many (Retry-After: 999999)"),
             (
                 "another host",
