@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 pub use self::{
     fields::BadField,
+    misplaced::rule_meant,
     owlclaw::{Constraints, OwlclawBlock, Prerequisites, RiskLevel, TaskHint, ToolHints},
     tools::ToolDeclaration,
 };

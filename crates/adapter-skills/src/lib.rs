@@ -79,7 +79,7 @@ pub use crate::{
     filter::{SkillFilter, SkillPattern},
     frontmatter::{
         BadField, Constraints, Frontmatter, FrontmatterError, MAX_NAME_BYTES, OwlclawBlock,
-        Prerequisites, RiskLevel, TaskHint, ToolDeclaration, ToolHints,
+        Prerequisites, RiskLevel, TaskHint, ToolDeclaration, ToolHints, rule_meant,
     },
     hold::Hold,
     host::{ASKING, Host, Interpreter, Unmet},

@@ -241,6 +241,16 @@ fn rule_of(key: &str, value: &Value, around: Around) -> Option<&'static str> {
     }
 }
 
+/// The rule that a key was probably meant to state, wherever it stands: one that is hardly ever anything but a rule, in any
+/// spelling (`requiresConfirmation`, `max_daily_call`), `constraints`, or one that speaks of approval.
+#[must_use]
+pub fn rule_meant(key: &str) -> Option<&'static str> {
+    let words = words_of(bare(key));
+    let mut rules = RULES.into_iter().chain(["constraints"]);
+    let meant = rules.find(|it| is_nearly(&words, it));
+    meant.or_else(|| asks_for_approval(key).then_some("requires_confirmation"))
+}
+
 /// The rule that a key such as `needs_approval` states, if its value is true or false.
 fn approval(key: &str, value: &Value) -> Option<&'static str> {
     let is_one = asks_for_approval(key) && boolean_of(value).is_some();

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use adapter_skills::rule_meant;
+
 use crate::environment::Environment;
 use crate::layer::{Origins, child};
 use crate::nearest::nearest;
 use crate::problem::{Origin, Problem};
-use crate::reading::document::{Document, Node, Value};
+use crate::reading::document::{Document, Key, Node, Value};
 use crate::sections::Config;
 use crate::sections::application::Switches;
 use crate::{Loaded, reading};
@@ -98,6 +100,7 @@ fn take(
             misnamed(document, node, path, known, problems);
         }
     }
+    elsewhere(document, problems);
     let mut unfit = |node: &Node, key: &str, expected: &str| {
         let found = node.value.describe();
         let message = format!("`{key}` must be {expected}, found {found}");
@@ -105,7 +108,12 @@ fn take(
     };
     let skills = below(&document.root, "skills");
     let entries = skills.and_then(|skills| below(skills, "entries"));
-    for (key, node) in [("skills", skills), ("skills.entries", entries)] {
+    let all = [
+        (FILE, Some(&document.root)),
+        ("skills", skills),
+        ("skills.entries", entries),
+    ];
+    for (key, node) in all {
         if let Some(node) = node
             && !matches!(node.value, Value::Nothing | Value::Mapping(_))
         {
@@ -169,6 +177,77 @@ fn take(
     }
 }
 
+/// Complains about rules of tools and switches in `skills` where nothing reads them.
+fn elsewhere(document: &Document<'_>, problems: &mut Vec<Problem>) {
+    const OFF: [&str; 6] = [
+        "deny", "denied", "disable", "disabled", "exclude", "excluded",
+    ];
+    let mut unread = |node: &Node, key: &str, hint: String| {
+        let message = format!("`{key}` is not read here, so that it limits nothing");
+        problems.push(Problem::error(document.origin(node.at), message).hint(hint));
+    };
+    let switch = "switch a tool off by `skills.entries.NAME: false`";
+    let switches_off = |name: &str, node: &Node| match name {
+        "enabled" | "active" => truth(node) == Some(false),
+        "status" => matches!(&node.value, Value::Scalar(word) if OFF.contains(&word.as_str())),
+        _ => {
+            let is_empty = match &node.value {
+                Value::Nothing => true,
+                Value::Sequence(items) => items.is_empty(),
+                _ => truth(node) == Some(false),
+            };
+            OFF.contains(&name) && !is_empty
+        }
+    };
+    let Some(skills) = below(&document.root, "skills") else {
+        return;
+    };
+    for (name, node) in members(skills) {
+        let key = child("skills", &name.name);
+        if name.name == "entries" {
+            for (tool, entry) in members(node) {
+                let key = child(&key, &tool.name);
+                for (member, node) in members(entry) {
+                    let name = member.name.as_str();
+                    let key = child(&key, name);
+                    if ["enabled", "migration_weight"].contains(&name)
+                        || nearest(name, ["enabled", "migration_weight"]).is_some()
+                    {
+                        continue;
+                    }
+                    if let Some(rule) = rule_meant(name) {
+                        let hint = format!(
+                            "write `{rule}` below `owlclaw:` in the SKILL.md of `{}`, or a rule in the \
+                             configuration of this server",
+                            tool.name
+                        );
+                        unread(node, &key, hint);
+                    } else if switches_off(name, node) {
+                        unread(node, &key, switch.to_owned());
+                    }
+                }
+            }
+            continue;
+        }
+        if switches_off(&name.name, node) {
+            unread(node, &key, switch.to_owned());
+        }
+        let inner = members(node);
+        let is_rule = |(name, node): &&(Key, Node)| {
+            let name = name.name.as_str();
+            name == "migration_weight" || switches_off(name, node) || rule_meant(name).is_some()
+        };
+        if let Some((member, node)) = inner.iter().find(is_rule) {
+            let key = child(&key, &member.name);
+            unread(
+                node,
+                &key,
+                format!("write it below `skills.entries.{}`", name.name),
+            );
+        }
+    }
+}
+
 /// Complains about keys that were probably meant to be one of `known`, in another spelling or joined by dots, or that have
 /// one below them in the wrong place: what they switch off would be on offer.
 fn misnamed(
@@ -225,7 +304,13 @@ fn limits(
         let path = child(path, &key.name);
         let own = match key.name.as_str() {
             // No limits by themselves.
-            "budget_alert_thresholds" | "circuit_breaker" | "fail_policy" => continue,
+            "budget_alert_thresholds" | "fail_policy" => continue,
+            name if is_off(name, node) => continue,
+            "circuit_breaker" | "breaker" => Some("governance.breaker"),
+            "time" | "time_constraints" | "trading_hours" | "trading_hours_only" => {
+                Some("governance.trading_hours")
+            }
+            "risk_confirmation" => Some("governance.confirm"),
             "max_calls_per_minute" | "rate_limit" | "rate" => {
                 Some("governance.default_quota.max_calls_per_minute")
             }
@@ -236,8 +321,13 @@ fn limits(
             "allow" | "deny" | "hide" | "visibility" => Some("governance.default"),
             "confirm" | "requires_confirmation" => Some("governance.confirm"),
             name if names(name, "budget") => Some("governance.default_quota.monthly_budget"),
+            name if names(name, "allowed") || names(name, "denied") => Some("governance.default"),
             name if names(name, "max") || names(name, "limit") => Some("governance.default_quota"),
-            _ => None,
+            name => match rule_meant(name) {
+                Some("requires_confirmation" | "risk_level") => Some("governance.confirm"),
+                Some(_) => Some("governance.tools"),
+                None => None,
+            },
         };
         let Some(own) = own else {
             limits(document, node, &path, origins, problems);
@@ -250,6 +340,12 @@ fn limits(
             problems.push(problem.key(own).hint(hint));
         }
     }
+}
+
+/// Returns true for one of OwlClaw's checks of its own agent that is switched off.
+fn is_off(name: &str, node: &Node) -> bool {
+    let checks = ["circuit_breaker", "risk_confirmation", "time"];
+    checks.contains(&name) && below(node, "enabled").and_then(truth) == Some(false)
 }
 
 /// Returns true for a key that the configuration states, or states one below.
@@ -337,6 +433,13 @@ fn beside(app: &str) -> PathBuf {
     Path::new(&package.replace('.', "/")).join(FILE)
 }
 
+fn members(node: &Node) -> &[(Key, Node)] {
+    match &node.value {
+        Value::Mapping(members) => members,
+        _ => &[],
+    }
+}
+
 fn below<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
     match &node.value {
         Value::Mapping(entries) => {
@@ -404,6 +507,44 @@ mod tests {
         for text in [
             "agent: {model: x}\nmemory: {}\nsecurity: {}\ntriggers: []\nintegrations: {}",
             "skills: {path: x, enabled: true, directories: [a]}",
+        ] {
+            let (mut switches, mut problems) = (Switches::default(), Vec::new());
+            let document = Document::parse("owlclaw.yaml", text, &mut problems).unwrap();
+            take(&document, &mut switches, &Origins::default(), &mut problems);
+            assert!(problems.is_empty(), "{text}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn rules_and_switches_that_nothing_reads_are_errors() {
+        for text in [
+            "skills: {entries: {pay: {requires_confirmation: true}}}",
+            "skills: {entries: {pay: {constraints: {max_daily_calls: 1}}}}",
+            "skills: {entries: {pay: {risk_level: high}}}",
+            "skills: {entries: {pay: {riskLevel: high}}}",
+            "skills: {entries: {pay: {needs_approval: true}}}",
+            "skills: {entries: {pay: {active: false}}}",
+            "skills: {entries: {pay: {status: disabled}}}",
+            "skills: {pay: {enabled: false}}",
+            "skills: {pay: {requires_confirmation: true}}",
+            "skills: {disabled: [pay]}",
+            "- skills",
+            "governance: {allowed_capabilities: [x]}",
+            "governance: {risk_confirmation: {pay: true}}",
+            "governance: {circuit_breaker: {threshold: 3}}",
+            "governance: {time: {trading_hours_only: true}}",
+            "governance: {migration_weight: 5}",
+        ] {
+            let (mut switches, mut problems) = (Switches::default(), Vec::new());
+            let document = Document::parse("owlclaw.yaml", text, &mut problems).unwrap();
+            take(&document, &mut switches, &Origins::default(), &mut problems);
+            assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+            assert_eq!(problems[0].severity, crate::Severity::Error, "{text}");
+        }
+        for text in [
+            "skills: {entries: {pay: {timeout: 5, status: ready, region: eu}}}",
+            "skills: {disabled: [], pay: {enabled: true}}",
+            "governance: {circuit_breaker: {enabled: false}, fail_policy: open}",
         ] {
             let (mut switches, mut problems) = (Switches::default(), Vec::new());
             let document = Document::parse("owlclaw.yaml", text, &mut problems).unwrap();
