@@ -62,6 +62,17 @@ const OPERATORS: [&str; 19] = [
     operators::NOT_STRICTLY_FALSE,
 ];
 
+/// Texts that an expression compares with names.
+#[derive(Debug, Default)]
+pub(crate) struct Compared<'a> {
+    /// Capabilities, each with whether it is the beginning of one.
+    pub(crate) capabilities: BTreeSet<(&'a str, bool)>,
+    /// Roles.
+    pub(crate) roles: BTreeSet<&'a str>,
+    /// Names of arguments.
+    arguments: BTreeSet<&'a str>,
+}
+
 /// An expression that has been understood, and that takes no longer than is proportional to what it
 /// is asked about, times its own length, times the number of values where it compares lists in a loop.
 #[derive(Debug)]
@@ -116,6 +127,13 @@ impl Expression {
         let mut reads = Reads::default();
         read_arguments(&self.parsed, &mut reads);
         reads
+    }
+
+    /// Texts that it compares with names: the capability, and the roles of the caller.
+    pub(crate) fn compared(&self) -> Compared<'_> {
+        let mut compared = Compared::default();
+        read_compared(&self.parsed, &mut Vec::new(), &mut compared);
+        compared
     }
 
     /// `None` where it fails, or is neither true nor false.
@@ -178,6 +196,18 @@ fn read_arguments<'a>(part: &'a IdedExpr, reads: &mut Reads<'a>) {
                 }
             }
         }
+        // `args.exists(name, name == 'NAME')`.
+        Expr::Comprehension(it)
+            if is_arguments(&it.iter_range) && it.iter_var != values::ARGUMENTS =>
+        {
+            let mut loops = vec![(it.iter_var.as_str(), values::ARGUMENTS)];
+            let mut compared = Compared::default();
+            for part in [&it.loop_cond, &it.loop_step] {
+                read_compared(part, &mut loops, &mut compared);
+                read_arguments(part, names);
+            }
+            names.extend(compared.arguments);
+        }
         // A variable of a loop may have the same name.
         Expr::Comprehension(it) if it.iter_var == values::ARGUMENTS => {
             read_arguments(&it.iter_range, reads);
@@ -195,6 +225,99 @@ fn read_arguments<'a>(part: &'a IdedExpr, reads: &mut Reads<'a>) {
         }
         Expr::Ident(name) => reads.any |= name == values::ARGUMENTS,
         Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+    }
+}
+
+/// Adds the texts that a part of an expression compares with the capability, with roles and with the variables of `loops`,
+/// each with what it runs over. Bounded, since what [`Walk`] lets through is.
+fn read_compared<'a>(
+    part: &'a IdedExpr,
+    loops: &mut Vec<(&'a str, &'static str)>,
+    compared: &mut Compared<'a>,
+) {
+    let stands_for = |it: &IdedExpr, loops: &[(&'a str, &'static str)]| {
+        let Expr::Ident(name) = &it.expr else {
+            return None;
+        };
+        let of_loop = loops.iter().rev().find(|(variable, _)| variable == name);
+        match of_loop {
+            Some((_, over)) => Some((*over, true)),
+            None => {
+                let mut names = ["capability", "roles", values::ARGUMENTS].into_iter();
+                names.find(|it| it == name).map(|it| (it, false))
+            }
+        }
+    };
+    match &part.expr {
+        Expr::Call(call) => {
+            let mut note = |name: &'a IdedExpr, text: &'a IdedExpr, is_beginning| {
+                let texts: Vec<&IdedExpr> = match &text.expr {
+                    Expr::List(list) => list.elements.iter().collect(),
+                    _ => vec![text],
+                };
+                let texts = texts.into_iter().filter_map(|it| match &it.expr {
+                    Expr::Literal(LiteralValue::String(text)) => Some(&**text),
+                    _ => None,
+                });
+                match stands_for(name, loops) {
+                    Some(("capability", false)) => {
+                        compared
+                            .capabilities
+                            .extend(texts.map(|it| (it, is_beginning)));
+                    }
+                    Some(("roles", true)) if !is_beginning => compared.roles.extend(texts),
+                    Some((values::ARGUMENTS, true)) if !is_beginning => {
+                        compared.arguments.extend(texts);
+                    }
+                    _ => {}
+                }
+            };
+            let target = call.target.as_deref();
+            match (call.func_name.as_str(), target, call.args.as_slice()) {
+                (operators::EQUALS | operators::NOT_EQUALS, None, [one, other]) => {
+                    note(one, other, false);
+                    note(other, one, false);
+                }
+                (operators::IN, None, [one, list]) => {
+                    note(one, list, false);
+                    if let (Some(("roles", false)), Expr::Literal(LiteralValue::String(role))) =
+                        (stands_for(list, loops), &one.expr)
+                    {
+                        compared.roles.insert(role);
+                    }
+                }
+                ("startsWith", Some(name), [text]) => note(name, text, true),
+                _ => {}
+            }
+            let parts = target.into_iter().chain(&call.args);
+            parts.for_each(|it| read_compared(it, loops, compared));
+        }
+        Expr::Select(select) => read_compared(&select.operand, loops, compared),
+        Expr::List(list) => {
+            let elements = list.elements.iter();
+            elements.for_each(|it| read_compared(it, loops, compared));
+        }
+        Expr::Map(map) => {
+            for entry in &map.entries {
+                if let EntryExpr::MapEntry(entry) = &entry.expr {
+                    read_compared(&entry.key, loops, compared);
+                    read_compared(&entry.value, loops, compared);
+                }
+            }
+        }
+        Expr::Comprehension(it) => {
+            read_compared(&it.iter_range, loops, compared);
+            let over = match stands_for(&it.iter_range, loops) {
+                Some((over, false)) => over,
+                _ => "",
+            };
+            loops.push((&it.iter_var, over));
+            for part in [&it.accu_init, &it.loop_cond, &it.loop_step, &it.result] {
+                read_compared(part, loops, compared);
+            }
+            loops.pop();
+        }
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
     }
 }
 
@@ -455,7 +578,7 @@ mod tests {
 
     #[test]
     fn the_arguments_that_are_read_are_known() {
-        let rows: [(&str, &[&str]); 9] = [
+        let rows: [(&str, &[&str]); 11] = [
             ("args.a > 1 && args.b.c == args.b.d", &["a", "b"]),
             ("has(args.a) && !(args.a in ['args'])", &["a"]),
             ("args['a b'] == 1 || 'c' in args", &["a b", "c"]),
@@ -465,11 +588,40 @@ mod tests {
             ("principal.startsWith('a') ? args.a : false", &["a"]),
             ("args[principal] == 1", &[]),
             ("size(args.a.b) > 1", &["a"]),
+            ("args.exists(k, k == 'a' || k in ['b'])", &["a", "b"]),
+            ("args.xs.exists(k, k == 'a')", &["xs"]),
         ];
         for (text, names) in rows {
             let expression = Expression::new(text).unwrap();
             let found: Vec<_> = expression.arguments().into_iter().collect();
             assert_eq!(found, names, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_compared_are_known() {
+        type Names<'a> = (&'a [(&'a str, bool)], &'a [&'a str]);
+        let rows: [(&str, Names<'_>); 8] = [
+            ("capability == 'tool/a'", (&[("tool/a", false)], &[])),
+            ("!('tool/a' != capability)", (&[("tool/a", false)], &[])),
+            (
+                "args.x > 1 && capability in ['tool/a', 'tool/b']",
+                (&[("tool/a", false), ("tool/b", false)], &[]),
+            ),
+            ("capability.startsWith('tool/')", (&[("tool/", true)], &[])),
+            ("'teller' in roles", (&[], &["teller"])),
+            ("roles.exists(r, r == 'teller')", (&[], &["teller"])),
+            ("args.a.exists(capability, capability == 'x')", (&[], &[])),
+            ("args.a == 'x' || principal == 'ana'", (&[], &[])),
+        ];
+        for (text, (capabilities, roles)) in rows {
+            let expression = Expression::new(text).unwrap();
+            let found = expression.compared();
+            let found: (Vec<_>, Vec<_>) = (
+                found.capabilities.into_iter().collect(),
+                found.roles.into_iter().collect(),
+            );
+            assert_eq!(found, (capabilities.to_vec(), roles.to_vec()), "{text}");
         }
     }
 

@@ -7,6 +7,13 @@ use crate::error::ExpressionError;
 #[derive(Debug)]
 pub(crate) enum Expression {}
 
+/// Texts that an expression compares with names.
+#[derive(Debug, Default)]
+pub(crate) struct Compared<'a> {
+    pub(crate) capabilities: std::collections::BTreeSet<(&'a str, bool)>,
+    pub(crate) roles: std::collections::BTreeSet<&'a str>,
+}
+
 /// The variables of expressions, of which there are none.
 #[derive(Debug)]
 pub(crate) enum Variables {}
@@ -21,6 +28,10 @@ impl Expression {
     }
 
     pub(crate) fn arguments(&self) -> std::collections::BTreeSet<&str> {
+        match *self {}
+    }
+
+    pub(crate) fn compared(&self) -> Compared<'_> {
         match *self {}
     }
 

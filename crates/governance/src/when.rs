@@ -48,6 +48,19 @@ impl When {
         self.expression.arguments()
     }
 
+    /// Texts that it compares with the capability, each with whether it is the beginning of one: `capability == 'tool/pay'`,
+    /// `capability.startsWith('tool/delete-')`.
+    #[must_use]
+    pub fn capabilities(&self) -> BTreeSet<(&str, bool)> {
+        self.expression.compared().capabilities
+    }
+
+    /// Roles that it asks for: `'teller' in roles`.
+    #[must_use]
+    pub fn roles(&self) -> BTreeSet<&str> {
+        self.expression.compared().roles
+    }
+
     /// True or false; `None` where the expression fails, is neither, or is about more than can be looked at.
     #[must_use]
     pub fn holds(&self, of: WhenOf<'_>) -> Option<bool> {

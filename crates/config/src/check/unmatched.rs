@@ -70,6 +70,75 @@ impl OnOffer {
     }
 }
 
+/// Beginnings of capabilities, by their kind.
+const KINDS: [&str; 3] = ["tool/", "resource/", "prompt/"];
+
+impl OnOffer {
+    /// The names of all that is on offer, as expressions know them.
+    fn capabilities(&self) -> BTreeSet<String> {
+        let tools = self.tools.iter().map(|(name, _)| format!("tool/{name}"));
+        let resources = self.resources.iter().map(|it| format!("resource/{it}"));
+        let prompts = self.prompts.iter().map(|it| format!("prompt/{it}"));
+        tools.chain(resources).chain(prompts).collect()
+    }
+
+    /// True if `text` is one of these `capabilities` or begins one, or may be that of what is not in a list.
+    fn has_capability(
+        &self,
+        capabilities: &BTreeSet<String>,
+        text: &str,
+        is_beginning: bool,
+    ) -> bool {
+        let of_address = text.strip_prefix("resource/").map(|address| {
+            let pattern = match is_beginning {
+                true => format!("{address}*"),
+                false => address.to_owned(),
+            };
+            let mut templates = self.templates.iter();
+            templates.any(|it| pattern_meets_template(&pattern, it))
+        });
+        let unheard = self.unheard.iter().flat_map(|beginning| {
+            let of_kind = |kind: &str| format!("{kind}{beginning}");
+            ["tool/", "prompt/", "resource/"].map(of_kind)
+        });
+        let mut unheard = unheard;
+        let is_listed = match is_beginning {
+            true => capabilities.iter().any(|it| it.starts_with(text)),
+            false => capabilities.contains(text),
+        };
+        is_listed
+            || of_address == Some(true)
+            || unheard.any(|it| text.starts_with(&it) || is_beginning && it.starts_with(text))
+    }
+}
+
+/// All roles that rules and means of identification name.
+fn known_roles(config: &Config) -> BTreeSet<&str> {
+    let rules = &config.governance.rules;
+    let identity = &config.identity;
+    let clients = rules.clients.values().flat_map(|it| &it.roles);
+    let jwt = identity.jwt.values().flat_map(|it| it.scopes.values());
+    let introspection = identity.introspection.iter();
+    let introspection = introspection.flat_map(|it| it.scopes.values());
+    let certificates = identity.certificates.iter();
+    let certificates = certificates.flat_map(|it| it.roles.values());
+    let given = jwt.chain(introspection).chain(certificates).flatten();
+    let own = identity.operator_roles.iter();
+    let own = own.chain(&identity.metrics_roles);
+    let all = rules.roles.keys().chain(clients).chain(given).chain(own);
+    all.map(String::as_str).collect()
+}
+
+/// True if callers may bring along roles that the configuration does not name.
+fn has_open_roles(config: &Config) -> bool {
+    let identity = &config.identity;
+    let mut jwt = identity.jwt.values();
+    let introspection = identity.introspection.as_ref();
+    identity.api_keys.is_some()
+        || jwt.any(|it| it.roles_claim.is_some())
+        || introspection.is_some_and(|it| it.roles_claim.is_some())
+}
+
 /// A pattern that matches nothing where tools come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmatchedFilter {
@@ -132,7 +201,21 @@ pub(crate) fn check_addresses(config: &Config, origins: &Origins, problems: &mut
 impl Loaded {
     /// The rules that match nothing of what is `offered`, as errors if the configuration has it so.
     pub fn unmatched(&self, offered: &OnOffer) -> Vec<Problem> {
-        self.unmatched_of(offered, |_| true)
+        let mut found = self.unmatched_of(offered, |_| true);
+        let severity = self.severity();
+        let unmet = self.unmet_names(offered).into_iter();
+        found.extend(unmet.map(|problem| Problem {
+            severity,
+            ..problem
+        }));
+        found
+    }
+
+    fn severity(&self) -> Severity {
+        match self.config.governance.unmatched_rules {
+            UnmatchedRules::Warn => Severity::Warning,
+            UnmatchedRules::Error => Severity::Error,
+        }
     }
 
     /// The rules about tools that match nothing of what upstreams are known to offer, and whose patterns begin
@@ -162,10 +245,7 @@ impl Loaded {
         is_looked_at: impl Fn(&Rule<'_>) -> bool,
     ) -> Vec<Problem> {
         let config = &self.config;
-        let severity = match config.governance.unmatched_rules {
-            UnmatchedRules::Warn => Severity::Warning,
-            UnmatchedRules::Error => Severity::Error,
-        };
+        let severity = self.severity();
         let rules = rules(&config.governance.rules, &config.redaction);
         let is_unheard = |rule: &Rule<'_>| {
             let mut beginnings = offered.unheard.iter();
@@ -273,6 +353,65 @@ impl Loaded {
             .chain(unread)
             .chain(overlapping)
             .collect()
+    }
+
+    /// Expressions that compare the capability with what is not on offer, or ask for a role that nobody has:
+    /// `capability == 'pay'` is never true.
+    fn unmet_names(&self, offered: &OnOffer) -> Vec<Problem> {
+        let config = &self.config;
+        let capabilities = offered.capabilities();
+        let roles = known_roles(config);
+        let conditions = config.governance.rules.conditions("governance");
+        let conditions = conditions.iter().flat_map(|(section, conditions)| {
+            let conditions = conditions.iter();
+            conditions.map(move |(name, it)| (child(section, name), it.when.as_str()))
+        });
+        let filters = config.filters.iter();
+        let filters =
+            filters.filter_map(|(name, it)| Some((child("filters", name), it.when.as_deref()?)));
+        let mut found = Vec::new();
+        for (key, when) in conditions.chain(filters) {
+            let Ok(when) = When::new(when, true) else {
+                continue;
+            };
+            let key = child(&key, "when");
+            let mut tell = |message: String, hint: String| {
+                let origin = origin_near(&self.origins, &key);
+                found.push(Problem::warning(origin, message).key(&key).hint(hint));
+            };
+            for (text, is_beginning) in when.capabilities() {
+                if offered.has_capability(&capabilities, text, is_beginning) {
+                    continue;
+                }
+                let of_kind = |kind| format!("{kind}{text}");
+                let mut whole = KINDS.map(of_kind).into_iter();
+                let without_kind = whole.find(|it| capabilities.contains(it));
+                let names = capabilities.iter().map(String::as_str);
+                let hint = match without_kind.as_deref().or_else(|| nearest(text, names)) {
+                    Some(name) => format!("did you mean `{name}`?"),
+                    None => "capabilities are called `tool/NAME`, `resource/URI` and `prompt/NAME`"
+                        .to_owned(),
+                };
+                let what = match is_beginning {
+                    true => "begins no capability that is on offer",
+                    false => "is no capability that is on offer",
+                };
+                tell(format!("`{key}`: `{text}` {what}"), hint);
+            }
+            for role in when.roles().into_iter().filter(|it| !roles.contains(it)) {
+                let near = nearest(role, roles.iter().copied());
+                // What else keys and tokens bring along is not known.
+                if near.is_none() && has_open_roles(config) {
+                    continue;
+                }
+                let hint = match near {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "write the name of a role under `governance.roles`".to_owned(),
+                };
+                tell(format!("`{key}`: there is no role `{role}`"), hint);
+            }
+        }
+        found
     }
 
     /// Expressions that read an argument which no tool has that they are about: `has(args.amuont)` is never true.
@@ -560,4 +699,65 @@ fn rules<'a>(file: &'a PolicyFile, redaction: &'a Redaction) -> Vec<Rule<'a>> {
     });
     rules.extend(of_prompts);
     rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Environment, Text, load_texts};
+
+    fn told(governance: &str, when: &str) -> Vec<String> {
+        let text = format!(
+            "mcp_server:\n  governance:\n    unmatched_rules: error\n    roles: {{teller: {{}}}}\n    conditions:\n      c: {{when: \"{when}\", effect: deny}}\n{governance}"
+        );
+        let text = Text {
+            name: "mcp-server.yaml".to_owned(),
+            text,
+        };
+        let directory = std::env::temp_dir();
+        let loaded = load_texts(&[text], &Environment::default(), &directory).unwrap();
+        let offered = OnOffer {
+            tools: vec![("pay".to_owned(), "pay".to_owned())],
+            prompts: vec!["greet".to_owned()],
+            templates: vec!["doc://{name}".to_owned()],
+            unheard: vec!["shop-".to_owned()],
+            ..OnOffer::default()
+        };
+        let problems = loaded.unmatched(&offered);
+        assert!(problems.iter().all(|it| it.severity == Severity::Error));
+        let said = problems
+            .iter()
+            .map(|it| format!("{} {}", it.message, it.hint.clone().unwrap_or_default()));
+        said.collect()
+    }
+
+    #[test]
+    fn names_in_expressions_that_nothing_has_are_told() {
+        for (when, expected) in [
+            ("capability == 'tool/pya'", "did you mean `tool/pay`?"),
+            ("capability == 'pay'", "did you mean `tool/pay`?"),
+            ("capability in ['tool/pay', 'greet']", "`prompt/greet`?"),
+            (
+                "capability.startsWith('tool/delet')",
+                "begins no capability",
+            ),
+            ("'telller' in roles", "did you mean `teller`?"),
+            ("'accountant' in roles", "no role `accountant`"),
+        ] {
+            let said = told("", when);
+            assert!(said.len() == 1 && said[0].contains(expected), "{said:?}");
+        }
+        for when in [
+            "capability == 'tool/pay' && 'teller' in roles",
+            "capability == 'tool/shop-order'",
+            "capability == 'resource/doc://a'",
+            "capability.startsWith('prompt/') || 'operator' in roles",
+        ] {
+            assert_eq!(told("", when), [""; 0], "{when}");
+        }
+        // Keys may have roles that only their file knows.
+        let keys = "  identity: {api_keys: {file: keys.json}}\n";
+        assert_eq!(told(keys, "'accountant' in roles"), [""; 0]);
+        assert_eq!(told(keys, "'telller' in roles").len(), 1);
+    }
 }
