@@ -394,7 +394,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         let capability = match is_unknown {
             // Anything that a client likes to say.
             true => self.redactor.text(&invocation.capability),
-            false => (*invocation.capability).into(),
+            false => labels.capability_of(invocation).into(),
         };
         let start = Start {
             capability: &capability,

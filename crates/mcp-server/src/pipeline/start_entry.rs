@@ -1,9 +1,13 @@
 //! The first entry of a call in the ledger.
 
-use crate::invocation::{Invocation, Target};
+use crate::{
+    invocation::{Invocation, Target},
+    names::resource_capability,
+    offer::resources::ResourceEntry,
+};
 use governance::Kind;
 use ledger::{CallId, Start};
-use mcp_protocol::TraceContext;
+use mcp_protocol::{TraceContext, model::ResourceTemplate};
 use mcp_service::RequestCx;
 use redaction::Redactor;
 use std::{borrow::Cow, sync::Arc};
@@ -36,7 +40,7 @@ pub(crate) fn start_of<'a>(
             at_us,
             cx.principal.as_str(),
             kind,
-            &invocation.capability,
+            labels.capability_of(invocation),
         )
     }
 }
@@ -48,13 +52,18 @@ pub(crate) struct Labels<'a> {
     /// Without secrets.
     arguments: Cow<'a, str>,
     arguments_digest: ledger::Digest,
+    /// The capability, if there is a secret in it.
+    capability: Option<String>,
 }
 
 impl<'a> Labels<'a> {
     pub(crate) fn of(cx: &RequestCx, invocation: &'a Invocation, redactor: &Redactor) -> Self {
         let sent = invocation.arguments.as_str();
         let kept = redactor.json(&invocation.capability, sent);
-        Self::keeping(cx, redactor, sent, kept)
+        Self {
+            capability: without_secrets(invocation, redactor),
+            ..Self::keeping(cx, redactor, sent, kept)
+        }
     }
 
     /// Texts for a ledger that keeps no entries, which costs nothing.
@@ -64,6 +73,7 @@ impl<'a> Labels<'a> {
             trace_id: None,
             arguments: Cow::Borrowed(""),
             arguments_digest: ledger::Digest::default(),
+            capability: None,
         }
     }
 
@@ -84,15 +94,55 @@ impl<'a> Labels<'a> {
             trace_id: cx.trace().map(TraceContext::trace_id_text),
             arguments_digest: arguments_digest(redactor, sent, &arguments),
             arguments,
+            capability: None,
         }
     }
 }
 
 impl Labels<'_> {
+    /// The capability of an invocation as it is recorded.
+    pub(crate) fn capability_of<'a>(&'a self, invocation: &'a Invocation) -> &'a str {
+        let without_secrets = self.capability.as_deref();
+        without_secrets.unwrap_or(&invocation.capability)
+    }
+
     /// True if the arguments are as they were sent: no secret was found in them.
     pub(crate) fn are_harmless(&self) -> bool {
         matches!(self.arguments, Cow::Borrowed(_))
     }
+}
+
+/// The capability of a resource without the secrets in what its template leaves open; `None` where there are none.
+///
+/// Rules and quotas are about the capability itself, and what is on a list is no secret.
+fn without_secrets(invocation: &Invocation, redactor: &Redactor) -> Option<String> {
+    let Target::Resource(_) = invocation.target else {
+        return None;
+    };
+    let capability = &*invocation.capability;
+    // Hardly any has one.
+    let Cow::Owned(redacted) = redactor.text(capability) else {
+        return None;
+    };
+    let resources = invocation.offer.resources();
+    let governed = |it: &ResourceEntry| {
+        let uri = it.governed_by.as_ref().unwrap_or(&it.resource.uri);
+        resource_capability(uri) == capability
+    };
+    if resources.entries().iter().any(governed) {
+        return None;
+    }
+    let begins = |it: &ResourceTemplate| {
+        let fixed = resource_capability(it.uri_template.split('{').next()?);
+        capability.starts_with(&fixed).then_some(fixed)
+    };
+    let fixed = resources.templates().iter().filter_map(begins);
+    let fixed = fixed.max_by_key(String::len).unwrap_or_default();
+    if redacted.starts_with(&fixed) {
+        return Some(redacted);
+    }
+    let open = &capability[fixed.len()..];
+    Some(fixed + &redactor.text(open))
 }
 
 /// A digest of what was `sent`, of which `kept` is what stays.

@@ -466,6 +466,62 @@ async fn templates_are_listed_and_lead_to_what_they_say() {
     }
 }
 
+#[tokio::test]
+async fn a_secret_in_what_a_template_leaves_open_is_not_on_record() {
+    let template = |uri: &str| mcp_protocol::model::ResourceTemplate {
+        uri_template: uri.to_owned(),
+        name: "doc".to_owned(),
+        ..Default::default()
+    };
+    let read = |uri: &str| {
+        Some(mcp_protocol::model::ResourceContents {
+            uri: uri.to_owned(),
+            mime_type: None,
+            text: Some("x".to_owned()),
+            blob: None,
+            meta: None,
+        })
+    };
+    let key = format!("sk-{}", "aB3".repeat(16));
+    let denied = format!("doc://denied/{key}");
+    let resources = StaticResources::new()
+        .template(template("doc://{name}"), read)
+        .template(template("{+any}"), read);
+    let house = Setup {
+        policy: PolicySpec {
+            default: Rules {
+                deny: vec![format!("resource/{denied}")],
+                ..Rules::default()
+            },
+            ..PolicySpec::default()
+        },
+        resources: Arc::new(resources),
+        ..Setup::default()
+    }
+    .build();
+    let mut client = house.connect("anna", "2025-06-18").await;
+    for (uri, begins, is_let) in [
+        (
+            format!("doc://{key}"),
+            "resource/doc://[redacted api key ",
+            true,
+        ),
+        (denied, "resource/doc://denied/[redacted api key ", false),
+        (
+            "x://ana:hunter2@h/y".to_owned(),
+            "resource/x://ana:[redacted password ",
+            true,
+        ),
+        ("doc://4711".to_owned(), "resource/doc://4711", true),
+    ] {
+        let answer = client.ask("resources/read", json!({ "uri": uri })).await;
+        assert_eq!(succeeded(&answer), is_let, "{answer}");
+        let call = house.record().await.pop().unwrap();
+        let capability = &call.started.capability;
+        assert!(capability.starts_with(begins), "{capability}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
