@@ -204,9 +204,10 @@ fn read_arguments<'a>(part: &'a IdedExpr, reads: &mut Reads<'a>) {
             let mut compared = Compared::default();
             for part in [&it.loop_cond, &it.loop_step] {
                 read_compared(part, &mut loops, &mut compared);
-                read_arguments(part, names);
+                read_arguments(part, reads);
             }
-            names.extend(compared.arguments);
+            reads.names.extend(compared.arguments);
+            reads.any = true;
         }
         // A variable of a loop may have the same name.
         Expr::Comprehension(it) if it.iter_var == values::ARGUMENTS => {
