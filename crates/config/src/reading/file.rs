@@ -391,7 +391,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What is written in a section, which has `keys` if their names are not the operator's.
+    /// Entries of a section, which has `keys` if their names are not the operator's.
     fn entries<'n>(
         &mut self,
         node: &'n Node,

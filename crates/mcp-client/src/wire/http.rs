@@ -688,7 +688,7 @@ pub(crate) async fn beginning(mut body: BodyStream) -> Bytes {
     bytes.freeze()
 }
 
-/// What a refusal says to people: the message of an error of JSON-RPC or OAuth, else all of it.
+/// Text of a refusal for people: the message of an error of JSON-RPC or OAuth, else all of it.
 fn told(body: &[u8]) -> String {
     let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let message = json.pointer("/error/message");
