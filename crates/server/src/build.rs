@@ -1,6 +1,6 @@
 //! Builds the server's parts from its configuration.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -86,7 +86,7 @@ pub struct Server {
     /// Patterns and switches, compared at the start, that match no tool.
     pub(super) filters: Vec<UnmatchedFilter>,
     /// The capabilities that were there when every rule last matched something.
-    pub(super) settled: Mutex<BTreeSet<String>>,
+    pub(super) settled: Mutex<BTreeMap<String, u64>>,
     pub(super) watching: WatchGuard,
     pub(super) reading: Reading,
 }

@@ -343,15 +343,21 @@ impl Server {
         self.standing.news(Vec::new());
     }
 
-    /// Tools and resources that are new since every rule last matched something, each with the reason to
-    /// hold it back: a rule that matches nothing now may have been about it, under another name.
+    /// Tools and resources that are new since every rule last matched something, and tools whose arguments are others, each
+    /// with the reason to hold it back: a rule that matches nothing now may have been about it, under another name.
     fn hold_news(&self, offer: &Offer, error: &Problem) -> BTreeMap<String, String> {
         let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = offering::capabilities(offer);
-        let news: Vec<_> = news.difference(&settled).collect();
+        let now = offering::capabilities(offer);
+        let news = now.iter();
+        let news = news.filter(|(name, definition)| settled.get(*name) != Some(definition));
+        let news: Vec<_> = news.map(|(name, _)| name).collect();
         let told = news.iter().map(|name| {
+            let what = match settled.contains_key(*name) {
+                true => "its arguments have changed",
+                false => "it is new",
+            };
             let message = format!(
-                "{name} is held back: it is new, and a rule matches nothing any more: {}",
+                "{name} is held back: {what}, and a rule matches nothing any more: {}",
                 error.message
             );
             Problem::warning(error.origin.clone(), message).hint_if(error.hint.clone())

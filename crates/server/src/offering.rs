@@ -1,6 +1,7 @@
 //! The offer of a server: tools of its sources, resources and skills; and the skills' directory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,14 +194,19 @@ fn governed(entry: &ResourceEntry) -> &str {
     entry.governed_by.as_ref().unwrap_or(&entry.resource.uri)
 }
 
-/// The tools, resources and prompts on offer, as rules know them.
-pub(super) fn capabilities(offer: &Offer) -> BTreeSet<String> {
+/// The tools, resources and prompts on offer, as rules know them, each with what tells another version of its arguments
+/// apart.
+pub(super) fn capabilities(offer: &Offer) -> BTreeMap<String, u64> {
     let tools = offer.tools().iter();
-    let tools = tools.map(|tool| tool_capability(tool.name()));
+    let tools = tools.map(|tool| {
+        let mut hasher = DefaultHasher::new();
+        tool.input_schema().to_string().hash(&mut hasher);
+        (tool_capability(tool.name()), hasher.finish())
+    });
     let resources = offer.resources().entries().iter();
-    let resources = resources.map(|it| resource_capability(governed(it)));
+    let resources = resources.map(|it| (resource_capability(governed(it)), 0));
     let prompts = offer.prompts().entries().iter();
-    let prompts = prompts.map(|it| prompt_capability(&it.name));
+    let prompts = prompts.map(|it| (prompt_capability(&it.name), 0));
     tools.chain(resources).chain(prompts).collect()
 }
 

@@ -977,6 +977,41 @@ async fn by_a_setting_a_handler_that_escapes_its_rule_is_held_back() {
     assert_eq!(offer_health(&server).await["ok"], true);
 }
 
+#[tokio::test]
+async fn by_a_setting_a_handler_whose_parameter_escapes_a_condition_is_held_back() {
+    let condition =
+        json!({"tool": "refund", "when": "has(args.text) && args.text == 'y'", "effect": "deny"});
+    let site = Site::new(
+        json!({"governance": {"unmatched_rules": "error", "conditions": {"c": condition}}}),
+    );
+    site.write("app.py", renamed("refund"));
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    assert_eq!(fate(&mut client, "refund").await, "ran");
+    let of_refund = renamed("refund").replacen("text", "note", 2);
+    site.write("app.py", of_refund);
+    let end = Instant::now() + GENEROUS;
+    while fate(&mut client, "refund").await != "held" {
+        assert!(Instant::now() < end);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(fate(&mut client, "echo").await, "ran");
+    server
+        .process()
+        .wait_stderr("tool/refund is held back: its arguments have changed")
+        .await;
+    assert_eq!(offer_health(&server).await["ok"], false);
+    // The parameter's old name frees it, under the condition.
+    site.write("app.py", renamed("refund"));
+    let end = Instant::now() + GENEROUS;
+    while fate(&mut client, "refund").await != "ran" {
+        assert!(Instant::now() < end);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(offer_health(&server).await["ok"], true);
+}
+
 const CHINESE: &str = r#"
 from owlclaw import OwlClaw
 
