@@ -285,13 +285,20 @@ pub(crate) fn tools_of(frontmatter: &Frontmatter) -> impl Iterator<Item = &str> 
 /// Line, counted from 1, of an `owlclaw:` block in the text below the front matter, outside of examples: a `---` above it has
 /// ended the front matter too early.
 fn block_in_body(body: &str) -> Option<usize> {
-    let mut is_example = false;
+    // The character and length of the fence that an example began with.
+    let mut example: Option<(char, usize)> = None;
     let found = body.lines().position(|line| {
         let start = line.trim_start();
-        if start.starts_with("```") || start.starts_with("~~~") {
-            is_example = !is_example;
+        let of = start.chars().next().filter(|it| matches!(it, '`' | '~'));
+        let fence = of.map(|of| (of, start.chars().take_while(|it| *it == of).count()));
+        match (example, fence) {
+            (None, Some((of, length))) if 3 <= length => example = Some((of, length)),
+            (Some((opened, least)), Some((of, length))) if opened == of && least <= length => {
+                example = None;
+            }
+            _ => {}
         }
-        !is_example && line.starts_with("owlclaw:")
+        example.is_none() && line.starts_with("owlclaw:")
     });
     found.map(|line| line + 1)
 }
@@ -533,5 +540,27 @@ impl<'a> Scan<'a> {
             facts,
             place,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_in_examples_are_none_however_the_examples_are_fenced() {
+        let block = "owlclaw:\n  risk_level: high\n";
+        assert_eq!(block_in_body(&format!("\n---\n{block}")), Some(3));
+        for (open, close) in [
+            ("```", "```"),
+            ("~~~", "~~~"),
+            ("````\n```yaml", "```\n````"),
+            ("~~~\n```", "```\n~~~"),
+        ] {
+            let example = format!("{open}\n{block}{close}\n");
+            assert_eq!(block_in_body(&example), None, "{example}");
+            let behind = format!("{example}{block}");
+            assert!(block_in_body(&behind).is_some(), "{behind}");
+        }
     }
 }

@@ -136,7 +136,7 @@ pub(crate) fn invocations<Q: QuotaStore>(
 ) -> Invocations<Q> {
     let clock = options.clock;
     let runner = Runner::new(options.progress_after);
-    let timed = Timed::new(runner, options.default_timeout, giving_up);
+    let timed = Timed::new(runner, options.default_timeout, Arc::clone(&giving_up));
     let filtering = Filtering::new(filters, Arc::clone(&governor), Arc::clone(&redactor));
     let filtered = FilteredResults::new(timed, filtering.clone());
     let limited = Limited::new(filtered, results.clone(), Arc::clone(&redactor));
@@ -153,6 +153,7 @@ pub(crate) fn invocations<Q: QuotaStore>(
         clock,
         unanswered,
         late_costs,
+        giving_up,
     );
     let confirmed = Confirmed::new(
         recorded,

@@ -323,6 +323,10 @@ fn time_is_in_proportion_to_length() {
             "eyJaaaaaaaaa.",
             "cookie: '",
             "-----BEGIN X-----",
+            "auth:{ ",
+            "auth：{ ",
+            "auth: \"a ",
+            "密码：{ ",
         ]
         .map(str::to_owned),
     );

@@ -360,6 +360,9 @@ pub(super) fn accept<'a>(
             );
         }
         let what = what.join("; ");
+        // Before the recorder puts a checkpoint on record that says nothing of these files.
+        let others = config.clone();
+        let others = tokio::task::spawn_blocking(move || contradicting(&others)).await??;
         let recorder = match database(config)? {
             Some(url) => {
                 let database = database_options(config, &url)?;
@@ -383,8 +386,6 @@ pub(super) fn accept<'a>(
             PathBuf::from(name)
         };
         let file_aside = file.as_ref().filter(|file| file.exists()).map(aside);
-        let others = config.clone();
-        let others = tokio::task::spawn_blocking(move || contradicting(&others)).await??;
         let mut detail =
             json!({ "reason": reason, "what": what, "file": file, "set_aside": file_aside });
         let moved = others.iter();
@@ -556,8 +557,13 @@ fn checkpoints(
     Ok(Checkpoints::new(CheckpointOptions {
         file: checkpoints_file(config),
         witness: witness.map(Witness::checkpoints),
-        witnessed: witness.and_then(Witness::witnessed),
-        stamped: witness.and_then(Witness::stamped),
+        witnessed: match witness {
+            Some(witness) => witness.witnessed(),
+            None => witness::witnessed(config),
+        },
+        stamped: witness
+            .and_then(Witness::stamped)
+            .or_else(|| timestamps::stamped(config)),
         ..unfiled(config, shared)?
     }))
 }

@@ -82,7 +82,7 @@ impl Authority {
         })?;
         let file = config.ledger.timestamps_file();
         let stamped = Witnessed::new(&file);
-        // What cannot be read keeps a server from starting before this.
+        // What cannot be read keeps a server from starting.
         stamped.has(last_sequence(&file).unwrap_or_default());
         Ok(Some(Self {
             client,
@@ -152,7 +152,7 @@ fn authorities(config: &Config) -> Result<Option<Authorities>, Failure> {
 /// taken away is not gone on with, so that it shows. What a crash has left of a line stays by itself.
 fn append(path: &Path, line: &str, after: Option<u64>) -> io::Result<()> {
     if let Some(after) = after
-        && last_sequence(path)? != after
+        && last_sequence(path)? < after
     {
         return Err(io::Error::other(format!(
             "its last line, of entry {after}, is gone: put the file back as it was"
@@ -194,18 +194,29 @@ fn lines(path: &Path) -> io::Result<impl Iterator<Item = io::Result<Option<Stamp
     }))
 }
 
-/// Entry of the last time-stamp of a file; 0 where there is none.
+/// Entry of the last time-stamp of a file; 0 where there is none. Of the file only the end is read.
 fn last_sequence(path: &Path) -> io::Result<u64> {
-    let all = match lines(path) {
-        Ok(all) => all,
+    let mut file = match regular_file::open(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error),
     };
-    let mut last = 0;
-    for line in all {
-        last = line?.map_or(last, |it| it.checkpoint.sequence);
-    }
-    Ok(last)
+    let bytes = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(bytes.saturating_sub(2 * MAX_LINE)))?;
+    let mut end = Vec::new();
+    file.take(2 * MAX_LINE).read_to_end(&mut end)?;
+    let text = String::from_utf8_lossy(&end);
+    let last = text.lines().rev().find_map(Stamped::of);
+    Ok(last.map_or(0, |it| it.checkpoint.sequence))
+}
+
+/// The last line of the file, for a process that stamps nothing; `None` where no file is verified.
+pub(super) fn stamped(config: &Config) -> Option<Witnessed> {
+    config.ledger.timestamps.certificates.as_ref()?;
+    let file = config.ledger.timestamps_file();
+    let stamped = Witnessed::new(&file);
+    stamped.has(last_sequence(&file).unwrap_or_default());
+    Some(stamped)
 }
 
 /// Compares the file of time-stamps with what the ledger says was in it. Servers that share a ledger say nothing of their
@@ -222,10 +233,7 @@ pub(super) fn check_file(
         return Ok(());
     }
     let file = config.ledger.timestamps_file();
-    match last_sequence(&file) {
-        Ok(found) => check_stamped(ledger, &file, found),
-        Err(source) => Err(ContinuityError::File { file, source }),
-    }
+    check_stamped(ledger, &file, last_sequence)
 }
 
 /// The last checkpoint that was stamped by an authority that is believed, and the file that says so.

@@ -219,6 +219,13 @@ pub(super) fn last(config: &Config) -> Result<Option<(Checkpoint, PathBuf)>, Fai
     Ok(Some((checkpoint, name)))
 }
 
+/// The last line of the witness's file, for a process that tells it nothing; `None` where there is no such file.
+pub(super) fn witnessed(config: &Config) -> Option<Witnessed> {
+    let mut file = WitnessFile::new(config.ledger.witness.file.as_deref()?);
+    file.open().ok()?;
+    Some(file.witnessed())
+}
+
 /// Keys that may have signed checkpoints, where they are signed: the server's own and those that the configuration names,
 /// earlier ones and those of other servers.
 pub(super) fn trusted_keys(config: &Config) -> Result<Option<Vec<PublicKey>>, Failure> {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{HttpRequest, HttpServer, MODERN, Port};
+use testkit::{HttpRequest, HttpServer, MODERN, Port, failure_of};
 use tokio::{process::Command, time::timeout};
 
 /// Far less than a question may stay open, and far more than any answer takes.
@@ -90,7 +90,7 @@ async fn a_client_that_cannot_be_asked_is_told_so_at_once() {
     let request = client.voice.request("tools/call", params);
     let only_json = client.post_of(&request).with("accept", "application/json");
     let answer = timeout(SOON, client.post(&only_json)).await.unwrap();
-    assert_eq!(answer.code(), -32603);
+    assert_eq!(failure_of(answer.response())["code"], -32603);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::{Value, json};
-use testkit::{Conversation, MODERN, Schemas, StdioServer};
+use testkit::{Conversation, MODERN, Schemas, StdioServer, failure_of};
 use tokio::process::Command;
 
 /// A client that can be asked everything.
@@ -200,11 +200,13 @@ async fn nobody_is_asked_what_was_not_declared() {
         ] {
             let reply = server.request("tools/call", call(tool, json!({}))).await;
             assert_eq!(reply.earlier, Vec::<Value>::new(), "{version}");
-            assert_eq!(reply.code(), code);
+            let failure = reply.failure();
+            assert_eq!(failure["code"], code);
+            assert_eq!(reply.response.get("error").is_some(), version == MODERN);
             if version != MODERN {
-                assert_eq!(reply.error()["data"]["retryable"], false);
+                assert_eq!(failure["data"]["retryable"], false);
             }
-            let required = &reply.error()["data"]["requiredCapabilities"];
+            let required = &failure["data"]["requiredCapabilities"];
             assert!(required.is_object(), "{required}");
             assert_eq!(required.get("sampling"), None);
         }
@@ -240,7 +242,7 @@ async fn who_declines_or_refuses_ends_the_call() {
         ),
         (
             json!({ "error": { "code": -1, "message": "no user here" } }),
-            "/error/data/details",
+            "/result/_meta/io.owlclaw~1error/details",
         ),
     ] {
         server.send(&request).await;
@@ -363,7 +365,7 @@ async fn one_refusal_takes_the_other_questions_back() {
         [questions[1]["id"].clone(), questions[2]["id"].clone()]
     );
     let ended = server.receive_answer(&request["id"]).await;
-    assert_eq!(ended["error"]["code"], -32603);
+    assert_eq!(failure_of(&ended)["code"], -32603);
 }
 
 #[tokio::test]
@@ -377,7 +379,7 @@ async fn an_open_question_keeps_no_server_alive() {
     // At once, and not when the server is tired of waiting.
     let ended = server.receive_rest().await;
     assert_eq!(ended[0]["id"], request["id"], "{ended:?}");
-    assert_eq!(ended[0]["error"]["code"], -32603);
+    assert_eq!(failure_of(&ended[0])["code"], -32004);
     let status = server.wait_exit(testkit::GENEROUS).await;
     assert!(status.success(), "{status}");
 }

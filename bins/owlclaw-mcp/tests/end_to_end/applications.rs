@@ -68,7 +68,7 @@ async fn a_handler_that_ends_its_process_costs_one_call() {
         let error = died.failure();
         assert_eq!(
             (&error["code"], &error["data"]["retryable"]),
-            (&json!(-32005), &json!(true)),
+            (&json!(-32005), &json!(false)),
             "{version}"
         );
         assert!(

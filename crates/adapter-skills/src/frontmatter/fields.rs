@@ -290,12 +290,27 @@ fn meant(key: &str, known: &[&'static str], governing: &[&'static str]) -> Optio
         .or_else(|| asks_for_approval(key).then_some("requires_confirmation"))
 }
 
-/// True for a key that speaks of somebody's agreement in other words: `needs_approval`, `mustConfirm`.
+/// True for a key that asks for somebody's agreement in other words: `needs_approval`, `mustConfirm`; not for one that says
+/// that it was given, by whom, or until when: `approved`, `approved_by`, `approval_timeout`.
 pub(super) fn asks_for_approval(key: &str) -> bool {
-    const BEGINNINGS: [&str; 3] = ["approv", "confirm", "consent"];
+    const AGREEMENT: [&str; 6] = [
+        "approval",
+        "approve",
+        "confirm",
+        "confirmation",
+        "consent",
+        "confirmations",
+    ];
+    const BESIDE: [&str; 20] = [
+        "need", "needs", "needed", "require", "requires", "required", "must", "should", "always",
+        "ask", "asks", "for", "by", "user", "human", "operator", "manual", "explicit", "is",
+        "with",
+    ];
     let words = words_of(key);
-    let mut words = words.iter();
-    words.any(|word| BEGINNINGS.iter().any(|it| word.starts_with(it)))
+    let has = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
+    let known =
+        |word: &String| AGREEMENT.contains(&word.as_str()) || BESIDE.contains(&word.as_str());
+    has(&AGREEMENT) && words.iter().all(known)
 }
 
 /// Units at the end of a key, which another unit may stand for.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use documents::nearest;
 
 use super::{
-    fields::{BadField, Fields, HELD, IGNORED, UNKNOWN},
+    fields::{BadField, Fields, HELD, IGNORED},
     misplaced::{bare, is_nearly, look_everywhere, states, words_of},
 };
 
@@ -343,7 +343,7 @@ fn look_at_top(top: &mut Fields<'_, '_>) {
             let needs = metadata.and_then(|it| it.get(name)?.get(key));
             if needs.is_some_and(has_prerequisites) {
                 let field = format!("metadata.{name}.{key}");
-                top.complain(&field, "`prerequisites`, beside `metadata`", UNKNOWN);
+                top.complain(&field, "`prerequisites`, beside `metadata`", IGNORED);
             }
         }
     }

@@ -748,6 +748,29 @@ fn words_of_rules_in_the_wrong_part_of_the_block_hold_the_tool_back() {
 }
 
 #[test]
+fn words_that_say_that_somebody_has_agreed_ask_for_nothing() {
+    for (keys, asks) in [
+        (
+            [
+                "approval",
+                "needs_approval",
+                "mustConfirm",
+                "requiresUserConsent",
+            ],
+            true,
+        ),
+        (
+            ["approved", "approved_by", "approval_timeout", "confirmed"],
+            false,
+        ),
+    ] {
+        for key in keys {
+            assert_eq!(super::fields::asks_for_approval(key), asks, "{key}");
+        }
+    }
+}
+
+#[test]
 fn needs_under_the_words_of_others_are_told() {
     for (text, holds) in [
         ("requires: {env: [X]}", true),
@@ -760,7 +783,7 @@ fn needs_under_the_words_of_others_are_told() {
         };
         assert!(complaint.expected.starts_with("`prerequisites`"), "{text}");
         assert_eq!(complaint.holds(), holds, "{text}");
-        assert!(holds || complaint.is_unknown(), "{text}");
+        assert!(!complaint.is_unknown(), "{text}");
     }
     let (_, complaints) = parse(&with("requires: python 3.12"));
     assert!(complaints.is_empty(), "{complaints:?}");

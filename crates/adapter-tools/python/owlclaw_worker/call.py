@@ -18,6 +18,17 @@ from .convert import converter, exact_converter, optional, settled_integers, tak
 WHO = ("agent_id", "run_id", "tenant_id", "trigger")
 
 
+def _is_converted(hint, metadata):
+    return constraints.is_validated_or_model(hint, metadata) or hints.class_of(hint) is int
+
+
+def _contains_validators(hint):
+    try:
+        return constraints.contains(hint)
+    except Exception:  # Hints are the application's objects.
+        return False
+
+
 class Handler:
     """A registered handler, analysed once."""
 
@@ -47,7 +58,7 @@ class Handler:
         # By parameter, those that make integers of numbers as they were written.
         self._exact = {}
         self._factories = []
-        self._convert_rest = None
+        self._convert_rest = self._exact_rest = None
         if not self.signature.validates_itself:
             for parameter in self.signature.parameters:
                 self._prepare(parameter)
@@ -55,7 +66,7 @@ class Handler:
         else:
             self._prepare_numbers()
         # Whether it wants to know how all numbers were written: it has decimals.
-        self.takes_written = any(takes_written(convert) for _, convert in self._converters)
+        self.takes_written = takes_written(self._convert_rest) or any(takes_written(convert) for _, convert in self._converters)
         self.rules = self._own_rules()
         self.run = function
         for name, dependency in self.signature.dependencies.items():
@@ -100,43 +111,53 @@ class Handler:
     def _prepare_numbers(self):
         """Pass decimals on as they were written to what converts by itself."""
         for parameter in self.signature.parameters:
-            try:
-                wanted = takes_written(converter(parameter.hint))
-                has_integers = exact_converter(parameter.hint) is not None
-            except Exception:  # It is not for us to convert.
-                continue
-            if wanted or has_integers:
-
-                def convert(value, _path):
-                    return value
-
-                convert.takes_written = wanted
+            convert, exact = self._passed_on(parameter.hint)
+            if convert is not None:
                 self._converters.append((parameter.name, convert))
-            if has_integers:
-                self._exact[parameter.name] = settled_integers(wanted)
+            if exact is not None:
+                self._exact[parameter.name] = exact
+        if self.signature.open_hint not in (hints.MISSING, typing.NoReturn):
+            self._convert_rest, self._exact_rest = self._passed_on(self.signature.open_hint)
+
+    def _passed_on(self, hint):
+        """What takes the place of the converters of a hint, which is converted elsewhere."""
+        try:
+            wanted = takes_written(converter(hint))
+            has_integers = exact_converter(hint) is not None
+        except Exception:  # It is not for us to convert.
+            return None, None
+        if not wanted and not has_integers:
+            return None, None
+
+        def convert(value, _path):
+            return value
+
+        convert.takes_written = wanted
+        # `validate_arguments` of pydantic 1.
+        is_old = any(hasattr(layer, "vd") for layer in hints.layers(self.function))
+        return convert, settled_integers(wanted, is_old) if has_integers else None
 
     def _prepare_rest(self):
-        """What is taken by `**rest` is as it came, unless its hint has validators."""
+        """What is taken by `**rest` is as it came, unless its hint has validators or integers."""
         hint = self.signature.open_hint
         try:
-            if hint not in (hints.MISSING, typing.NoReturn) and constraints.contains(hint, constraints.is_validated_or_model):
-                self._convert_rest = converter(hint)
+            if hint not in (hints.MISSING, typing.NoReturn) and constraints.contains(hint, _is_converted):
+                self._convert_rest, self._exact_rest = converter(hint), exact_converter(hint)
         except constraints.Unrunnable as error:
             self.signature.refusals.append("its other arguments: %s" % error)
+        except Exception as error:
+            told = self.signature.refusals if _contains_validators(hint) else self.signature.problems
+            told.append("its other arguments are not converted: %s: %s" % (type(error).__name__, error))
 
     def _own_rules(self):
         """What attributes of the function and of what it wraps say, as the `owlclaw:` block of a skill says it."""
         rules = []
-        layers = [(layer, False) for layer in hints.layers(self.function)]
-        layers += [(owner, True) for owner in hints.owners(self.function)]
-        for layer, is_owner in layers:
+        for layer in hints.layers(self.function):
             said = {}
             for name in own_rules.KNOWN:
                 try:
                     value = getattr(layer, name, None)
-                    # Objects have constraints of other kinds.
-                    is_theirs = is_owner and name == "constraints" and not own_rules.has_rules(value)
-                    if value is not None and not is_theirs:
+                    if value is not None:
                         said[name] = protocol.to_plain(value)
                 except Exception as error:
                     self.signature.refusals.append(
@@ -144,6 +165,10 @@ class Handler:
                         "and take the attribute away" % (name, error, self.name)
                     )
             self.signature.refusals.extend(own_rules.unread(layer))
+            if said and said not in rules:
+                rules.append(said)
+        for owner in hints.owners(self.function):
+            said = own_rules.of_class(owner if isinstance(owner, type) else type(owner))
             if said and said not in rules:
                 rules.append(said)
         return rules
@@ -156,11 +181,7 @@ class Handler:
             return
         except Exception as error:
             text = "values of %r are not converted: %s: %s" % (parameter.name, type(error).__name__, error)
-            try:
-                is_guarded = constraints.contains(parameter.hint)
-            except Exception:
-                is_guarded = False
-            (self.signature.refusals if is_guarded else self.signature.problems).append(text)
+            (self.signature.refusals if _contains_validators(parameter.hint) else self.signature.problems).append(text)
             return
         if convert is not None:
             self._converters.append((parameter.name, convert))
@@ -172,7 +193,7 @@ class Handler:
 
     def wants_written(self, payload):
         """Whether it is to be given the numbers in the payload of its frame as they were written."""
-        return self.takes_written or bool(self._exact) and protocol.may_be_rounded(payload)
+        return self.takes_written or (bool(self._exact) or self._exact_rest is not None) and protocol.may_be_rounded(payload)
 
     def invoke(self, arguments, context, written=None):
         """Call it. May return an awaitable. Raises `InvalidArgument`, and what it raises."""
@@ -230,6 +251,9 @@ class Handler:
             arguments = self._under_own_names(arguments)
             written = written and self._under_own_names(written)
         keywords = self._choose(arguments, context)
+        whole = self._only(arguments)
+        if whole is not None and written is not None:
+            written = {whole: {**arguments, **written}}
         for name in self.signature.contexts:
             keywords.pop(name, None)
         mistakes = None
@@ -245,8 +269,12 @@ class Handler:
         if self._convert_rest is not None:
             for name, value in keywords.items():
                 if name not in self._known:
+                    convert = self._convert_rest
+                    if written is not None and name in written and (self._exact_rest is not None or takes_written(convert)):
+                        value = written[name]
+                        convert = self._exact_rest or convert
                     try:
-                        keywords[name] = self._convert_rest(value, "/" + name)
+                        keywords[name] = convert(value, "/" + name)
                     except InvalidArgument as error:
                         mistakes = [*(mistakes or ()), error]
         if mistakes is not None:
@@ -292,12 +320,16 @@ class Handler:
         keywords = {name: value for name, value in arguments.items() if name in self._known}
         if self._takes_session:
             keywords["session"] = self._session(arguments, context)
-        if not keywords and len(self._known) == 1:
-            (only,) = self._known
-            # Nothing at all is not worth more than a default.
-            if arguments or self._is_required(only):
-                return {only: dict(arguments)}
-        return keywords
+        whole = self._only(arguments)
+        return keywords if whole is None else {whole: dict(arguments)}
+
+    def _only(self, arguments):
+        """The one parameter that gets all arguments, since none of them has its name; None where there is none."""
+        if self.signature.open or self._takes_session or len(self._known) != 1:
+            return None
+        (only,) = self._known
+        # Nothing at all is not worth more than a default.
+        return only if only not in arguments and (arguments or self._is_required(only)) else None
 
     def _session(self, arguments, context):
         """All arguments, or the one that is named `session`; nothing in them says who calls."""

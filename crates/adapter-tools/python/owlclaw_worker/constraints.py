@@ -359,7 +359,7 @@ def _is_foreign(hint, seen):
         return False
     inner = list(typing.get_args(hint))
     if cls is not None:
-        if hints.is_old_pydantic(cls) or hints.is_attrs(cls):
+        if hints.is_old_pydantic(cls) or hints.is_attrs(cls) or old_library(cls) is not None:
             return True
         if issubclass(cls, enum.Enum):
             return not all(isinstance(member.value, (str, int, float)) for member in cls)
@@ -395,6 +395,32 @@ def as_json(validate_python, validate_json, core_schema):
             return validate_json(json.dumps(value))
 
     return validate
+
+
+def old_library(cls):
+    """The pydantic 1 that runs the validators of a custom type, be it as `pydantic.v1`; None of other classes."""
+    if not hints.is_known_to_pydantic(cls) or not hasattr(cls, "__get_validators__"):
+        return None
+    if any(base.__module__.startswith("pydantic.v1.") for base in cls.__mro__):
+        return sys.modules["pydantic.v1"]
+    try:
+        import pydantic
+    except ImportError:
+        return None
+    return None if hasattr(pydantic, "TypeAdapter") else pydantic
+
+
+def old_check(hint):
+    """The function that has pydantic 1 make a value of one of its types; None of other types. Raises `Unrunnable`."""
+    cls = hints.class_of(hint)
+    library = old_library(cls)
+    if library is None:
+        return None
+    try:
+        model = library.create_model("Value", __root__=(hint, ...))
+    except Exception as error:
+        raise Unrunnable("%s: pydantic 1 cannot run it: %s: %s" % (_shown(cls), type(error).__name__, error)) from error
+    return lambda value: model(__root__=value).__root__
 
 
 def adapter(hint):

@@ -52,9 +52,9 @@ def exact_converter(hint):
     return convert if builder.meets_integers else None
 
 
-def settled_integers(has_decimals):
+def settled_integers(has_decimals, is_old=False):
     """The converter of `Written` for what makes integers, and perhaps decimals, of numbers by itself."""
-    return lambda value, path: _settled(value, path, has_decimals)
+    return lambda value, path: _settled(value, path, has_decimals, is_old)
 
 
 def takes_written(convert):
@@ -151,6 +151,21 @@ class _Builder:
             return convert
         return lambda value, path: convert(_settled(value, path, has_decimals), path)
 
+    def _by_old_pydantic(self, cls, make):
+        """The same for version 1."""
+        kinds = set()
+        _collect(cls, kinds)
+        has_decimals = any(issubclass(kind, decimal.Decimal) for kind in kinds)
+        has_integers = any(issubclass(kind, (int, enum.Enum)) and kind is not bool for kind in kinds)
+        self.meets_decimals = self.meets_decimals or has_decimals
+        self.meets_integers = self.meets_integers or has_integers
+        convert = _by(cls, make)
+        if not self._is_written:
+            return convert
+        if not has_integers:
+            return lambda value, path: protocol.unwritten(convert(value, path))
+        return lambda value, path: protocol.unwritten(convert(_settled(value, path, has_decimals, True), path))
+
     def _by_adapter(self, adapter):
         has_decimals, has_integers = self._look_into(adapter.core_schema)
         convert = constraints.whole(adapter)
@@ -178,7 +193,8 @@ class _Builder:
         if cls in _PLAIN:
             return self._expect(*_PLAIN[cls]) if strict else None
         if hints.is_known_to_pydantic(cls):
-            return self._by_adapter(constraints.adapter(hint))
+            check = constraints.old_check(hint)
+            return self._by_adapter(constraints.adapter(hint)) if check is None else self._by_old_pydantic(cls, check)
         if issubclass(cls, enum.Enum):
             return self._of_numbers(enum_members(cls), _enum(cls))
         for known, make in _FROM_TEXT:
@@ -193,7 +209,7 @@ class _Builder:
             validate = constraints.as_json(cls.model_validate, cls.model_validate_json, core_schema)
             return self._by_pydantic(cls, validate, core_schema)
         if hints.is_old_pydantic(cls):
-            return self._by_pydantic(cls, cls.parse_obj, getattr(cls, "__fields__", None))
+            return self._by_old_pydantic(cls, cls.parse_obj)
         if hints.is_record(cls):
             return self._once(hint, cls, arguments, self._record)
         if hints.is_typed_dict(cls):
@@ -212,7 +228,7 @@ class _Builder:
         self.meets_integers = self.meets_integers or has_integers
         if not self._is_written or convert is None:
             return convert
-        return lambda value, path: convert(_settled(value, path, False) if has_integers else protocol.unwritten(value), path)
+        return lambda value, path: convert(_integer(value, path) if has_integers else protocol.unwritten(value), path)
 
     def _once(self, hint, cls, arguments, make):
         """A recursive class is built once; inside it, it stands for itself."""
@@ -557,19 +573,57 @@ def _as_decimal(value, path):
         raise InvalidArgument(path, "%.40s cannot be kept exactly" % value.text) from None
 
 
-def _settled(value, path, has_decimals):
-    """`value`, whose numbers are `Written`, for pydantic, which would take the float next to an integer for that integer."""
+class _NoInteger(decimal.Decimal):
+    """A number with a fraction, of which pydantic 1 makes a float, but no integer."""
+
+    def __int__(self):
+        raise ValueError("%s is no integer" % self)
+
+
+def _settled(value, path, has_decimals, is_old=False):
+    """`value`, whose numbers are `Written`, for pydantic, which would take the float next to an integer for that integer.
+
+    `is_old` says that it is version 1, which cuts fractions off.
+    """
     kind = type(value)
     if kind is protocol.Written:
-        # Pydantic makes no integers of larger floats than these, and none of fractions.
-        if not value.is_integer() or abs(value) < 2**53 and _as_decimal(value, path) == value:
+        if not value.is_integer():
             return value if has_decimals else float(value)
-        return _as_decimal(value, path) if has_decimals else _written_integer(value, path)
+        written = _as_decimal(value, path)
+        if written != written.to_integral_value():
+            # The float may be what is wanted: pydantic makes floats of decimals, and integers of those without a fraction.
+            return _NoInteger(written) if is_old else written
+        # Pydantic makes no integers of larger floats than these.
+        if abs(value) < 2**53:
+            return value if has_decimals else float(value)
+        return written if has_decimals else int(written)
     if kind is dict:
-        return {name: _settled(one, _member(path, name), has_decimals) for name, one in value.items()}
+        return {name: _settled(one, _member(path, name), has_decimals, is_old) for name, one in value.items()}
     if kind is list:
-        return [_settled(one, "%s/%d" % (path, at), has_decimals) for at, one in enumerate(value)]
+        return [_settled(one, "%s/%d" % (path, at), has_decimals, is_old) for at, one in enumerate(value)]
     return value
+
+
+def _collect(hint, kinds):
+    """Add the classes to `kinds` that values of a hint of pydantic 1 consist of."""
+    hint, _ = hints.peel(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        kinds.update(type(value) for value in typing.get_args(hint))
+        return
+    for argument in typing.get_args(hint):
+        _collect(argument, kinds)
+    cls = hints.class_of(hint)
+    if cls is None or cls in kinds:
+        return
+    kinds.add(cls)
+    if hints.is_old_pydantic(cls):
+        members = [field.outer_type_ for field in cls.__fields__.values()]
+    elif hints.is_record(cls) or hints.is_typed_dict(cls) or hints.is_named_tuple(cls):
+        members = list(hints.of_class(cls).values())
+    else:
+        members = [getattr(cls, "item_type", None)]  # of its lists and sets
+    for member in members:
+        _collect(member, kinds)
 
 
 def _is_decimal(hint, _metadata):

@@ -529,6 +529,9 @@ def is_known_to_pydantic(cls):
     """Tell types, models apart, that say how pydantic validates them: its `HttpUrl`, a dataclass of its own, a custom type."""
     if not isinstance(cls, type) or is_pydantic(cls) or is_old_pydantic(cls):
         return False
+    # A dataclass of pydantic 1, whose constructor validates.
+    if dataclasses.is_dataclass(cls) and hasattr(cls, "__pydantic_model__"):
+        return False
     if hasattr(cls, "__get_pydantic_core_schema__") or is_old_custom(cls) or is_pydantic_dataclass(cls):
         return True
     if not dataclasses.is_dataclass(cls) and not is_typed_dict(cls):

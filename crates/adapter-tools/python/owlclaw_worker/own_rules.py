@@ -4,6 +4,8 @@ import difflib
 import inspect
 import re
 
+from . import protocol
+
 # Attributes that are read, as keys of the `owlclaw:` block of a skill.
 KNOWN = ("risk_level", "requires_confirmation", "constraints")
 
@@ -26,7 +28,9 @@ _PLACES = {
 # How alike two names are from here on, in the letters alone.
 _ALIKE = 0.85
 
-_APPROVAL = re.compile(r"(?:^|[^a-z])(?:approv|confirm|consent)", re.IGNORECASE)
+_APPROVAL = re.compile(r"(?:^|[^a-z]|(?<=[a-z])(?=[A-Z]))(?i:approv|confirm|consent)")
+
+_RISK_LEVELS = ("low", "medium", "high", "critical")
 
 
 def _letters(name):
@@ -42,9 +46,33 @@ def _meant(name):
     return _BY_LETTERS[alike[0]] if alike else None
 
 
-def has_rules(value):
-    """Whether it is a dictionary with a rule in it."""
-    return isinstance(value, dict) and any(isinstance(key, str) and _meant(key) for key in value)
+def of_class(cls):
+    """What a class says about its methods. Classes have attributes of these names, and of similar ones, for purposes of their
+    own, so that only those count that can be nothing else, and nothing of what an object of the class keeps.
+    """
+    said = {}
+    for name in KNOWN:
+        try:
+            value = protocol.to_plain(inspect.getattr_static(cls, name, None))
+        except Exception:  # Attributes are the application's objects.
+            continue
+        if _FITS[name](value):
+            said[name] = value
+    return said
+
+
+_FITS = {
+    "risk_level": lambda value: isinstance(value, str) and value in _RISK_LEVELS,
+    "requires_confirmation": lambda value: isinstance(value, bool),
+    "constraints": lambda value: isinstance(value, dict) and any(isinstance(key, str) and _meant(key) for key in value),
+}
+
+
+def _says_yes(value):
+    """Whether it says so, in whatever way: a flag, or the word or number for one."""
+    if isinstance(value, str):
+        return value.strip().lower() in ("yes", "true", "on", "y", "1", "always", "required")
+    return isinstance(value, (bool, int)) and value == 1
 
 
 def _attributes(layer):
@@ -67,7 +95,9 @@ def unread(layer):
         if inspect.isroutine(value) or isinstance(value, (type, classmethod, staticmethod)):
             continue
         rule = _meant(name)
-        if rule is None and isinstance(value, bool) and _APPROVAL.search(name):
+        if rule is None and _says_yes(value) and _APPROVAL.search(name):
             rule = "requires_confirmation"
+        if rule == "requires_confirmation" and value is False:
+            continue
         if rule is not None and not (rule == "constraints" and not isinstance(value, dict)):
             yield "its attribute `%s` is a rule that would not hold: %s" % (name, _PLACES[rule])

@@ -215,7 +215,7 @@ class Generator:
 
     def _adapter_of_class(self, cls, arguments):
         """Pydantic's adapter of a type that it can validate and describe."""
-        if not hints.is_known_to_pydantic(cls):
+        if not hints.is_known_to_pydantic(cls) or constraints.old_library(cls) is not None:
             return None
         if hints.is_old_custom(cls) and not hasattr(cls, "__get_pydantic_json_schema__"):
             return None
@@ -282,8 +282,8 @@ class Generator:
         adapted = None if self._output else self._adapter_of_class(cls, arguments)
         if adapted is not None:
             return self._pydantic(cls, (cls, arguments), adapted.json_schema)
-        if hints.is_old_custom(cls) and hasattr(cls, "__modify_schema__"):
-            return _modified(cls)
+        if (hints.is_old_custom(cls) or constraints.old_library(cls) is not None) and hasattr(cls, "__modify_schema__"):
+            return self._modified(cls)
         if issubclass(cls, enum.Enum):
             return self._define(cls, (), lambda: _enum(cls, self._output))
         if cls in _SCALARS:
@@ -534,6 +534,15 @@ class Generator:
             result["additionalProperties"] = False
         return result
 
+    def _modified(self, cls):
+        """What a custom type of pydantic 1 says about itself, such as that it is secret."""
+        known = (*_SCALARS, decimal.Decimal, pathlib.Path, list, set, frozenset)
+        base = next((base for base in cls.__mro__[1:] if base in known), None)
+        items = (cls.item_type,) if hasattr(cls, "item_type") else ()
+        schema = {} if base is None else self._class(base, items)
+        cls.__modify_schema__(schema)
+        return _plain(schema)
+
     def _pydantic(self, cls, key, describe):
         if key in self._names:
             return {"$ref": "#/$defs/" + self._names[key]}
@@ -734,13 +743,6 @@ def _annotated(schema, metadata, mode="validation"):
             schema = {**_plain({"examples": examples}), **schema}
         schema = _extended(_bounded(schema, note), note, mode)
     return schema
-
-
-def _modified(cls):
-    """What a custom type of pydantic 1 says about itself, such as that it is secret."""
-    schema = {"type": "string"} if issubclass(cls, str) else {}
-    cls.__modify_schema__(schema)
-    return _plain(schema)
 
 
 def _extended(schema, note, mode):

@@ -27,6 +27,24 @@ INTERRUPT_AGAIN = 0.02
 NONCE = "00112233445566778899aabbccddeeff"
 
 
+def _old_pydantic():
+    try:
+        import pydantic
+
+        if pydantic.VERSION < "2":
+            return pydantic
+        # It knows no Python 3.14.
+        from pydantic import v1
+
+        return v1 if sys.version_info < (3, 14) else None
+    except ImportError:
+        return None
+
+
+# pydantic 1, be it as a part of version 2; None without any.
+OLD_PYDANTIC = _old_pydantic()
+
+
 class Ended(Exception):
     """The other end closed the socket."""
 

@@ -360,6 +360,10 @@ app.configure(governance={"visibility": {"budget": {"budget_limits": {"me": "10"
             "constraint": "{'max_daily_calls': 1}",
             "trading_hours_only": "True",
             "estimated_cost": "5",
+            "needsApproval": "True",
+            "mustConfirm": "True",
+            "needs_confirming": "1",
+            "must_approve": "'yes'",
         }
         text = GLOBAL
         for name, value in attributes.items():
@@ -370,23 +374,57 @@ class Desk:
     constraints = ["of a solver"]
     def run(self, session): return 1
     def confirm(self): return 1
-class Misspelt(Desk):
-    requires_confirmation = None
-    require_confirmation = True
+class Classy:
+    risk_level = "high"
+    constraints = {"max_daily_calls": 1}
+    @classmethod
+    def run(cls, session): return 1
 class Plain:
     name, description, risk, timeout, confirmed_at, constraint = "a", "b", 1, 5, None, "c"
     def run(self, session): return 1
 app.handler("method")(Desk().run)
-app.handler("misspelt")(Misspelt().run)
+app.handler("classy")(Classy.run)
 app.handler("plain")(Plain().run)
+def off(session): return 1
+off.confirmed = off.needsApproval = off.require_confirmation = False
+off.approved_by = "Ann"
+app.handler("off")(off)
 """
         with WorkerProcess(text) as worker:
             tools = {tool["name"]: tool for tool in worker.ready()["tools"]}
             for name in attributes:
                 self.assertIn("`%s` is a rule that would not hold" % name, tools["of-" + name]["refused"])
             self.assertEqual(tools["method"]["rules"], [{"requires_confirmation": True}])
-            self.assertIn("`require_confirmation`", tools["misspelt"]["refused"])
-            self.assertEqual((tools["plain"]["rules"], tools["plain"]["refused"]), ([], None))
+            self.assertEqual(tools["classy"]["rules"], [{"risk_level": "high", "constraints": {"max_daily_calls": 1}}])
+            for name in ("method", "classy", "plain", "off"):
+                self.assertIsNone(tools[name]["refused"])
+            self.assertEqual(tools["plain"]["rules"], [])
+
+    def test_what_an_object_keeps_is_no_rule_of_its_methods(self):
+        text = GLOBAL + """
+import dataclasses
+@dataclasses.dataclass
+class Mail:
+    confirmation: bool = True
+    cooldown_seconds: float = 5.0
+    def run(self, session): return 1
+class Service:
+    requires_confirmation = property(lambda self: 1 / 0)
+    risk_level = 0.3
+    def run(self, session): return 1
+app.handler("mail")(Mail().run)
+kept = {
+    "auto_confirm": False, "confirmed": False, "auto_approve": True, "max_running": 4, "estimated_cost": 0.0, "_risk_level": "high",
+    "risk_levels": {"a": 1}, "constraint": {"max_daily_calls": 1}, "risk_level": object(), "constraints": {"estimated_cost": 1},
+}
+for name, value in kept.items():
+    service = Service()
+    vars(service)[name] = value
+    app.handler("of-" + name)(service.run)
+"""
+        with WorkerProcess(text) as worker:
+            for tool in worker.ready()["tools"]:
+                self.assertEqual((tool["rules"], tool["refused"]), ([], None), tool["name"])
 
     def test_state_in_memory_is_noticed(self):
         text = GLOBAL + """

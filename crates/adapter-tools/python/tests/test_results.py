@@ -5,7 +5,7 @@ import json
 import sys
 import unittest
 
-from support import WorkerProcess, call_frame
+from support import OLD_PYDANTIC, WorkerProcess, call_frame
 
 HEAD = """
 import asyncio, datetime, decimal, math, os, threading, time, uuid
@@ -318,6 +318,12 @@ for name, hint in {
     "either": Union[int, str], "line": Line, "row": Row, "enum": Size, "any": Any, "float": float,
 }.items():
     offer(name, hint)
+@handler("rest")
+def rest(**rest: int): return "%s %r" % (type(rest["n"]).__name__, rest["n"])
+@handler("lines")
+def lines(**rest: Dict[str, int]): return repr(rest["n"])
+@handler("whole")
+def whole(order: Line): return repr(order)
 @app.prompt("asked")
 def asked(n: int, pair: Tuple[int, float] = None): return "%s %r %s" % (type(n).__name__, n, pair and type(pair[1]).__name__)
 """
@@ -352,6 +358,8 @@ def asked(n: int, pair: Tuple[int, float] = None): return "%s %r %s" % (type(n).
             ("maybe", "%s", "int %s", "/n"),
             ("line", '{"count": %s, "weight": 0.25}', "Line Line(count=%s, weight=0.25)", "/n/count"),
             ("row", '{"count": %s, "more": 0.5}', "dict {'count': %s, 'more': 0.5}", "/n/count"),
+            ("rest", "%s", "int %s", "/n"),
+            ("lines", '{"a": %s}', "{'a': %s}", "/n/a"),
         ]
         with WorkerProcess(self.TEXT) as worker:
             worker.ready()
@@ -364,6 +372,13 @@ def asked(n: int, pair: Tuple[int, float] = None): return "%s %r %s" % (type(n).
                         told = self.send(worker, name, '{"n": %s}' % (sent % written))
                         self.assertEqual(told, "%s: %s is no integer" % (place, written))
             self.assertEqual(self.send(worker, "either", '{"n": 12345678901234567891.0}'), "int 12345678901234567891")
+            for written, number in self.LONG:
+                # A skill may publish a schema that names the members.
+                arguments = '{"count": %s, "weight": 0.25}' % written
+                self.assertEqual(self.send(worker, "whole", arguments), "Line(count=%s, weight=0.25)" % number)
+            for written in self.NONE:
+                told = self.send(worker, "whole", '{"count": %s}' % written)
+                self.assertEqual(told, "/order/count: %s is no integer" % written)
             self.assertEqual(self.send(worker, "enum", '{"n": 30e-1}'), "Size <Size.SMALL: 3>")
             self.assertIn("is no integer", self.send(worker, "enum", '{"n": 3.00000000000000000001}'))
             # A double is what it is for these.
@@ -399,6 +414,15 @@ def noted(n: Annotated[int, pydantic.BeforeValidator(halved)]): return repr(n)
 @handler("validated")
 @pydantic.validate_call
 def validated(n: int, more: Any = None): return repr((n, type(more).__name__))
+@handler("others")
+@pydantic.validate_call
+def others(**rest: int): return repr(rest["n"])
+@handler("rest")
+def rest(**rest: Order): return repr((rest["n"].count, rest["n"].weight))
+@handler("priced_rest")
+def priced_rest(**rest: Priced): return repr((rest["n"].count, rest["n"].price))
+@handler("whole")
+def whole(n: Order): return repr((n.count, n.weight))
 """
         shapes = [
             ("order", '{"n": {"count": %s, "note": 0.25}}', "(%s, 0.5, 0.25, 'float')"),
@@ -406,6 +430,10 @@ def validated(n: int, more: Any = None): return repr((n, type(more).__name__))
             ("orders", '{"n": [{"count": %s}]}', "%s"),
             ("noted", '{"n": %s}', "%s"),
             ("validated", '{"n": %s, "more": 0.5}', "(%s, 'float')"),
+            ("others", '{"n": %s}', "%s"),
+            ("rest", '{"n": {"count": %s, "weight": 0.99999999999999999}}', "(%s, 1.0)"),
+            ("priced_rest", '{"n": {"count": %s, "price": 3.00000000000000000001}}', "(%s, Decimal('3.00000000000000000001'))"),
+            ("whole", '{"count": %s, "weight": 1e-400}', "(%s, 0.0)"),
         ]
         with WorkerProcess(text) as worker:
             worker.ready()
@@ -416,6 +444,58 @@ def validated(n: int, more: Any = None): return repr((n, type(more).__name__))
                 for written in self.NONE:
                     with self.subTest(name=name, written=written):
                         self.assertIn("/n", self.send(worker, name, sent % written))
+            # A double is what it is for these.
+            for written in ("0.99999999999999999", "1.00000000000000000001", "1e-400", "9007199254740992.5"):
+                arguments = '{"n": {"count": 1, "weight": %s}}' % written
+                self.assertIn("(1, %r, " % float(written), self.send(worker, "order", arguments))
+
+    def test_models_of_pydantic_1_lose_none_either(self):
+        if OLD_PYDANTIC is None:
+            self.skipTest("pydantic 1 is not installed")
+        text = HEAD + "import %s as pydantic\n" % OLD_PYDANTIC.__name__ + """
+from decimal import Decimal
+from typing import List, Optional
+class Line(pydantic.BaseModel):
+    count: pydantic.PositiveInt
+    weight: float = 0.5
+class Order(pydantic.BaseModel):
+    lines: List[Line]
+class Priced(pydantic.BaseModel):
+    count: int = 0
+    price: Decimal = Decimal(1)
+@handler("order")
+def order(n: Order): return repr((n.lines[0].count, n.lines[0].weight))
+@handler("priced")
+def priced(n: Priced): return repr((n.count, n.price + 0))
+@handler("positive")
+def positive(n: pydantic.conint(gt=-2**63)): return repr(n)
+@handler("listed")
+def listed(n: pydantic.conlist(int, min_items=1)): return repr(n[0])
+@handler("weight")
+def weight(n: pydantic.confloat(gt=0)): return repr((n, type(n).__name__))
+@handler("validated")
+@pydantic.validate_arguments
+def validated(n: int, weight: float = 0.5): return repr((n, weight))
+"""
+        shapes = [
+            ("order", '{"n": {"lines": [{"count": %s, "weight": 0.99999999999999999}]}}', "(%s, 1.0)"),
+            ("priced", '{"n": {"count": %s, "price": 3.00000000000000000001}}', "(%s, Decimal('3.00000000000000000001'))"),
+            ("positive", '{"n": %s}', "%s"),
+            ("listed", '{"n": [%s]}', "%s"),
+            ("validated", '{"n": %s, "weight": 0.99999999999999999}', "(%s, 1.0)"),
+        ]
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            for name, sent, seen in shapes:
+                for written, number in self.LONG:
+                    if number.startswith("-") and name == "order":
+                        continue
+                    with self.subTest(name=name, written=written):
+                        self.assertEqual(self.send(worker, name, sent % written), seen % number)
+                for written in self.NONE:
+                    with self.subTest(name=name, written=written):
+                        self.assertIn("/n", self.send(worker, name, sent % written))
+            self.assertEqual(self.send(worker, "weight", '{"n": 0.99999999999999999}'), "(1.0, 'float')")
 
 
 class Contexts(unittest.TestCase):

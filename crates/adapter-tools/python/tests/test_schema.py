@@ -730,6 +730,40 @@ class Types(Checked):
         self.assertEqual(properties["user"], {"type": "string"})
         self.assertTrue(properties["key"]["writeOnly"] and properties["password"]["writeOnly"])
 
+    @unittest.skipIf(support.OLD_PYDANTIC is None, "pydantic 1 is not installed")
+    def test_types_of_pydantic_1_keep_the_type_of_their_base(self):
+        old = support.OLD_PYDANTIC
+
+        def handler(
+            a: old.PositiveInt,
+            b: old.confloat(ge=1),
+            c: old.constr(max_length=3),
+            d: old.SecretStr,
+            e: old.conlist(int, min_items=1),
+            f: old.StrictBool,
+            g: old.StrictInt,
+            h: old.AnyUrl,
+            i: old.FilePath,
+            j: old.condecimal(gt=1),
+        ): ...
+
+        made = input_of(handler)
+        self.check(made)
+        decimals = schema.Generator().schema(decimal.Decimal)
+        wanted = {
+            "a": {"type": "integer", "exclusiveMinimum": 0},
+            "b": {"type": "number", "minimum": 1},
+            "c": {"type": "string", "maxLength": 3},
+            "d": {"type": "string", "writeOnly": True, "format": "password"},
+            "e": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+            "f": {"type": "boolean"},
+            "g": {"type": "integer"},
+            "h": {"type": "string", "minLength": 1, "maxLength": 65536, "format": "uri"},
+            "i": {"type": "string", "format": "file-path"},
+            "j": {**decimals, "exclusiveMinimum": 1},
+        }
+        self.assertEqual(made["properties"], wanted)
+
     def test_a_hint_that_breaks_costs_only_itself(self):
         class Trap:
             @classmethod

@@ -232,6 +232,70 @@ class Validators(unittest.TestCase):
         with mock.patch.dict(sys.modules, {"pydantic": None}):
             self.assertRegex(refusals(taking(known)), "HttpUrl can be run by pydantic 2 only, which is not installed")
 
+    @unittest.skipIf(support.OLD_PYDANTIC is None, "pydantic 1 is not installed")
+    def test_types_of_pydantic_1_run_wherever_they_are(self):
+        old = support.OLD_PYDANTIC
+
+        class Url(old.AnyUrl):
+            allowed_schemes = {"https"}
+
+        rows = [
+            (old.PositiveInt, 1, 1, -1),
+            (old.conint(gt=1, le=3), 2, 2, 4),
+            (old.constr(regex="^[a-z]+$"), "a", "a", "1"),
+            (old.SecretStr, "a", old.SecretStr("a"), [1]),
+            (old.StrictInt, 1, 1, "1"),
+            (old.StrictBool, True, True, 1),
+            (old.conlist(int, max_items=1), [1], [1], [1, 2]),
+            (old.condecimal(gt=1), "1.50", decimal.Decimal("1.50"), "1"),
+            (Url, "https://a.com", "https://a.com", "ftp://a.com"),
+        ]
+        for kind, sent, made, bad in rows:
+            with self.subTest(kind=kind.__name__):
+                self.assertEqual(called(taking(kind), {"x": sent}), (made,))
+                self.assertEqual(called(taking(List[kind]), {"x": [sent]}), ([made],))
+                self.assertEqual(called(taking(Optional[kind]), {"x": sent}), (made,))
+                with self.assertRaises(InvalidArgument):
+                    called(taking(kind), {"x": bad})
+                with self.assertRaisesRegex(InvalidArgument, "^/x/0"):
+                    called(taking(List[kind]), {"x": [bad]})
+        self.assertEqual(called(taking(Union[old.PositiveInt, old.SecretStr]), {"x": "a"}), (old.SecretStr("a"),))
+        with self.assertRaisesRegex(InvalidArgument, "^/x: ensure this value is greater than 0$"):
+            called(taking(old.PositiveInt), {"x": -1})
+
+        @old.dataclasses.dataclass
+        class Line:
+            count: old.PositiveInt
+
+        self.assertEqual(called(taking(Line), {"x": {"count": 3}})[0].count, 3)
+        with self.assertRaises(InvalidArgument):
+            called(taking(Line), {"x": {"count": 0}})
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION >= "2", "pydantic 1 is not installed")
+    def test_custom_types_of_pydantic_1_run(self):
+        class Lone(str):
+            @classmethod
+            def __get_validators__(cls):
+                yield inside
+                yield cls.made
+
+            @classmethod
+            def made(cls, value, field):
+                return cls(value)
+
+            # As a library has it that supports both versions.
+            @classmethod
+            def __get_pydantic_core_schema__(cls, *_): ...
+
+        class New(str):
+            @classmethod
+            def __get_pydantic_core_schema__(cls, *_): ...
+
+        self.assertIs(type(called(taking(List[Lone]), {"x": ["a"]})[0][0]), Lone)
+        with self.assertRaisesRegex(InvalidArgument, "leads out"):
+            called(taking(Lone), {"x": ".."})
+        self.assertRegex(refusals(taking(New)), "New can be run by pydantic 2 only, which is not installed")
+
     @needs_pydantic
     def test_strictness_leaves_other_validators_in_force(self):
         for strict in (pydantic.Strict(), pydantic.Field(strict=True)):

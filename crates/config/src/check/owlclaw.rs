@@ -235,7 +235,11 @@ fn elsewhere(document: &Document<'_>, problems: &mut Vec<Problem>) {
         let inner = members(node);
         let is_rule = |(name, node): &&(Key, Node)| {
             let name = name.name.as_str();
-            name == "migration_weight" || switches_off(name, node) || rule_meant(name).is_some()
+            // All of the calls is what there is without a weight.
+            let is_whole = matches!(&node.value, Value::Scalar(word) if word.as_str() == "100");
+            (name == "migration_weight" && !is_whole)
+                || switches_off(name, node)
+                || rule_meant(name).is_some()
         };
         if let Some((member, node)) = inner.iter().find(is_rule) {
             let key = child(&key, &member.name);

@@ -66,11 +66,11 @@ impl<'a> Search<'a> {
             _ => return choices.is_empty(),
         };
         kinds.contains(&"string")
-            || kinds.contains(&"object") && self.into_object(schema, path, first, rest)
-            || kinds.contains(&"array") && self.into_array(schema, path, first, rest)
+            || kinds.contains(&"object") && self.in_object(schema, path, first, rest)
+            || kinds.contains(&"array") && self.in_array(schema, path, first, rest)
     }
 
-    fn into_object(&mut self, schema: &'a Value, path: &str, first: &str, rest: &[&str]) -> bool {
+    fn in_object(&mut self, schema: &'a Value, path: &str, first: &str, rest: &[&str]) -> bool {
         let properties = schema["properties"].as_object();
         let others = match &schema["additionalProperties"] {
             Value::Null => properties.is_none(),
@@ -93,7 +93,7 @@ impl<'a> Search<'a> {
         false
     }
 
-    fn into_array(&mut self, schema: &'a Value, path: &str, first: &str, rest: &[&str]) -> bool {
+    fn in_array(&mut self, schema: &'a Value, path: &str, first: &str, rest: &[&str]) -> bool {
         let place = format!("{path}/{first}");
         let index = first.parse::<usize>().ok();
         if first != "*" && index.is_none() {

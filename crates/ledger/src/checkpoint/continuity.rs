@@ -149,7 +149,11 @@ pub fn check_signed(
     match last_noted(ledger)? {
         Some(text) => match Checkpoint::from_json(&text) {
             Some(checkpoint) => signed(None, &checkpoint),
-            None => Ok(()),
+            None => Err(ContinuityError::NotSigned {
+                file: None,
+                sealed: 0,
+                why: SignatureError::Missing,
+            }),
         },
         None => Ok(()),
     }
@@ -225,26 +229,26 @@ pub fn check_witness_file(
     check_file(ledger, file, FileKind::Witness)
 }
 
-/// Compares the file of time-stamps, of which the last line seals the entry `found` (0: no line), with what the ledger says
-/// was in it.
+/// Compares the file of time-stamps with what the ledger says was in it. `last` reads the entry that the last line of the
+/// file seals (0: no line), after the ledger was asked, since lines come while a server runs.
 ///
 /// # Errors
 ///
-/// [`ContinuityError::FileCut`] when lines are gone, [`ContinuityError::Ledger`] when the ledger cannot be read.
+/// [`ContinuityError::FileCut`] when lines are gone, and when the file or the ledger cannot be read.
 pub fn check_stamped(
     ledger: &mut dyn ReadLedger,
     file: &Path,
-    found: u64,
+    last: impl FnOnce(&Path) -> io::Result<u64>,
 ) -> Result<(), ContinuityError> {
-    match last_filed(ledger, FileKind::Timestamps)? {
-        Some(filed) if filed.is_in(file) && found < filed.sequence => {
-            Err(ContinuityError::FileCut {
-                file: file.to_owned(),
-                found,
-                filed: filed.sequence,
-            })
-        }
-        _ => Ok(()),
+    let filed = last_filed(ledger, FileKind::Timestamps)?;
+    let Some(filed) = filed.filter(|it| it.is_in(file)) else {
+        return Ok(());
+    };
+    let (file, filed) = (file.to_owned(), filed.sequence);
+    match last(&file) {
+        Ok(found) if found < filed => Err(ContinuityError::FileCut { file, found, filed }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(ContinuityError::File { file, source }),
     }
 }
 

@@ -25,7 +25,8 @@ const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
 
 /// Words for a call whose client has not answered until then.
 const LATE: &str = "the client did not answer a question of this call within 10 minutes. The call was not \
-                    completed; it can be made again when the user is there to answer";
+                    completed: what it did before it asked stands; see what that is before you make it again, when the \
+                    user is there to answer";
 
 /// The most rounds of one call that waits for its answers. The last one may not ask.
 pub(crate) const MAX_ROUNDS: usize = 16;
@@ -80,6 +81,8 @@ where
     let mut _waiting = None;
     let mut visits: Vec<String> = Vec::new();
     let mut round = 0;
+    // Of the rounds before, too: what a handler did before it asked stands, whatever is asked then.
+    let (mut has_begun, mut begun) = (false, None);
     loop {
         round += 1;
         let invocation = Invocation {
@@ -89,9 +92,12 @@ where
             ..invocation()
         };
         let report = Arc::clone(&invocation.report);
-        let (needed, has_begun) = match service.call(cx, invocation).await {
-            Ok(Invoked::NeedsInput(needed)) => (needed, true),
-            Ok(Invoked::NeedsConfirmation(needed)) => (needed, false),
+        let needed = match service.call(cx, invocation).await {
+            Ok(Invoked::NeedsInput(needed)) => {
+                (has_begun, begun) = (true, report.call());
+                needed
+            }
+            Ok(Invoked::NeedsConfirmation(needed)) => needed,
             outcome => {
                 // What was to be done elsewhere is done, since the call has gone on.
                 if outcome.is_ok() {
@@ -128,7 +134,7 @@ where
             }
             // Its answer is that of any call that is given up with its connection or the server.
             Some(Err(_)) | None => {
-                let call = report.call();
+                let call = report.call().or(begun);
                 let outcome = Err(InvocationError::Stopped { call, has_begun });
                 return Ok(Progressed::Ended(outcome, report));
             }
@@ -331,7 +337,7 @@ pub(crate) async fn ask_all(
         Ok::<_, Unanswered>((key.clone(), answer))
     });
     let answers = tokio::time::timeout(MAX_WAIT, try_join_all(asked)).await;
-    let answers = answers.map_err(|_elapsed| failed(LATE, true))??;
+    let answers = answers.map_err(|_elapsed| failed(LATE, false))??;
     Ok(answers.into_iter().collect())
 }
 

@@ -22,11 +22,11 @@ use adapter_tools::{ToolError, Waiting};
 use data_encoding::HEXLOWER;
 use governance::{Micros, ReservationName};
 use ledger::{
-    Account, BeginError, CallId, Claim, End, Finished, Note, NoteKind, OpenCall, Outcome, Recorder,
-    Start,
+    Account, BeginError, CallId, Claim, End, Finished, Note, NoteKind, OpenCall, Outcome,
+    RecordError, Recorder, Start,
 };
 use mcp_protocol::model::{GetPromptResult, ReadResourceResult};
-use mcp_service::{RequestCx, Service};
+use mcp_service::{GivingUp, RequestCx, Service};
 use redaction::{Redactor, Spec};
 use serde_json::{Value, json};
 use std::{pin::pin, sync::Arc};
@@ -44,6 +44,7 @@ pub(crate) struct Recorded<S> {
     clock: Clock,
     unanswered: Arc<dyn Unanswered>,
     late_costs: Option<Arc<dyn LateCosts>>,
+    giving_up: Arc<GivingUp>,
 }
 
 impl<S> Recorded<S> {
@@ -54,6 +55,7 @@ impl<S> Recorded<S> {
         clock: Clock,
         unanswered: Arc<dyn Unanswered>,
         late_costs: Option<Arc<dyn LateCosts>>,
+        giving_up: Arc<GivingUp>,
     ) -> Self {
         Self {
             inner,
@@ -62,6 +64,7 @@ impl<S> Recorded<S> {
             clock,
             unanswered,
             late_costs,
+            giving_up,
         }
     }
 }
@@ -170,6 +173,15 @@ impl<S> Recorded<S> {
         }
     }
 
+    /// Waits until the end of a call is stored after all, for as long as its client waits and the server runs.
+    async fn stored(&self, finished: Finished, cx: &RequestCx) -> Result<(), RecordError> {
+        tokio::select! {
+            stored = finished.after_all() => stored,
+            () = self.giving_up.given_up() => Err(RecordError::Unavailable),
+            () = cx.given_up() => Err(RecordError::Unavailable),
+        }
+    }
+
     /// Puts on record that a call brings the answers to what an earlier one has asked.
     fn note_answers(&self, cx: &RequestCx, capability: &str, asked: CallId, call: CallId) {
         let detail = json!({ "asked": asked.to_string(), "capability": capability });
@@ -241,7 +253,8 @@ where
                         report.charge_on_record(true);
                     }
                     if let Some(asked) = report.followed() {
-                        self.note_answers(cx, &capability, asked, call);
+                        let recorded = labels.capability_of(admitted.inner());
+                        self.note_answers(cx, recorded, asked, call);
                     }
                     Some(open)
                 }
@@ -293,7 +306,7 @@ where
         let _held = cx.hold_answer(report.result_bytes().unwrap_or_default());
         if let Some(mut finished) = finished
             && (&mut finished).await.is_err()
-            && let Err(error) = Box::pin(finished.after_all()).await
+            && let Err(error) = Box::pin(self.stored(finished, cx)).await
         {
             // The call has run and its end is queued; what is not known is when it will be on disk.
             // Saying nothing would make the caller run it again.

@@ -118,6 +118,11 @@ impl<Q: QuotaStore> ChargesUnanswered<Q> {
             Some(told) => format!("{message}: {told}"),
             None => message,
         };
+        // A template leaves open what an address has in it.
+        let recorded = match asked.kind {
+            ledger::Kind::Resource => self.redactor.text(capability),
+            _ => capability.into(),
+        };
         let start = Start {
             request_id: &asked.request_id,
             method: asked.method,
@@ -126,7 +131,7 @@ impl<Q: QuotaStore> ChargesUnanswered<Q> {
             session: asked.session.as_deref(),
             policy_version,
             estimated_cost_micros: cost.0,
-            ..Start::new(CallId::new(at_us), at_us, principal, asked.kind, capability)
+            ..Start::new(CallId::new(at_us), at_us, principal, asked.kind, &recorded)
         };
         let end = End {
             message: Some(&self.redactor.text(&message)),

@@ -224,6 +224,7 @@ impl<Q: QuotaStore> Run<Q> {
         ended: Option<CallEnd>,
         report: Arc<CallReport>,
     ) {
+        live.calls(&report);
         let (state, message) = {
             let to_end = self.to_end(live, call, ended, Arc::clone(&report));
             let to_end = AssertUnwindSafe(to_end).catch_unwind();
@@ -240,7 +241,7 @@ impl<Q: QuotaStore> Run<Q> {
             match select(pin!(to_end), cut_short).await {
                 Either::Left((ended, _)) => settled(ended),
                 // The call is carried out, and its end goes on record: it must not be begun again, and has not failed.
-                Either::Right((Ok(Stop::Shutdown), to_end)) if report.has_returned() => {
+                Either::Right((Ok(Stop::Shutdown), to_end)) if live.has_returned() => {
                     settled(to_end.await)
                 }
                 Either::Right((Ok(Stop::Lost), _)) => {
@@ -407,6 +408,7 @@ impl<Q: QuotaStore> Run<Q> {
             round += 1;
             invocation.may_ask = round < MAX_ROUNDS;
             report = Arc::clone(&invocation.report);
+            live.calls(&report);
             called = self.call(invocation, Some(live)).await;
         }
     }

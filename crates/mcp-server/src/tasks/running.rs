@@ -1,6 +1,6 @@
 //! A task that runs: its questions, its changes and its end.
 
-use crate::clock::rfc3339_millis;
+use crate::{clock::rfc3339_millis, invocation::call_report::CallReport};
 use jsonrpc_core::RawJson;
 use mcp_protocol::{
     encode_input_requests,
@@ -46,6 +46,8 @@ pub(crate) struct RunningTask {
     can_be_begun_again: AtomicBool,
     /// True once it is left for another process to go on with.
     is_left: AtomicBool,
+    /// Report of the call that is under way: each round of questions is one of its own.
+    report: Mutex<Option<Arc<CallReport>>>,
     now: Mutex<Now>,
     /// Number of its changes.
     changes: watch::Sender<u64>,
@@ -89,6 +91,18 @@ struct Question {
 }
 
 impl RunningTask {
+    /// Notes the report of the call that is under way from now on.
+    pub(crate) fn calls(&self, report: &Arc<CallReport>) {
+        let mut current = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(Arc::clone(report));
+    }
+
+    /// True once the tool of the call that is under way has returned, and asks nothing.
+    pub(crate) fn has_returned(&self) -> bool {
+        let current = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().is_some_and(|it| it.has_returned())
+    }
+
     pub(crate) fn new(
         record: TaskRecord,
         poll_interval_ms: u64,
@@ -118,6 +132,7 @@ impl RunningTask {
             changes: watch::Sender::new(1),
             stop: watch::Sender::new(None),
             showing: tokio::sync::Mutex::default(),
+            report: Mutex::default(),
             _slot: slot,
         })
     }

@@ -97,7 +97,10 @@ fn is_of_web(scheme: &[u8]) -> bool {
 fn has_password(beginning: &[u8]) -> bool {
     let port = beginning.iter().position(|it| *it == b':');
     let port = port.map_or(&[][..], |at| &beginning[at + 1..]);
-    !beginning.starts_with(b"[") && port.iter().any(|it| !it.is_ascii_digit())
+    // `${PORT}`, `{port}`, `<port>`, and `PORT` alone stand for a number.
+    let stands_for_one = matches!(port, [b'$' | b'{' | b'<', ..])
+        || port.iter().all(|it| it.is_ascii_uppercase() || *it == b'_');
+    !beginning.starts_with(b"[") && !stands_for_one && port.iter().any(|it| !it.is_ascii_digit())
 }
 
 /// Returns true if `rest` is what follows a host, and not a password with a `/` in it.

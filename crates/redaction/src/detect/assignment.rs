@@ -53,6 +53,10 @@ pub(super) fn after_wide_sign(text: &str, start: usize, end: usize, names: &Name
     if meaning == Meaning::Harmless {
         return None;
     }
+    // A bracket that never ends would be looked at from every sign before it.
+    if let [b'{' | b'[', ..] = bytes[end + blanks(&bytes[end..])..] {
+        return None;
+    }
     let (start, end) = value_behind(text, end, true, meaning)?;
     let value = &bytes[start..end];
     let is_secret = value[0].is_ascii()
@@ -139,11 +143,16 @@ fn value_behind(
     match bytes.get(start + backslashes)? {
         quote @ (b'"' | b'\'' | b'`') => {
             let start = start + backslashes + 1;
+            if meaning == Meaning::SecretToken && !begins_token(&bytes[start..], *quote) {
+                return None;
+            }
             let end = quoted_end(bytes, start, *quote, backslashes);
             let is_secret =
                 start < end && placeholder::length_at_start(&text[start..]) != Some(end - start);
             is_secret.then_some((start, end))
         }
+        // A token is no list; and a bracket that never ends would be looked at from every sign before it.
+        b'{' | b'[' if meaning == Meaning::SecretToken => None,
         b'{' | b'['
             if backslashes == 0 && placeholder::length_at_start(&text[start..]).is_none() =>
         {
@@ -161,6 +170,13 @@ fn value_behind(
             is_secret.then_some((start, end))
         }
     }
+}
+
+/// Returns true if a quoted text begins as a token does: with a word that is followed by the quotation mark, or by its escape.
+fn begins_token(text: &[u8], quote: u8) -> bool {
+    let is_word = |it: &&u8| b' ' < **it && **it != quote && **it != b'\\';
+    let word = text.iter().take_while(is_word).count();
+    text.get(word).is_none_or(|it| *it == quote || *it == b'\\')
 }
 
 /// Number of blanks in front, up to [`MOST_SPACES`].

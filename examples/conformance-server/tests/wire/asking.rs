@@ -38,7 +38,7 @@ async fn nobody_is_asked_what_it_did_not_declare() {
                 let mut peer = Program::Suite.open(way, version, capabilities).await;
                 let answer = peer.call(tool, json!({})).await;
                 assert_eq!(answer.earlier, Vec::<Value>::new(), "{what} {version}");
-                answer.is_error(-32600, 200, &what);
+                answer.is_failure(-32600, &what);
             }
         }
     }
@@ -52,7 +52,7 @@ async fn a_revision_without_questions_of_a_kind_has_none() {
             let mut peer = Program::Suite.open(way, version, ASKABLE).await;
             let answer = peer.call(FORM, json!({})).await;
             assert_eq!(answer.earlier, Vec::<Value>::new(), "{way:?} {version}");
-            answer.is_error(-32600, 200, version);
+            answer.is_failure(-32600, version);
         }
     }
 }

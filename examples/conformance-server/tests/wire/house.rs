@@ -61,6 +61,13 @@ impl Heard {
         code.unwrap_or_else(|| panic!("not an error: {self:?}"))
     }
 
+    /// Asserts that the response is a result that tells of a failure with this code.
+    pub(crate) fn is_failure(&self, code: i64, what: &str) {
+        let failure = testkit::failure_of(&self.response);
+        let is_result = self.response.get("result").is_some();
+        assert!(is_result && failure["code"] == code, "{what}: {self:?}");
+    }
+
     /// Asserts that the response is this error, with this status where there are statuses.
     pub(crate) fn is_error(&self, code: i64, status: u16, what: &str) {
         assert_eq!(self.code(), code, "{what}: {self:?}");
