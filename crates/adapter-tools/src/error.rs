@@ -84,11 +84,11 @@ pub struct Failure {
 /// Condition under which a call that has crashed may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// It was not begun, or the system that carries it out knows a repeated call.
+    /// Always: it was not begun, or the system that carries it out knows a repeated call.
     Safe,
-    /// It may have been done: only if calling the tool twice does no more than calling it once.
+    /// Only if calling the tool twice does no more than calling it once: it may have been done.
     IfIdempotent,
-    /// The same call cannot succeed.
+    /// Never, since the same call cannot succeed.
     Never,
 }
 

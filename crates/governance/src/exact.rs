@@ -31,7 +31,7 @@ fn has_inexact(json: &str) -> bool {
     false
 }
 
-/// What comes after the text of which this is the rest.
+/// Text behind the one of which this is the rest.
 fn after_text(rest: &str) -> &str {
     let mut is_escaped = false;
     let end = rest.find(|it| {

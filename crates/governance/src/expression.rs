@@ -157,7 +157,7 @@ impl Expression {
 /// Arguments that an expression reads.
 #[derive(Default)]
 struct Reads<'a> {
-    /// Those that it names.
+    /// Arguments that it names.
     names: BTreeSet<&'a str>,
     /// True if it may read any of them, by a name that is not in its text.
     any: bool,

@@ -135,7 +135,7 @@ class Handler:
         convert.takes_written = wanted
         # `validate_arguments` of pydantic 1.
         is_old = any(hasattr(layer, "vd") for layer in hints.layers(self.function))
-        return convert, settled_integers(wanted, is_old) if has_integers else None
+        return convert, settled_integers(hint, wanted, is_old) if has_integers else None
 
     def _prepare_rest(self):
         """What is taken by `**rest` is as it came, unless its hint has validators or integers."""

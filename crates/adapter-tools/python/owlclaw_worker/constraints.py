@@ -392,7 +392,8 @@ def as_json(validate_python, validate_json, core_schema):
         try:
             return validate_python(value)
         except ValueError:
-            return validate_json(json.dumps(value))
+            # As a text a decimal keeps its digits.
+            return validate_json(json.dumps(value, default=str))
 
     return validate
 

@@ -52,9 +52,12 @@ def exact_converter(hint):
     return convert if builder.meets_integers else None
 
 
-def settled_integers(has_decimals, is_old=False):
+def settled_integers(hint, has_decimals, is_old=False):
     """The converter of `Written` for what makes integers, and perhaps decimals, of numbers by itself."""
-    return lambda value, path: _settled(value, path, has_decimals, is_old)
+    kept = _NoInteger if is_old else decimal.Decimal
+    if not constraints.contains(hint, _may_have_fractions):
+        kept = None
+    return lambda value, path: _settled(value, path, has_decimals, kept)
 
 
 def takes_written(convert):
@@ -164,7 +167,7 @@ class _Builder:
             return convert
         if not has_integers:
             return lambda value, path: protocol.unwritten(convert(value, path))
-        return lambda value, path: protocol.unwritten(convert(_settled(value, path, has_decimals, True), path))
+        return lambda value, path: protocol.unwritten(convert(_settled(value, path, has_decimals, _NoInteger), path))
 
     def _by_adapter(self, adapter):
         has_decimals, has_integers = self._look_into(adapter.core_schema)
@@ -574,16 +577,16 @@ def _as_decimal(value, path):
 
 
 class _NoInteger(decimal.Decimal):
-    """A number with a fraction, of which pydantic 1 makes a float, but no integer."""
+    """A number with a fraction, of which pydantic 1 makes a float, but no integer: it would cut the fraction off."""
 
     def __int__(self):
         raise ValueError("%s is no integer" % self)
 
 
-def _settled(value, path, has_decimals, is_old=False):
+def _settled(value, path, has_decimals, kept=decimal.Decimal):
     """`value`, whose numbers are `Written`, for pydantic, which would take the float next to an integer for that integer.
 
-    `is_old` says that it is version 1, which cuts fractions off.
+    `kept` is what becomes of the number that is written there; None refuses it.
     """
     kind = type(value)
     if kind is protocol.Written:
@@ -591,17 +594,26 @@ def _settled(value, path, has_decimals, is_old=False):
             return value if has_decimals else float(value)
         written = _as_decimal(value, path)
         if written != written.to_integral_value():
-            # The float may be what is wanted: pydantic makes floats of decimals, and integers of those without a fraction.
-            return _NoInteger(written) if is_old else written
+            if kept is None:
+                raise InvalidArgument(path, "%.40s is no integer" % value.text)
+            # A float may be wanted: pydantic makes floats of decimals, and integers of those without a fraction.
+            return kept(written)
         # Pydantic makes no integers of larger floats than these.
         if abs(value) < 2**53:
             return value if has_decimals else float(value)
         return written if has_decimals else int(written)
     if kind is dict:
-        return {name: _settled(one, _member(path, name), has_decimals, is_old) for name, one in value.items()}
+        return {name: _settled(one, _member(path, name), has_decimals, kept) for name, one in value.items()}
     if kind is list:
-        return [_settled(one, "%s/%d" % (path, at), has_decimals, is_old) for at, one in enumerate(value)]
+        return [_settled(one, "%s/%d" % (path, at), has_decimals, kept) for at, one in enumerate(value)]
     return value
+
+
+def _may_have_fractions(hint, _metadata):
+    cls = hints.class_of(hint)
+    if cls in (list, dict, tuple, set, frozenset):
+        return not typing.get_args(hint)
+    return not hints.is_union(hint) and hint is not None and cls not in (int, str, bool, type(None))
 
 
 def _collect(hint, kinds):

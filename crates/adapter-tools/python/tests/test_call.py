@@ -37,9 +37,9 @@ from typing import (
 
 import support  # noqa: F401  (puts the package on the path)
 import postponed
-from owlclaw_worker import schema
+from owlclaw_worker import protocol, schema
 from owlclaw_worker.call import Handler
-from owlclaw_worker.convert import InvalidArgument, converter
+from owlclaw_worker.convert import InvalidArgument, converter, exact_converter
 
 try:
     import pydantic
@@ -622,6 +622,20 @@ class Conversions(unittest.TestCase):
                 self.assertEqual(converter(List[hint])([value], "$"), [expected])
         with self.assertRaisesRegex(InvalidArgument, r"^\$: suits Named and Placed alike, and neither knows all of its members$"):
             converter(Union[Named, Placed])({"name": "a", "due": "2026-01-02"}, "$")
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic 2 is not installed")
+    def test_a_decimal_is_written_for_strict_models(self):
+        class Payment(pydantic.BaseModel):
+            day: datetime.date = pydantic.Field(strict=True)
+            amount: decimal.Decimal
+            count: int = 0
+
+        convert = exact_converter(Payment)
+        number = protocol.Written("3.00000000000000000001")
+        made = convert({"day": "2026-01-02", "amount": number}, "$")
+        self.assertEqual((made.day, str(made.amount)), (datetime.date(2026, 1, 2), number.text))
+        with self.assertRaisesRegex(InvalidArgument, "^\\$/count: Input should be a valid integer"):
+            convert({"day": "2026-01-02", "amount": 1, "count": number}, "$")
 
     @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic 2 is not installed")
     def test_pydantic_decides_unions_with_models(self):

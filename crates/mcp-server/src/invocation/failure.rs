@@ -58,7 +58,7 @@ pub enum InvocationError {
     /// The server stopped before the call had ended; it may have been done if it had begun.
     #[error("the server stopped before the call had ended")]
     Stopped {
-        /// Its name in the ledger, unless it has not begun or runs without a record.
+        /// Name of the call in the ledger, unless it has not begun or runs without a record.
         call: Option<CallId>,
         /// False if it has waited to be confirmed, so that nothing was done.
         has_begun: bool,

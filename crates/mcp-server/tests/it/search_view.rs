@@ -356,7 +356,7 @@ async fn a_call_through_the_view_is_the_call_of_its_tool() {
     }
 }
 
-/// What is in the name of the parameter that gets all arguments is judged, recorded and approved as what the tool gets.
+/// Arguments in the name of the parameter that gets them all are judged, recorded and approved as the tool gets them.
 #[tokio::test]
 async fn wrapped_arguments_are_judged_and_recorded_as_the_tool_gets_them() {
     let condition = |name: &str, when: &str, effect| Condition {
