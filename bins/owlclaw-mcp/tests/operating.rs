@@ -778,7 +778,10 @@ fn entries_of_clients_have_the_interpreter_of_this_environment() {
         command.envs(variables.iter().copied());
         command.output().expect("it starts").into()
     };
-    let active = [("VIRTUAL_ENV", "/work/.venv"), ("PYTHONPATH", "/work/lib")];
+    let active = [
+        ("VIRTUAL_ENV", "/srv/shop/.venv"),
+        ("PYTHONPATH", "/srv/shop/lib"),
+    ];
     for client in [
         "claude-code",
         "claude-desktop",
@@ -797,9 +800,9 @@ fn entries_of_clients_have_the_interpreter_of_this_environment() {
             "goose" => "envs",
             _ => "env",
         };
-        let expected = json!({"VIRTUAL_ENV": "/work/.venv"});
+        let expected = json!({"VIRTUAL_ENV": "/srv/shop/.venv"});
         assert_eq!(parsed[list]["owlclaw"][variables], expected, "{client}");
-        for told in ["/work/.venv/bin/python", "PYTHONPATH"] {
+        for told in ["/srv/shop/.venv/bin/python", "PYTHONPATH"] {
             assert!(said.messages.contains(told), "{told}: {}", said.messages);
         }
     }
