@@ -19,7 +19,7 @@ const OPEN: [&str; 5] = [
 /// Pointers with another name in the place of the one that `schema` has not, if `pointer` (RFC 6901, with `*` for any
 /// member or item) leads to nothing; `None` if it may lead to something.
 ///
-/// Where an object has `properties` and nothing says that it has others, it has no others. A text may be JSON.
+/// An object with `properties` has no others unless its schema says so. A text may be JSON.
 pub(super) fn astray(schema: &Value, pointer: &str) -> Option<BTreeSet<String>> {
     let segments: Vec<&str> = pointer.split('/').skip(1).collect();
     let mut search = Search {
